@@ -202,7 +202,7 @@ def recordings() -> str:
     kinds = {
         kind: entry.cls for kind, entry in registered if entry.cls.__module__.startswith("gpuproof.records")
     }
-    of_devices = [kind for kind, cls in kinds.items() if cls.__module__ == "gpuproof.records.readings"]
+    of_devices = [kind for kind, cls in kinds.items() if cls.__module__.endswith((".readings", ".ports"))]
     parts = [
         head("recordings"),
         "## Recordings\n\n`monitor record` and `monitor exec` write them, and each launch has one a host "
@@ -260,7 +260,30 @@ def metrics() -> str:
         "`idle`, `application_clocks` and `display_clocks` are states and no faults.\n",
         "## Of the host\n",
         table(("metric", "read", "kind", "meaning", "Prometheus"), host),
+        *_ports(),
     ])  # fmt: skip
+
+
+def _ports() -> list[str]:
+    """Return the counters of ports, and the comments of their table, which name its sources."""
+    from gpuproof.base.files import packaged_text
+    from gpuproof.records.ports import PORT_COUNTERS
+
+    rows = [
+        (
+            code(row.name), row.medium, row.kind, row.meaning, row.bits or "–", row.at_top or "–",
+            (row.silent or "–").replace(";", ", "), row.source,
+        )
+        for row in PORT_COUNTERS.values()
+    ]  # fmt: skip
+    columns = ("counter", "of", "kind", "meaning", "bits", "at its top", "not counted on", "source")
+    about = [line[2:] for line in packaged_text("records/ports.csv").splitlines() if line.startswith("#")]
+    return [
+        "## Of ports\n",
+        "Read from sysfs every 10 s and at both ends of a recording; in Prometheus "
+        "`gpuproof_port_events_total` with host, port and counter as labels.\n\n" + "\n".join(about) + "\n",
+        table(columns, rows),
+    ]
 
 
 def metric_sources() -> dict[str, tuple[str, str, str]]:

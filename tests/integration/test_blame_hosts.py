@@ -5,12 +5,15 @@ The hosts stand for all tests: starting them, and each launch of three ranks, is
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from hosts import Host, hosts_on_a_switch
 from running import clean_environment
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
+from sysfs_ports import SysfsPorts
 from waiting import eventually
 
 WHY_NOT = can_serve()
@@ -41,6 +45,16 @@ WORDS = (
     f"--validate.collective={json.dumps(COLLECTIVE)}",
 )
 VALIDATION_S = 900.0
+MONITORED = ("--validate.blame=never", "--monitoring.enabled=true")
+SHOWN = 'hostname "$1" && mount --bind "$0" /sys/class && shift && exec "$@"'
+"""A host has its own name, as recordings are told apart by it, and its own ports."""
+IB_COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"
+TRAFFIC = (
+    *("class/net/eth0/statistics/tx_bytes", f"{IB_COUNTERS}/port_xmit_data"),
+    f"{IB_COUNTERS}/port_xmit_packets",
+)
+CRC_ERRORS = "class/net/eth0/statistics/rx_crc_errors"
+SYMBOL_ERRORS = f"{IB_COUNTERS}/symbol_error"
 FLOOR = """\
 rules:
   - name: hosts talk fast
@@ -57,6 +71,7 @@ class Fleet:
 
     links: list[Host]
     hosts: Hosts
+    sysfs: list[SysfsPorts]
     folder: Path
 
     def validate(self, name: str, *words: str, meanwhile: Callable[[], None] | None = None) -> Any:
@@ -107,11 +122,43 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         hosts_on_a_switch(folder / "hosts", num_hosts=3) as links,
         ssh_world(folder / "servers", []) as world,
     ):
-        for link in links:
-            world.add(link.address, port=22, prefix=link.within)
+        sysfs = [SysfsPorts(folder / "sysfs" / link.name) for link in links]
+        for link, tree in zip(links, sysfs, strict=True):
+            tree.rdma("mlx5_0")
+            tree.ethernet("eth0")
+            shown = ("unshare", "--uts", "sh", "-c", SHOWN, str(tree.root / "class"), link.name)
+            world.add(link.address, port=22, prefix=(*link.within, *shown))
         for link in links:
             link.wait_until_it_listens()
-        yield Fleet(links=links, hosts=hosts_in(world), folder=folder)
+        yield Fleet(links=links, hosts=hosts_in(world), sysfs=sysfs, folder=folder)
+
+
+@contextmanager
+def counting(fleet: Fleet, grown: Mapping[str, int]) -> Iterator[None]:
+    """Let every port count traffic, and the file of one host that `grown` names errors, too, till the end."""
+    over = threading.Event()
+
+    def count() -> None:
+        for total in itertools.count(1):
+            for tree, file in itertools.product(fleet.sysfs, TRAFFIC):
+                tree.write(file, 10_000 + 1_000 * total)
+            for file, host in grown.items():
+                fleet.sysfs[host].write(file, total)
+            if over.wait(0.1):
+                return
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def port_errors(result: Any) -> dict[str, Any]:
+    """Return what ports counted: the outcome of each subject."""
+    return {x["outcome"]["subject"]: x["outcome"] for x in result["outcomes"] if x["name"] == "port errors"}
 
 
 def is_measured(folder: Path) -> bool:
@@ -121,7 +168,8 @@ def is_measured(folder: Path) -> bool:
 
 def failed(result: Any) -> dict[str, str]:
     """Return what failed of hosts and links: why, by subject."""
-    found = [item["outcome"] | {"check": item["name"]} for item in result["outcomes"]]
+    named = [item for item in result["outcomes"] if item["name"] != "port errors"]  # which explain others
+    found = [item["outcome"] | {"check": item["name"]} for item in named]
     return {
         x["subject"]: f"{x['check']}: {x['measured']}"
         for x in found
@@ -143,10 +191,15 @@ def test_of_healthy_hosts_none_is_named(fleet: Fleet) -> None:
 @pytest.mark.long
 @pytest.mark.promise("S3.16")
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
-    with fleet.links[1].slowed_down("2mbit"):
-        found = fleet.validate("slow")
+    """And the port that counted errors meanwhile with it, since it explains why."""
+    with fleet.links[1].slowed_down("2mbit"), counting(fleet, {SYMBOL_ERRORS: 1}):
+        found = fleet.validate("slow", "--monitoring.enabled=true")
     assert list(who(found)) == ["host/node1"], who(found)
     assert "in pairs with" in who(found)["host/node1"]
+    ports = port_errors(found)
+    assert {subject for subject, outcome in ports.items() if outcome["status"] == "FAIL"} == {"host/node1"}
+    assert "mlx5_0:1 symbol_error +" in ports["host/node1"]["measured"]
+    assert "together with the FAIL of who slows" in ports["host/node1"]["measured"]
 
 
 def test_a_link_that_loses_packets_is_named_with_its_direction(fleet: Fleet) -> None:
@@ -169,6 +222,34 @@ def test_a_link_that_loses_packets_is_named_with_its_direction(fleet: Fleet) -> 
     assert "FAIL" not in told.values(), packets
 
 
+def test_one_growing_counter_names_its_port_and_with_lost_packets_its_link(fleet: Fleet) -> None:
+    """Real traffic of gloo, and counters that the test writes where each host has its /sys/class."""
+    from_node0 = ("-s", fleet.links[0].address, "-p", "tcp", "!", "--sport", "22")
+    lost = ("-m", "statistic", "--mode", "nth", "--every", "5", "--packet", "0", "-j", "DROP")
+    longer = f"--validate.collective={json.dumps({**COLLECTIVE, 'iterations': 3_000})}"
+    with fleet.links[2].filtered(*from_node0, *lost), counting(fleet, {CRC_ERRORS: 2}):
+        result = fleet.validate("lossy port", longer, *MONITORED)
+    found = port_errors(result)
+    assert found["link/node0>node2"]["status"] == "FAIL", found
+    assert "node2: eth0 rx_crc_errors +" in found["link/node0>node2"]["measured"]
+    assert {found.pop(f"host/node{k}")["status"] for k in (0, 1)} == {"PASS"}, found
+    assert list(found) == ["link/node0>node2"], found
+
+
+@pytest.mark.parametrize("grown", [{}, pytest.param({SYMBOL_ERRORS: 1}, id="symbol errors of node1")])
+def test_growth_without_anything_slow_is_a_warning_and_no_growth_names_none(
+    fleet: Fleet, grown: Mapping[str, int]
+) -> None:
+    with counting(fleet, grown):
+        result = fleet.validate(f"port-{len(grown)}", *MONITORED)
+    found = port_errors(result)
+    statuses = {subject: outcome["status"] for subject, outcome in found.items()}
+    expected = dict.fromkeys(("host/node0", "host/node1", "host/node2"), "PASS")
+    assert statuses == expected | ({"host/node1": "WARN"} if grown else {}), found
+    if grown:
+        assert "mlx5_0:1 symbol_error +" in found["host/node1"]["measured"]
+
+
 @pytest.mark.long
 def test_the_host_that_is_cut_off_in_the_middle_is_named(fleet: Fleet) -> None:
     try:
@@ -187,7 +268,7 @@ def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signa
             os.kill(pid, number)
 
     found = fleet.validate(number.name, *ALONE, meanwhile=send)
-    assert "rank 1 ended without an error message" in job(found), job(found)
+    assert "rank 1 on node1 ended without an error message" in job(found), job(found)
     if number == signal.SIGSTOP:  # the others wait for it until they give up
         stopped = {subject for subject, why in failed(found).items() if why.startswith("who stops")}
         assert stopped == {"host/node1"}, failed(found)

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from fleet_by_hand import PORT, host_facts, statuses
+from gpuproof.readings.ports import PortsBesideLaunch
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Start
 from gpuproof.records.what_ran import Connections, CountedConnection
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.packets import CHUNK_SEGMENTS, MOST_LOST, judge_packets
 from gpuproof.verdict.facts import FleetFacts
+from port_counters_by_hand import beside, change
 from records_by_hand import case
 
 SENT = 40_000
@@ -111,12 +114,71 @@ def test_a_link_that_a_ring_does_not_use_is_not_among_those_tried(counted: tuple
     assert "the most of 1 links tried, of 2" in str(found.measured)
 
 
-def test_little_over_tcp_beside_infiniband_is_no_lack() -> None:
+def packets(*of_a: PortsBesideLaunch) -> Outcome:
+    """Judge hosts of which TCP carries no more than how they meet."""
+    of = FleetFacts(
+        launches=[launch(dict.fromkeys(HEALTHY, (40, 0)), hosts="ab")],
+        hosts={host: host_facts(host, infiniband=[PORT]) for host in "ab"},
+        ports={"a": of_a, "b": [beside(change())]},
+    )
+    return {item.outcome.subject: item.outcome for item in ask([judge_packets], of)}["host/a"]
+
+
+def test_what_rdma_sent_again_is_judged_by_its_share() -> None:
+    assert packets(beside(change())).status == "PASS"
+    assert packets(beside(change(packet_seq_err=400))).status == "WARN"
+    lossy = packets(beside(change(packet_seq_err=4_000, local_ack_timeout_err=1_000)))
+    assert lossy.status == "FAIL"
+    assert "5,000 retries of 50,000 RDMA packets, 10 %, on mlx5_0:1" in str(lossy.measured)
+
+
+def test_a_port_that_is_down_needs_no_counters_and_a_doubtful_one_is_no_pass() -> None:
+    down = change("mlx5_1:1", state="DOWN", only={"port_xmit_packets": 0})
+    assert packets(beside(change(), down)).status == "PASS"
+    doubtful = change("mlx5_1:1", port_xmit_packets=500, packet_seq_err=30)
+    assert packets(beside(change(), doubtful)).status == "ERROR"
+    assert packets(beside(change(packet_seq_err=5_000), doubtful)).status == "FAIL"
+
+
+def test_packets_out_of_order_are_no_loss() -> None:
+    assert packets(beside(change(out_of_sequence=40_000))).status == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("of_a", "said"),
+    [
+        ([], "too few packets"),
+        ([beside(rdma="nothing is listed")], "nothing is listed"),
+        ([beside(change(), ports="cut short")], "cut short"),
+        ([beside(change(missing={"rnr_nak_retry_err": "cannot be read"}))], "cannot be read"),
+        ([beside(change(only={"port_xmit_packets": 50_000}))], "its driver does not count it"),
+        ([beside(change(missing={"packet_seq_err": "somebody reset it"}))], "somebody reset it"),
+        ([beside(change(port_xmit_packets=20))], "too few packets"),
+    ],
+)
+def test_what_rdma_lost_is_said_to_be_unknown(of_a: list[PortsBesideLaunch], said: str) -> None:
+    found = packets(*of_a)
+    assert found.status == "ERROR"
+    assert said in str(found.reason)
+
+
+def test_a_host_with_infiniband_whose_ports_nobody_recorded_does_not_pass() -> None:
     counts = dict.fromkeys(HEALTHY, (40, 0))
     facts = FleetFacts(
         measures=[], launches=[launch(counts)], hosts={h: host_facts(h, infiniband=[PORT]) for h in "abc"}
     )
-    assert {item.outcome.status for item in ask([judge_packets], facts)} == {"NOT-APPLICABLE"}
+    found = ask([judge_packets], facts)
+    assert {item.outcome.status for item in found} == {"ERROR"}
+    assert "what RDMA lost is not known: no launch recorded its ports" in str(found[0].outcome.reason)
+
+
+def test_what_rdma_loses_fails_however_little_tcp_does() -> None:
+    facts = FleetFacts(
+        launches=[launch(HEALTHY)],
+        hosts={h: host_facts(h, infiniband=[PORT]) for h in "abc"},
+        ports={"a": [beside(change(packet_seq_err=5_000))]},
+    )
+    assert statuses(ask([judge_packets], facts)) == {"host/a": "FAIL", "host/b": "PASS", "host/c": "PASS"}
 
 
 def test_what_no_kernel_told_is_no_pass() -> None:

@@ -26,6 +26,7 @@ from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.observe.prometheus.exporter import DeviceCollector, Feed, RunningExporter, serve
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS, names
+from gpuproof.records.ports import PortReading, PortTotals
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
 from ports import free_ports
 from prometheus_tools import tool
@@ -55,10 +56,12 @@ def full_sample(at_s: float = 0.0) -> Sample:
 
 def everything_known() -> list[Any]:
     static = dict.fromkeys(names(kind="static"), 40.0)
+    port = PortReading(name="mlx5_0:1", medium="rdma", counters={"symbol_error": 3, "port_xmit_data": 9})
     user = {"pid": 1, "mem_used_bytes": 2**30, "kind": "compute", "pod": "train-0", "namespace": "team"}
     return [
         rec.header([rec.identity(0, static=static), rec.identity(1, static={})], fast_interval_s=600.0),
         full_sample(),
+        PortTotals(monotonic_s=rec.MONOTONIC_S, at="start", ports=(port,), missing={}),
         DeviceProcesses(monotonic_s=rec.MONOTONIC_S, devices={"0": {"processes": [user]}}),
         DriverEvent(monotonic_s=rec.MONOTONIC_S, physical_index=0, event="xid", code=79, message="XID 79"),
     ]
@@ -98,6 +101,11 @@ def value(text: str, metric: str, /, **labels: str) -> float | None:
         if head.partition("{")[0] == metric and all(f'{k}="{v}"' in head for k, v in labels.items()):
             return float(number)
     return None
+
+
+def test_ports_are_served_by_host_port_and_counter(serving: RunningExporter) -> None:
+    assert value(scrape(serving), "gpuproof_port_events_total", port="mlx5_0:1", counter="symbol_error") == 3
+    assert "port_xmit_data" not in scrape(serving)
 
 
 def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: RunningExporter) -> None:

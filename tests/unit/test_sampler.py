@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 from gpuproof.devices.base import DeviceProcess, Readout
-from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan, Schedule
+from gpuproof.monitor.sampler import Clock, ReadPorts, Sampler, SamplingPlan, Schedule
+from gpuproof.records.ports import PortReading, PortTotals
 from gpuproof.records.readings import (
     Counters,
     DeviceIdentity,
@@ -123,9 +124,15 @@ class World:
     def ready(self) -> None:
         self.was_ready = True
 
-    def run(self, **plan: Any) -> RecordingEnd:
+    def run(self, ports: ReadPorts | None = None, **plan: Any) -> RecordingEnd:
         return Sampler(
-            self, host=FakeHost(), recorder=self, listener=self, plan=SamplingPlan(**plan), clock=self.clock()
+            self,
+            host=FakeHost(),
+            recorder=self,
+            listener=self,
+            plan=SamplingPlan(**plan),
+            clock=self.clock(),
+            ports=ports,
         ).run()
 
     def of(self, kind: type[R]) -> list[R]:
@@ -156,6 +163,27 @@ def test_a_device_that_cannot_be_heard_is_recorded_with_the_reason() -> None:
     world.run(interval_s=0.25, slow_interval_s=1.0, duration_s=1.0)
     (unavailable,) = world.of(UnavailableMetrics)
     assert (unavailable.physical_index, unavailable.reasons["driver_events"]) == (0, "not offered")
+
+
+@dataclass
+class CountingPort:
+    """A port that sends all the time, and counts its first error after a minute."""
+
+    began_s: float
+
+    def read(self, now_s: float, at: str) -> PortTotals:
+        counters = {"symbol_error": int(now_s - self.began_s >= 60), "port_xmit_data": int(now_s)}
+        port = PortReading(name="mlx5_0:1", medium="rdma", counters=counters)
+        return PortTotals(monotonic_s=now_s, at=at, ports=(port,), missing={})
+
+
+def test_ports_are_recorded_at_both_ends_and_when_they_counted_more_than_traffic() -> None:
+    world = World()
+    world.run(CountingPort(world.now_s).read, interval_s=0.5, slow_interval_s=1.0, duration_s=300.0)
+    totals = world.of(PortTotals)
+    assert [one.at for one in totals] == ["start", "change", "end"]
+    assert [one.ports[0].counters["symbol_error"] for one in totals] == [0, 1, 1]
+    assert 60 <= totals[1].monotonic_s - totals[0].monotonic_s <= 70
 
 
 def test_the_slow_lane_comes_at_its_own_interval_and_carries_the_host() -> None:

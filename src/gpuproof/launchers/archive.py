@@ -60,7 +60,7 @@ def _members() -> dict[str, str]:
     package = Path(gpuproof.__file__).parent
     sources = [path for name in NODE_PACKAGES + READING_PACKAGES for path in (package / name).rglob("*.py")]
     sources += [package / "worker" / "host" / "variables.txt"]
-    sources += [package / "records" / name for name in ("metrics.csv", "sizes.csv", "host_facts.csv")]
+    sources += (package / "records").glob("*.csv")
     sources += [package / name for name in READING_FILES]
     members = {
         f"gpuproof/{path.relative_to(package).as_posix()}": path.read_text("utf-8") for path in sources

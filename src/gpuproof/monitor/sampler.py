@@ -23,6 +23,7 @@ from gpuproof.monitor.host import boot_id
 from gpuproof.monitor.listener import Listener
 from gpuproof.monitor.process_owners import Describe
 from gpuproof.monitor.recorder import RecordSink
+from gpuproof.records.ports import PortTotals
 from gpuproof.records.readings import (
     DRIVER_EVENTS,
     Counters,
@@ -42,6 +43,8 @@ from gpuproof.records.readings import (
 LONGEST_SLEEP_S = 1.0
 """How long the end of a parent may go unnoticed."""
 TOLERANCE_S = 1e-6
+PORT_INTERVAL_S = 10.0
+"""Between looks at ports: a card's firmware may take a millisecond for each of its counters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +158,10 @@ class SampledHost(Protocol):
         """Tell what machine this is."""
 
 
+ReadPorts = Callable[[float, str], PortTotals]
+"""Read every port, given the time and at what moment; `monitor.ports.PortReader` does."""
+
+
 class Sampler:
     """One recording: made, run once, and done."""
 
@@ -168,6 +175,7 @@ class Sampler:
         plan: SamplingPlan,
         clock: Clock,
         describe: Describe = lambda _: {},
+        ports: ReadPorts | None = None,
     ) -> None:
         self._devices = devices
         self._describe = describe
@@ -181,6 +189,9 @@ class Sampler:
         self._max_jitter_s = 0.0
         self._reasons: dict[PhysicalIndex, dict[str, str]] = {}
         self._processes: dict[str, dict[str, Any]] = {}
+        self._ports = ports
+        self._ports_due_s = 0.0
+        self._port_errors: list[Any] = []
 
     def run(self) -> RecordingEnd:
         """Record until a signal, the parent's end or the planned duration; return the last record.
@@ -193,6 +204,7 @@ class Sampler:
             reason = self._loop()
             self._sample("slow", reads_host=True)
             self._count("end")
+            self._count_ports("end")
         except OSError as error:
             self._recorder.append_last_words(self._end(f"cannot write: {error.strerror}"))
             raise
@@ -218,6 +230,7 @@ class Sampler:
             )
         )
         self._count("start")
+        self._count_ports("start")
         self._listener.ready()
 
     def _loop(self) -> str:
@@ -277,6 +290,8 @@ class Sampler:
             for event in self._devices.poll_events():  # at every tick: about a third of a fast reading
                 self._recorder.append(event)
             self._note_processes(now_s)
+            if now_s >= self._ports_due_s:
+                self._count_ports("change")
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
         """Write a device's map of what it does not give, whenever that map changes."""
@@ -307,6 +322,17 @@ class Sampler:
         readouts = self._devices.counters()
         totals = {str(index): dict(readout.reading.values) for index, readout in readouts.items()}
         self._recorder.append(Counters(monotonic_s=now_s, at=at, devices=totals))
+
+    def _count_ports(self, at: str) -> None:
+        """Write what ports counted at both ends, and whenever it changed but for mere traffic."""
+        if self._ports is None:
+            return
+        now_s = self._clock.monotonic()
+        totals = self._ports(now_s, at)
+        errors = [(port.name, port.state, port.rate, port.without_traffic()) for port in totals.ports]
+        if at != "change" or errors != self._port_errors:
+            self._recorder.append(totals)
+        self._port_errors, self._ports_due_s = errors, now_s + PORT_INTERVAL_S
 
     def _end(self, reason: str) -> RecordingEnd:
         return RecordingEnd(

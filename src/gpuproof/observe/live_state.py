@@ -15,6 +15,7 @@ from gpuproof.readings.totals import SHORT_COUNTER_BYTES
 from gpuproof.readings.warnings import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.records import readings as r
 from gpuproof.records.metrics import METRICS, names
+from gpuproof.records.ports import PortTotals
 
 HISTORY: Final = 600
 """Readings kept of each metric: ten minutes at one a second."""
@@ -73,6 +74,8 @@ class LiveState:
     """Growth a second of the host's running totals, between the last two samples."""
     metadata: dict[str, Any] = field(default_factory=dict)
     events: deque[r.DriverEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    ports: list[PortTotals] = field(default_factory=list)
+    """What ports had counted when it began, and at last."""
     end: r.RecordingEnd | None = None
     stopped: bool = False
     """Whether nothing more can come: whoever wrote the readings ended, or was lost."""
@@ -112,7 +115,11 @@ class LiveState:
                 case r.RecordingEnd():
                     self.end = record
                 case _:
-                    pass
+                    self._note_ports(record)
+
+    def _note_ports(self, record: Any) -> None:
+        if isinstance(record, PortTotals):
+            self.ports = [*self.ports[:1], record]
 
     def _sample(self, sample: r.Sample) -> None:
         self._host(sample)

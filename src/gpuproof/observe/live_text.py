@@ -15,7 +15,9 @@ from gpuproof.base.outside import plain
 from gpuproof.base.units import MISSING, memory, seconds
 from gpuproof.observe.live_state import LiveState
 from gpuproof.readings.metric_text import quantity
+from gpuproof.readings.ports import port_changes
 from gpuproof.records.metrics import HOST_METRICS
+from gpuproof.records.ports import growth_text
 
 DIM: Final = "#7a7a7a"
 GOOD, WARN, BAD = "#00875f", "#b26a00", "#e0393e"
@@ -136,7 +138,7 @@ def host_line(state: LiveState, *, width: int, name: str = "host") -> Text:
 
 
 def event_lines(states: Mapping[str, LiveState]) -> Text:
-    """List what drivers announced, the newest first; empty where there was nothing."""
+    """List what drivers announced, the newest first, and ports that counted errors; empty for neither."""
     events = [
         (event.monotonic_s - state.header.monotonic_s, host, event)
         for host, state in states.items()
@@ -151,4 +153,9 @@ def event_lines(states: Mapping[str, LiveState]) -> Text:
         lines.append(Text(on_one_line(text), style=BAD, no_wrap=True, overflow="ellipsis"))
     if len(events) > EVENTS_SHOWN:
         lines.append(Text(f" and {len(events) - EVENTS_SHOWN} before", style=DIM))
+    for host, state in states.items():
+        where = f"{host}  " if len(states) > 1 else ""
+        grown = ((c.port.name, growth_text(c.grown("error"))) for c in port_changes(state.ports))
+        texts = (f" {where}{port}  {errors}" for port, errors in grown if errors)
+        lines += [Text(on_one_line(text), style=WARN) for text in texts]
     return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)

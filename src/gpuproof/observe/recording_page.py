@@ -19,6 +19,7 @@ from gpuproof.readings.evidence import read_whole
 from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
 from gpuproof.readings.metric_text import quantity, throttle_title
+from gpuproof.readings.ports import PortChange, port_changes
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.readings.summary import (
     PHASE_METRICS,
@@ -33,6 +34,7 @@ from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.ports import CAUSES, growth_text
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
 
 NAME: Final = "monitor show"
@@ -56,6 +58,7 @@ class RecordingWords:
 
     facts: tuple[str, ...]
     devices: tuple[DeviceWords, ...]
+    ports: tuple[Notice, ...] = ()
 
 
 def recording_result(recording: RecordingData, *, with_balance: bool = False) -> Result:
@@ -64,6 +67,7 @@ def recording_result(recording: RecordingData, *, with_balance: bool = False) ->
     words = RecordingWords(
         facts=tuple(_facts(recording)),
         devices=tuple(_device(recording, track, measures) for track in recording.devices),
+        ports=tuple(_ports(recording)),
     )
     gpus = [track.identity.name for track in recording.devices]
     limits = limits_of_readings(read_whole(recording)) if len(recording.time_s) else None
@@ -116,6 +120,24 @@ def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Mea
     of_device = [measure for measure in measures if measure.labels.get("gpu") == identity.physical_index]
     notices = (*_wrong(recording, track), *_spins(recording, track), *_not_read(of_device))
     return DeviceWords(index=identity.physical_index, title=named, notices=notices)
+
+
+def _ports(recording: RecordingData) -> Iterator[Notice]:
+    """Yield what each port counted, and of which media there is none."""
+    yield from map(_port, port_changes(recording.ports))
+    for medium, why in recording.ports[-1].missing.items() if recording.ports else ():
+        yield Notice(word=medium, tone="faint", text=f"no port: {why}")
+
+
+def _port(change: PortChange) -> Notice:
+    """Say what a port counted; where it is and how fast stands before it."""
+    port, errors = change.port, change.grown("error")
+    grown = growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "nothing but traffic counted"
+    unknown = "".join(f"; {name} not known: {why}" for name, why in change.missing.items())
+    about = ", ".join(filter(None, (*port.traits, change.became or port.state, port.rate)))
+    return Notice(
+        word=port.name, tone="warn" if errors or change.became else "faint", text=f"{about}: {grown}{unknown}"
+    )
 
 
 def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
@@ -201,6 +223,7 @@ def recording_page(result: Result, provenance: Provenance | None = None) -> Page
         sections += [Notices(title="", notices=device.notices)] if device.notices else []
     sections += [] if words.devices else [Text(title="", lines=(_NO_GPU,))]
     sections += _owner("Host", by_owner["host"]) if "host" in by_owner else []
+    sections += [Notices(title="Ports", notices=words.ports)] if words.ports else []
     sections += [_phases(by_owner["phase"])] if "phase" in by_owner else []
     if VARIATION in by_owner:
         sections.append(Measures(title="Load balance", measures=tuple(by_owner[VARIATION])))
@@ -222,6 +245,7 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
     notices = [
         (one.tone, f"GPU {device.index}: {one.text}") for device in words.devices for one in device.notices
     ]
+    notices += [(one.tone, f"port {one.word}: {one.text}") for one in words.ports]
     faults = [text for tone, text in notices if tone == "bad"]
     warnings = [*faults, *warnings, *(text for tone, text in notices if tone == "warn")]
     calm = "nothing unusual in what was read" if words.devices else _NO_GPU

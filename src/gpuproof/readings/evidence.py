@@ -18,6 +18,7 @@ import numpy as np
 
 from gpuproof.base.errors import RecordError
 from gpuproof.readings.energy import energy_used
+from gpuproof.readings.ports import ports_and_gpus
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData, load_recording
 from gpuproof.readings.series import longest_step_s, mean_over_time
 from gpuproof.readings.summary import events_within
@@ -25,6 +26,7 @@ from gpuproof.readings.totals import throttling
 from gpuproof.readings.window import RecordingWindow, between, whole
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords, without_copies
+from gpuproof.records.ports import PortTotals
 from gpuproof.records.readings import named_among
 
 KEPT_VALUES: Final = 2**21
@@ -60,6 +62,10 @@ class Evidence:
     )
     """The last recordings that were asked for, with how many readings each holds; shared with what `only`
     returns."""
+    ports: dict[Path, tuple[PortTotals, ...] | MissingReadings] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """What ports had counted, of all recordings that were loaded: it is little, and asked for once more."""
     _by_case: dict[str, list[CaseRecords]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -101,8 +107,18 @@ class Evidence:
             return MissingReadings(reason=NOT_MONITORED)
         entry = self.loaded.pop(path, None) or _loaded(path)
         self.loaded[path] = entry
+        self.ports[path] = entry[0] if isinstance(entry[0], MissingReadings) else ports_and_gpus(entry[0])
         self._forget()
         return entry[0]
+
+    def port_totals(self, case: Case, host: str) -> tuple[PortTotals, ...] | MissingReadings:
+        """Return what the ports of a host had counted at the moments of its recording beside a launch."""
+        path = None if case.monitor is None else self.recording_at(case, host)
+        if path is None:
+            return MissingReadings(reason=NOT_MONITORED)
+        if path not in self.ports:
+            self.recording(case, host)
+        return self.ports[path]
 
     def only(self, *, case_id: str) -> Evidence:
         """Return what there is of one case."""

@@ -27,6 +27,7 @@ from gpuproof.readings.parsing import load_line
 from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
+from gpuproof.records.ports import PortTotals
 from gpuproof.records.sample import reasons_by_device, split
 
 Floats = NDArray[np.float64]
@@ -90,6 +91,8 @@ class RecordingData:
     events: tuple[r.DriverEvent, ...] = ()
     unavailable: tuple[r.UnavailableMetrics, ...] = ()
     processes: tuple[r.DeviceProcesses, ...] = ()
+    ports: tuple[PortTotals, ...] = ()
+    """Empty where the format, or the version that wrote it, has none."""
     end: r.RecordingEnd | None = None
     """None where the recording has no last line: the sampler was killed, or the format has none."""
     notes: tuple[str, ...] = ()
@@ -362,6 +365,7 @@ class _Builder:
             events=tuple(self.others.get(r.DriverEvent, ())),
             unavailable=tuple(self.others.get(r.UnavailableMetrics, ())),
             processes=tuple(self.others.get(r.DeviceProcesses, ())),
+            ports=tuple(self.others.get(PortTotals, ())),
             end=self.end,
             notes=tuple(self._notes()),
         )

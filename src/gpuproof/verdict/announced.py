@@ -16,6 +16,7 @@ from math import inf
 from typing import Final, Literal
 
 from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.ports import ports_in
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
@@ -56,6 +57,7 @@ def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
         hosts=facts_by_host(evidence.launches),
         launches=evidence.launches,
         events=announced_in(evidence),
+        ports=ports_in(evidence),
     )
 
 

@@ -12,6 +12,7 @@ from gpuproof.records.run import Environment, Setup, Start
 from gpuproof.verdict.expectations import Expectations, load_expectations
 
 if TYPE_CHECKING:  # it needs numpy, and doctor does not
+    from gpuproof.readings.ports import PortsBesideLaunch
     from gpuproof.verdict.baseline import Baseline
 
 HostFacts = Mapping[str, Any]
@@ -80,6 +81,8 @@ class FleetFacts(Sequence[CaseRecords]):
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
     """What drivers announced of each GPU, by subject; None: nobody listened."""
+    ports: Mapping[str, Sequence[PortsBesideLaunch]] = field(default_factory=dict)
+    """What the ports of each host counted beside each launch that was to be recorded."""
 
     def __len__(self) -> int:
         """Count the launches."""

@@ -67,6 +67,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
     yield from exported.events()
     yield from exported.owners()
     yield from _host(state, state.header.host)
+    yield from _ports(state, state.header.host)
 
 
 class _Exported:
@@ -273,6 +274,17 @@ def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
         owner = tuple(str(process.get(label, "")) for label in OWNER_LABELS)
         owners.setdefault(owner, []).append(process)
     return owners
+
+
+def _ports(state: LiveState, host: str) -> Iterator[Metric]:
+    """Give what every port has counted since its driver was loaded, as it was last read (every 10 s)."""
+    text = "counters of InfiniBand, RoCE and Ethernet ports and PCIe links, as the kernel names them"
+    family = CounterMetricFamily("gpuproof_port_events", text, labels=["host", "port", "counter"])
+    for port in state.ports[-1].ports if state.ports else ():
+        for name, total in port.without_traffic().items():
+            family.add_metric([host, port.name, name], total)
+    if family.samples:
+        yield family
 
 
 def _host(state: LiveState, host: str) -> Iterator[Metric]:

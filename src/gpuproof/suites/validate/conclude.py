@@ -40,6 +40,7 @@ from gpuproof.suites.validate.placing import lost_of
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.rates import RateRow, rate_rows
 from gpuproof.suites.validate.stages import Recipes
+from gpuproof.verdict.checks.ports import port_findings
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.facts import FleetFacts
@@ -92,8 +93,7 @@ class ValidateDetail:
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the verdict of a validation and its files."""
-    options = read_options(evidence.config)
-    order = settle_order(evidence)
+    options, order = read_options(evidence.config), settle_order(evidence)
     recipes = Recipes(evidence.config)
     results = [
         conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases
@@ -112,6 +112,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         *blame_outcomes(order, evidence.launches),
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
+    judged += port_findings(facts, judged)
     cap, indices = _cap(evidence), device_indices(evidence.launches)
     readiness = judge_readiness(order, facts, judged, unsettled=_unsettled(results), capped=cap)
     detail = ValidateDetail(

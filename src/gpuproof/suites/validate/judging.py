@@ -15,6 +15,7 @@ from typing import Literal
 from gpuproof.base import units
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.ports import ports_in
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind, skipped
@@ -76,6 +77,7 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
         measures=measures,
         baseline=baseline_of(order.options),
         events=announced_in(evidence),
+        ports=ports_in(evidence),
     )
 
 

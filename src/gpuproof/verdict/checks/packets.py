@@ -3,6 +3,8 @@
 A link that loses packets stalls now and then, which the median of a test does not show. In: the connections
 of every rank in launches over several hosts. Where everything that a host sends, or everything that is sent
 to it, is lost on the way, the host is named; else the link, in the direction in which packets were lost.
+What RDMA sent again, ports of InfiniBand and RoCE count by themselves: a host with such a port is judged by
+both. Packets out of order are no loss there: adaptive routing makes them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuproof.base.units import count, share
+from gpuproof.base.units import count, first_of, share
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.records.run import Start
@@ -145,6 +147,9 @@ def _expected() -> str:
 def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFacts) -> Outcome:
     """Judge a host none of whose links, over which it sent, is accused of losing packets."""
     subject = f"host/{host}"
+    rdma = _of_rdma(host, facts) if has_active_port(facts.hosts.get(host, {})) else None
+    if rdma is not None and rdma.status == "FAIL":
+        return rdma
     if host not in counted.hosts:
         reason = counted.missing.get(host, "no launch over several hosts told of its connections")
         return unanswered(subject, reason, "Run a collective or a training over all hosts")
@@ -157,7 +162,8 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
     tried = [link for link in links if counted.most_lost(link) <= MOST_LOST]
     doubtful = [link for link in links if counted.is_doubtful(link)]
     if doubtful or not tried:
-        return _too_few(max(doubtful or links, key=lambda link: counted.sent[link]), counted, facts)
+        widest = max(doubtful or links, key=lambda link: counted.sent[link])
+        return _too_few(widest, counted) if rdma is None or counted.again[widest] else rdma
     worst = max(tried, key=counted.share)
     most, of_links = share(counted.share(worst)), f"{len(tried)} links tried, of {len(links)}"
     return pass_or_fail(
@@ -171,13 +177,50 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
     )
 
 
-def _too_few(link: Link, counted: _Counted, facts: FleetFacts) -> Outcome:
-    """Say that so few segments do not exclude a loss, or that nothing went over TCP but how hosts met."""
+def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
+    """Judge a host by what its InfiniBand and RoCE ports sent again, of the packets that they sent."""
+    counted, unknown = _count_rdma(host, facts)
+    lossy = [port for port in counted.sent if counted.is_lossy(port)]
+    tried = lossy or [port for port in counted.sent if counted.most_lost(port) <= MOST_LOST]
+    unknown += [f"{port}: too few to tell" for _, port in counted.sent if counted.is_doubtful((host, port))]
+    if not tried or (unknown and not lossy):
+        few = "too few packets went over its ports to exclude a loss"
+        reason = f"what RDMA lost is not known: {first_of(unknown or [few], between='; ')}"
+        return unanswered(f"host/{host}", reason, "Run a collective over NCCL, with monitoring.enabled")
+    worst = max(tried, key=counted.share)
+    retries = f"{count(counted.again[worst])} retries of {count(counted.sent[worst])} RDMA packets"
+    return pass_or_fail(
+        f"host/{host}",
+        counted.share(worst) <= WARNED,
+        f"{retries}, {share(counted.share(worst))}, on {worst[1]}, the most of {len(tried)} ports",
+        expected=_expected(),
+        source="hw_counters of the port, see records/ports.csv",
+        next_step=NEXT,
+        warns=not lossy,
+    )
+
+
+def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
+    """Return what each active port of a host sent and sent again, as if a link, and what is not known."""
+    counted, unknown = _Counted(), {} if host in facts.ports else {"no launch recorded its ports": 0}
+    for beside in facts.ports.get(host, ()):
+        changes = [change for change in beside.changes if change.port.medium == "rdma"]
+        unknown |= dict.fromkeys(beside.unknown("rdma"), 0)
+        for change in changes:
+            port, sent, again = change.port.name, change.total("sent"), change.total("resent")
+            if sent is not None and again is not None:
+                counted.sent[host, port] += sent
+                counted.again[host, port] += again
+            elif change.port.state == "ACTIVE":
+                why = next(iter(change.missing.values()), "its driver does not count it")
+                unknown[f"{port}: {why}"] = 0
+    return counted, list(unknown)
+
+
+def _too_few(link: Link, counted: _Counted) -> Outcome:
+    """Say that so few segments do not exclude a loss."""
     host, peer = link
     again, sent = count(counted.again[link]), count(counted.sent[link])
-    if has_active_port(facts.hosts.get(host, {})) and not counted.again[link]:
-        reason = f"{sent} segments to {peer} are all that went over TCP: it has an InfiniBand port"
-        return not_applicable(reason, f"host/{host}")
     reason = f"{again} of {sent} TCP segments to {peer} were sent again: too few to exclude a loss "
     reason += f"of {share(MOST_LOST)}"
     step = "Measure more of a collective: --validate.collective.iterations=1000"

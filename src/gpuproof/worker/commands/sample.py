@@ -16,6 +16,7 @@ from gpuproof.base.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.devices.discovery import open_devices
 from gpuproof.monitor.host import HostReader
 from gpuproof.monitor.listener import SystemListener
+from gpuproof.monitor.ports import PortReader
 from gpuproof.monitor.process_owners import FACTS, describer
 from gpuproof.monitor.recorder import STANDARD_OUTPUT, RecordSink, open_recorder
 from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
@@ -114,6 +115,7 @@ def _record(options: argparse.Namespace) -> int:
             plan=_plan(options),
             clock=Clock(),
             describe=describer(options.processes),
+            ports=PortReader().read,
         )
         return _run(sampler, recorder, out=options.out)
     finally:

@@ -1,0 +1,144 @@
+"""Did a port count errors beside a launch? Ports of InfiniBand, RoCE and Ethernet, and PCIe links.
+
+What each counter means, and where that is written, is `records/ports.csv`. No source gives a limit, so growth
+is a warning that decides nothing. It fails together with something slow or wrong over that port, or with lost
+packets: then the port and its link have a cause. A counter that stays at 0 is evidence only where traffic
+went over the port and its driver maintains it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuproof.base.units import first_of
+from gpuproof.records.outcome import Judged, Outcome, pass_or_fail, skipped
+from gpuproof.records.ports import CAUSES, PORT_COUNTERS, TRAFFIC, CounterKind, growth_text
+from gpuproof.records.result import WHOLE
+from gpuproof.verdict.check import ask, check
+from gpuproof.verdict.facts import FleetFacts
+
+if TYPE_CHECKING:  # it needs numpy, and doctor does not
+    from gpuproof.readings.ports import PortChange, PortsBesideLaunch
+
+NAME = "port errors"
+NEXT = "Look at cable, transceiver and both ends: perfquery, ethtool -S, the switch's counters"
+EXPECTATION: Final[Mapping[str, Any]] = {
+    "expected": "no error counter grows",
+    "source": "https://docs.kernel.org/admin-guide/abi-stable.html",
+    "next_step": NEXT,
+}
+OVER_PORTS = ("links", "collective", "lost packets")
+"""Stages and checks of which a FAIL is of something that went over ports."""
+
+
+@check(NAME, "no error counter of a port grows")
+def judge_port_errors(facts: FleetFacts) -> Sequence[Outcome]:
+    """Warn of each host on whose ports an error counter grew beside a launch."""
+    return [_of_host(host, beside) for host, beside in facts.ports.items()] or [
+        skipped("no launch recorded what ports count", "Measure with monitoring.enabled")
+    ]
+
+
+def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judged]:
+    """Yield what ports counted: a FAIL for each that explains what failed, else advisory outcomes."""
+    explained: dict[str, Judged] = {}
+    hosts_explained = set()
+    for item in sorted(judged, key=lambda item: not item.is_required):
+        hosts = _hosts_at_ends(item, facts)
+        causes = {host: why for host in hosts if (why := _cause(host, hosts, item, facts))}
+        hosts_explained |= {f"host/{host}" for host in causes}
+        if causes:  # of several failures of a subject a required one
+            cause = _explained(hosts, causes, item)
+            explained.setdefault(cause.outcome.subject, cause)
+    yield from explained.values()
+    for item in ask([judge_port_errors], facts) if facts.ports else ():
+        if item.outcome.status != "WARN" or item.outcome.subject not in hosts_explained:
+            yield replace(item, is_required=False)
+
+
+def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
+    """Name the hosts between which something failed, or inside which; what two are slow at is their link."""
+    subject, stage = item.outcome.subject, item.labels.get("stage")
+    is_over_ports = item.name.startswith("who slows ") or {item.name, stage} & {*OVER_PORTS}
+    if item.outcome.status != "FAIL" or not is_over_ports:
+        return ()
+    if subject == WHOLE:
+        return tuple(facts.all_hosts) if len(facts.all_hosts) == 2 else ()
+    ends = subject.removeprefix("link/").split(">")
+    return tuple(dict.fromkeys(end.removeprefix("host/").partition("/gpu/")[0] for end in ends))
+
+
+def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> str:
+    """Say what grew on ports of a host beside launches of all these hosts: of a GPU, on its own links."""
+    subject, listed = item.outcome.subject, (facts.hosts.get(host) or {}).get("accelerators") or {}
+    gpus = [gpu for gpu in listed.get("devices") or () if gpu.get("uuid") and gpu["uuid"] in subject]
+    cards = {str(gpu.get("pci_bus_id")).lower()[-12:] for gpu in gpus}
+    changes = [c for one in facts.ports.get(host, ()) if {*hosts} <= {*one.hosts} for c in one.changes]
+    if "/gpu/" in subject:
+        links = {*cards, *(gpu["uuid"] for gpu in gpus)}
+        return _growth([c for c in changes if {c.port.name, c.port.name[-12:]} & links], *CAUSES)
+    return _growth([c for c in changes if c.port.medium in ("rdma", "ethernet")], *CAUSES)
+
+
+def _growth(changes: Sequence[PortChange], *kinds: CounterKind) -> str:
+    """Sum up what grew over launches, and what a link became: `mlx5_0:1 symbol_error +12, eth0 up → down`."""
+    total: Counter[str] = Counter()
+    for change in changes:
+        total.update({f"{change.port.name} {name}": n for name, n in change.grown(*kinds).items()})
+    became = dict.fromkeys(f"{change.port.name} {change.became}" for change in changes if change.became)
+    return ", ".join(filter(None, [growth_text(total), *became]))
+
+
+def _explained(hosts: Sequence[str], causes: Mapping[str, str], item: Judged) -> Judged:
+    outcome, ports = item.outcome, "; ".join(f"{host}: {why}" for host, why in causes.items())
+    subject = f"link/{'>'.join(hosts)}" if outcome.subject == WHOLE else outcome.subject
+    measured = f"{ports}, together with the FAIL of {item.name}"
+    failed = pass_or_fail(subject, False, measured, records=outcome.records, **EXPECTATION)
+    return replace(item, name=NAME, outcome=failed, measure=None, labels={})
+
+
+def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
+    subject, changes = f"host/{host}", [change for one in beside for change in one.changes]
+    growing = [one.launch for one in beside if _growth(one.changes, "error")]
+    if growing:
+        where = f"in {len(growing)} of {len(beside)} launches ({first_of(growing)})"
+        return pass_or_fail(
+            subject, False, f"{_growth(changes, 'error')}, {where}", warns=True, **EXPECTATION
+        )
+    unknown = dict.fromkeys(why for one in beside for why in _unknown(one))
+    silent = dict.fromkeys(filter(None, map(_silence, changes)))
+    telling = dict.fromkeys(change.port.name for change in changes if _tells(change))
+    if unknown or not telling:
+        reasons = [*unknown, *silent] or ["no traffic was counted on its ports"]
+        return skipped(first_of(reasons, between="; "), next_step=NEXT, subject=subject)
+    measured = f"none grew on {first_of(list(telling))} beside {len(beside)} launches"
+    return pass_or_fail(subject, True, "; ".join([measured, *silent]), **EXPECTATION)
+
+
+def _unknown(beside: PortsBesideLaunch) -> Iterator[str]:
+    """Yield which errors are not known, and why; a host need not have ports of every medium."""
+    yield from beside.unknown(*(() if beside.changes else ("rdma", "ethernet", "pcie")))
+    for change in beside.changes:
+        errors = {"port", *change.counters("error")}
+        yield from (
+            f"{change.port.name}, {name}: {why}" for name, why in change.missing.items() if name in errors
+        )
+
+
+def _errors(change: PortChange, *, silent: bool) -> list[str]:
+    rows = {name: PORT_COUNTERS[change.port.medium, name] for name in change.counters("error")}
+    return [name for name, row in rows.items() if row.is_silent_on(change.port) == silent]
+
+
+def _tells(change: PortChange) -> bool:
+    """Say whether an error on this port would have shown: it had traffic, and its driver counts some."""
+    return bool(change.total(*TRAFFIC) and _errors(change, silent=False))
+
+
+def _silence(change: PortChange) -> str | None:
+    """Say which counters stay at 0 on this port whatever happens."""
+    silent = first_of(_errors(change, silent=True))
+    return f"{change.port.name} ({', '.join(change.port.traits)}) does not count {silent}" if silent else None
