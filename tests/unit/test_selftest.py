@@ -70,6 +70,21 @@ def test_what_was_missed_and_what_was_not_run_is_no_success() -> None:
     assert SelftestReport(faults=(good, unseen), healthy=()).exit_code == ExitCode.INCONCLUSIVE
 
 
+@pytest.mark.parametrize(("num_missed", "is_found"), [(0, True), (3, True), (4, False)])
+def test_a_loss_at_the_resolution_may_be_missed_in_few_draws(
+    num_missed: int, is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = next(fault for fault in FAULTS if fault.name == "one of 8 slower by 5 %")
+    words = ("slow FAIL", "GPU-node1-7")
+    monkeypatch.setitem(
+        TWINS,
+        "past",
+        lambda folder, seed, **planted: Turned(word="NOT-READY", against=(words[seed >= num_missed],)),
+    )
+    row = PlantedTests(scratch=tmp_path, unable=None, num_seeds=20).fault(fault)
+    assert (row.is_found, row.num_missed, row.cause) == (is_found, num_missed, words[is_found])
+
+
 @pytest.mark.parametrize(
     ("word", "cause"),
     [("READY", ""), ("NOT-READY", "doubts WARN: noisy"), ("INCONCLUSIVE", "doubts WARN: noisy")],

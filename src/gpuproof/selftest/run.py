@@ -100,6 +100,7 @@ class FaultRow:
     is_found: bool
     """Of a twin: whether nobody accused it."""
     num_tried: int = 1
+    num_missed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +167,11 @@ class PlantedTests:
         )
 
     def fault(self, fault: Fault) -> FaultRow:
-        """Judge a fault in every draw; one draw in which it is missed decides."""
+        """Judge a fault in every draw; one more draw in which it is missed than may be decides."""
         draws = self._draws(fault.twin, fault.judge)
-        worst = next((one for one in draws if named(fault, one) is None), draws[0])
+        missed = [one for one in draws if named(fault, one) is None]
+        is_found = len(draws) - len(missed) >= fault.least_found * len(draws)
+        worst = next((one for one in draws if (one in missed) != is_found), draws[0])
         cause = named(fault, worst)
         return FaultRow(
             fault=fault.name,
@@ -176,8 +179,9 @@ class PlantedTests:
             expected=" or ".join(fault.expected),
             got=worst.word,
             cause=cause or next(iter(worst.against), "nothing was said"),
-            is_found=cause is not None,
+            is_found=is_found,
             num_tried=len(draws),
+            num_missed=len(missed),
         )
 
     def _draws(self, twin: Twin, judge: Callable[[Path, int], Turned]) -> Sequence[Turned]:
@@ -214,6 +218,8 @@ class Fault:
     """What has to stand in one line of what speaks against a better word."""
     planted: Mapping[str, Any] = field(default_factory=dict)
     """What the judge of its twin is told to plant."""
+    least_found: float = 1.0
+    """In which share of the draws it has to be found: a loss at the resolution is in 95 %."""
     is_quick: bool = True
     """Whether it stands for its class in the quick test."""
 

@@ -11,7 +11,7 @@ from gpuproof.cli.options import json_option, print_json, verbose_option
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
-    from gpuproof.selftest.run import SelftestReport
+    from gpuproof.selftest.run import FaultRow, SelftestReport
 
 NUM_SEEDS = 20
 """Draws of chance of each fleet that is made up, without --quick."""
@@ -55,9 +55,9 @@ def _page(report: SelftestReport) -> Page:
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_command
 
-    def verdict_cell(row: object) -> Cell:
-        is_right = bool(getattr(row, "is_found", False))
-        return Cell("yes" if is_right else "NO", "good" if is_right else "bad")
+    def verdict_cell(row: FaultRow) -> Cell:
+        right = f"{row.num_tried - row.num_missed} of {row.num_tried}" if row.num_missed else "yes"
+        return Cell(right if row.is_found else "NO", "good" if row.is_found else "bad")
 
     got = Column.of("verdict", lambda row: row.got, align="left")
     faults = table(
