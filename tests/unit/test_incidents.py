@@ -254,7 +254,12 @@ NODE7 = "host/node7/gpu/GPU-0000"
 
 def test_a_recording_says_whose_process_when_and_on_which_instance(tmp_path: Path) -> None:
     line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, pid=4242, name=python, Ch 00000008"
-    told = recorded(tmp_path, (8.0, 31, line), (9.0, 13, "XID 13, pid=77"), (10.0, 43, "XID 43"))
+    told = recorded(
+        tmp_path,
+        (8.0, 31, line),
+        (9.0, 13, "NVRM: Xid (PCI:0000:01:00): 13, pid=77, name=python, "),
+        (10.0, 43, "XID 43"),
+    )
     faults = {one.title: one for one in incidents_in(told)[NODE7]}
     assert (faults["xid 31"].owner, faults["xid 31"].instance) == ("another's", "5")
     assert faults["xid 31"].first_unix_s == UNIX_S + 8

@@ -20,11 +20,13 @@ from typing import Any, Protocol
 from gpuproof import __version__
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.monitor.host import boot_id
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.listener import Listener
 from gpuproof.monitor.process_owners import Describe
 from gpuproof.monitor.recorder import RecordSink
 from gpuproof.records.readings import (
     DRIVER_EVENTS,
+    KERNEL_LOG,
     Counters,
     DeviceIdentity,
     DeviceProcesses,
@@ -168,8 +170,10 @@ class Sampler:
         plan: SamplingPlan,
         clock: Clock,
         describe: Describe = lambda _: {},
+        kernel_log: KernelLog | None = None,
     ) -> None:
         self._devices = devices
+        self._kernel_log = kernel_log or KernelLog(None)
         self._describe = describe
         self._host = host
         self._recorder = recorder
@@ -212,7 +216,11 @@ class Sampler:
                 fast_interval_s=self._plan.interval_s,
                 slow_interval_s=self._plan.slow_interval_s,
                 devices=self._devices.identities,
-                host_facts={**self._host.facts(), "vendors_absent": dict(self._devices.absent)},
+                host_facts={
+                    **self._host.facts(),
+                    "vendors_absent": dict(self._devices.absent),
+                    KERNEL_LOG: self._kernel_log.unread,
+                },
                 command=self._plan.command,
                 dither_seed=self._plan.dither_seed,
             )
@@ -275,6 +283,8 @@ class Sampler:
         self._samples += 1
         if lane == "slow":
             for event in self._devices.poll_events():  # at every tick: about a third of a fast reading
+                self._recorder.append(event)
+            for event in self._kernel_log.poll(now_s, self._devices.identities):
                 self._recorder.append(event)
             self._note_processes(now_s)
 

@@ -77,7 +77,9 @@ class FleetFacts(Sequence[CaseRecords]):
     """By host, where somebody says how many it should have."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
-    """What drivers announced of each GPU, by subject; None: nobody listened."""
+    """What drivers announced of each GPU and host, by subject; None: nobody listened."""
+    logs_unread: Mapping[str, str] = field(default_factory=dict)
+    """Why the kernel's log of a host was not heard: then its silence says nothing."""
 
     def __len__(self) -> int:
         """Count the launches."""

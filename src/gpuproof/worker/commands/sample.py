@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from gpuproof.base.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.devices.discovery import open_devices
 from gpuproof.monitor.host import HostReader
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.listener import SystemListener
 from gpuproof.monitor.process_owners import FACTS, describer
 from gpuproof.monitor.recorder import STANDARD_OUTPUT, RecordSink, open_recorder
@@ -114,6 +115,7 @@ def _record(options: argparse.Namespace) -> int:
             plan=_plan(options),
             clock=Clock(),
             describe=describer(options.processes),
+            kernel_log=KernelLog(),
         )
         return _run(sampler, recorder, out=options.out)
     finally:
