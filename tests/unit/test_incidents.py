@@ -13,7 +13,7 @@ from fleet_by_hand import gpu, hosts, measured
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
-from gpuproof.records.readings import Counters, DriverEvent
+from gpuproof.records.readings import UNREAD, Counters, DriverEvent, RecordingEnd
 from gpuproof.records.run import Device, Failure, FailureCause, RankResult
 from gpuproof.records.work.window import MonitorSpec
 from gpuproof.verdict.announced import announced_in
@@ -112,6 +112,10 @@ def test_a_users_fault_with_right_results_since_is_the_applications() -> None:
     assert (status(told), words(told)) == ("PASS", ["application"])
     (warning,) = advisory_events(told)
     assert str(warning.outcome.measured).endswith("; fingerprint and pattern right since: application")
+    unseen = replace(told, events={ON: [xid(31)]})
+    assert (status(unseen), words(unseen)) == ("PASS", ["cannot tell"])
+    uncompared = replace(told, measures=[replace(right("fingerprint"), value=None)])
+    assert words(uncompared) == ["cannot tell"]
     before = replace(told, launches=[launch(-60), launch(-30, case_id="pattern")])  # that says nothing
     assert (status(before), words(before)) == ("PASS", ["cannot tell"])
 
@@ -179,6 +183,7 @@ def test_work_of_ours_and_a_users_are_no_one_job() -> None:
         gpu("a", 0): "FAIL",
         gpu("b", 0): "PASS",
     }
+    assert words(told, gpu("b", 0)) == ["cannot tell"]
 
 
 def test_a_hundred_thousand_events_are_a_page_and_not_so_many_rows() -> None:
@@ -206,6 +211,16 @@ def test_correctable_errors_that_grow_are_a_trend_and_the_vendors_limits_fail() 
 
 # From recordings
 
+END = RecordingEnd(
+    monotonic_s=MONOTONIC_S + 40,
+    unix_s=UNIX_S + 40,
+    samples=30,
+    missed_ticks=0,
+    max_jitter_s=0.0,
+    own_cpu_s=0.1,
+    reason="SIGTERM",
+)
+
 
 def recorded(
     folder: Path, *events: tuple[float, int, str], failures: Sequence[Failure | RankResult] = (result(),)
@@ -215,20 +230,20 @@ def recorded(
     announced = [
         DriverEvent(
             monotonic_s=MONOTONIC_S + at_s,
-            physical_index=0,
+            physical_index=None if message.startswith((UNREAD, "nvidia-nvswitch")) else 0,
             event="kernel" if is_line else "xid",
             code=None if is_line else code,
             message=message,
         )
         for at_s, code, message in events
-        for is_line in [message.startswith("NVRM")]
+        for is_line in [not message.startswith("XID")]
     ]
     totals = [
         Counters(monotonic_s=MONOTONIC_S, at=at, devices={"0": {"ecc_corrected_count": count}})
         for at, count in (("start", 3.0), ("end", 9.0))
     ]
     samples = [sample(float(at_s), {0: {"power_w": 100.0}}) for at_s in range(30)]
-    path = write(folder / "a.jsonl", [header([identity(0)]), *samples, *announced, *totals])
+    path = write(folder / "a.jsonl", [header([identity(0)]), *samples, *announced, *totals, END])
     measured = window(host="node7", begin_monotonic_s=MONOTONIC_S + 5, end_monotonic_s=MONOTONIC_S + 25)
     records = [
         replace(start(), host="node7", pid=77),
@@ -250,6 +265,28 @@ def recorded(
 
 
 NODE7 = "host/node7/gpu/GPU-0000"
+
+
+def test_lines_of_the_log_are_of_the_device_or_the_host_that_they_are_recorded_of(tmp_path: Path) -> None:
+    told = recorded(
+        tmp_path,
+        (8.0, 0, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"),
+        (8.5, 0, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Data {0x50610002, 0x10100030}"),
+        *((at_s, 0, "pcieport 0000:00:03.1:    [ 6] BadTLP                ") for at_s in (9.0, 9.5)),
+        (10.0, 0, "amdgpu 0000:28:00.0: ring gfx_0.0.0 timeout, signaled seq=57638, emitted seq=57641"),
+        (11.0, 0, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04"),
+        (12.0, 0, f"{UNREAD}2 lines of drivers beyond 10000"),
+    )
+    found = incidents_in(told)
+    of_gpu = {one.title: one.num_events for one in found[NODE7] if one.title != "ecc_corrected_count"}
+    assert of_gpu == {"pcie_aer BadTLP": 2, "kernel amdgpu-ring-timeout": 1}
+    assert [one.title for one in found["host/node7"]] == ["sxid 20034"]
+    (switch,) = found["host/node7"]
+    concluded = conclude(switch, [switch], told)
+    assert (concluded.status, concluded.word) == ("FAIL", "restart the host")
+    assert [e.unheard for e in (told.events or {})["host/node7"] if e.unheard] == [
+        "2 lines of drivers beyond 10000"
+    ]
 
 
 def test_a_recording_says_whose_process_when_and_on_which_instance(tmp_path: Path) -> None:
@@ -286,7 +323,7 @@ def test_an_error_of_a_divided_gpu_is_joined_with_tests_of_its_instances() -> No
 
 
 def test_what_came_before_the_recording_or_from_another_boot_does_not_count(tmp_path: Path) -> None:
-    told = recorded(tmp_path, (-5.0, 79, "XID 79"), (-9000.0, 79, "XID 79"))
+    told = recorded(tmp_path, (-5.0, 79, "XID 79"), (-9000.0, 79, "XID 79"), (9000.0, 79, "XID 79"))
     assert [one.title for one in incidents_in(told)[NODE7]] == ["ecc_corrected_count"]
 
 
@@ -310,6 +347,15 @@ def test_what_follows_from_our_kill_is_not_the_devices(
     incidents = incidents_in(told)[NODE7]
     conclusion = conclude(incidents[0], incidents, told)
     assert (conclusion.word, conclusion.status) == expected
+
+
+def test_what_stopped_anothers_process_before_a_kill_is_not_the_devices(tmp_path: Path) -> None:
+    hang = failure("hang", unix_s=UNIX_S + 20, host="node7")
+    told = recorded(
+        tmp_path, (19.0, 43, "NVRM: Xid (PCI:0000:01:00): 43, pid=4242, name=python, "), failures=[hang]
+    )
+    incidents = incidents_in(told)[NODE7]
+    assert conclude(incidents[0], incidents, told).status == "WARN"
 
 
 def test_of_a_launch_that_failed_otherwise_nothing_follows_from_a_kill(tmp_path: Path) -> None:

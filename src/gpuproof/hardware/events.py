@@ -167,7 +167,8 @@ def event_kinds() -> dict[tuple[str, str], EventKind]:
 def _kind(group: dict[str, Any], code: str, name: str) -> EventKind:
     action = group["action"]
     said = {key: value for key, value in group.items() if key != "names"}
-    evidence = f"by its code alone ({action})" if action.isupper() else "by itself"
+    evidence = "the catalogue has no action for it" if action == UNLISTED else "by itself"
+    evidence = f"by its code alone ({action})" if action.isupper() else evidence
     return EventKind(**{**_table()["actions"][action], **said}, code=code, name=name, evidence=evidence)
 
 

@@ -33,10 +33,9 @@ class KernelLog:
     """The kernel's log from now on; of the path None, nobody's."""
 
     def __init__(self, path: Path | None = KMSG, *, pci: Path = PCI) -> None:
-        self.unread: str | None = None
-        """Why it cannot be read, or not any further; None where it is."""
         self._pci = pci
         self._num_lines = 0
+        self._unread: list[str] = []
         self._file: int | None = None
         if path is None:
             return
@@ -44,12 +43,13 @@ class KernelLog:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._file, 0, os.SEEK_END)
         except OSError as error:
-            self.unread = f"{path}: {error.strerror}"
+            self._stop(f"{path}: {error.strerror}")
 
     def poll(self, now_s: float, devices: Sequence[DeviceIdentity]) -> Iterator[DriverEvent]:
-        """Yield what was written since the last call, of these devices; `now_s` is the monotonic clock's."""
-        if self._file is None:
-            return
+        """Yield what was written since the last call, of these devices; `now_s` is the monotonic clock's.
+
+        What was not read, and why, is among it: once, as a line of the host's that begins with `UNREAD`.
+        """
         places: dict[str, int] = {}
         num_left_out = 0
         for line in filter(DRIVERS.search, self._lines()):
@@ -63,9 +63,9 @@ class KernelLog:
             if self._num_lines <= MOST_LINES:
                 yield _event(now_s, place, line)
         if num_left_out:
-            yield _event(now_s, None, f"{UNREAD}{num_left_out} lines of drivers beyond {MOST_LINES}")
-        if self.unread is not None:
-            yield _event(now_s, None, f"{UNREAD}{self.unread}")
+            self._unread.append(f"{num_left_out} lines of drivers beyond {MOST_LINES}")
+        yield from (_event(now_s, None, f"{UNREAD}{reason}") for reason in self._unread)
+        self._unread.clear()
 
     def _lines(self) -> Iterator[str]:
         while self._file is not None:
@@ -74,15 +74,19 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                continue  # lines were overwritten before they were read; the next is there
+                self._unread.append("lines that were overwritten before")
+                continue
             except OSError as error:
-                self.unread = f"{error.strerror}"
-                os.close(self._file)
-                self._file = None
-                return
+                return self._stop(str(error.strerror))
             if not data:
                 return
             yield from (x for x in data.decode(errors="replace").splitlines() if not x.startswith(" "))
+
+    def _stop(self, reason: str) -> None:
+        self._unread.append(reason)
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
 
     def _places(self, devices: Sequence[DeviceIdentity]) -> dict[str, int]:
         """Return the place of each device by its address, and by that of a port above it alone.

@@ -26,7 +26,6 @@ from gpuproof.monitor.process_owners import Describe
 from gpuproof.monitor.recorder import RecordSink
 from gpuproof.records.readings import (
     DRIVER_EVENTS,
-    KERNEL_LOG,
     Counters,
     DeviceIdentity,
     DeviceProcesses,
@@ -216,11 +215,7 @@ class Sampler:
                 fast_interval_s=self._plan.interval_s,
                 slow_interval_s=self._plan.slow_interval_s,
                 devices=self._devices.identities,
-                host_facts={
-                    **self._host.facts(),
-                    "vendors_absent": dict(self._devices.absent),
-                    KERNEL_LOG: self._kernel_log.unread,
-                },
+                host_facts={**self._host.facts(), "vendors_absent": dict(self._devices.absent)},
                 command=self._plan.command,
                 dither_seed=self._plan.dither_seed,
             )

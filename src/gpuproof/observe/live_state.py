@@ -175,7 +175,7 @@ class LiveState:
 
     def _event(self, record: r.DriverEvent) -> None:
         event = named_event(record)
-        if event is None:
+        if event is None or event.event == r.KERNEL_LOG:  # no event, or what was not read
             return
         self.events.append(event)
         device = None if event.physical_index is None else self.devices.get(event.physical_index)

@@ -204,9 +204,9 @@ class DevicesAppeared:
 DRIVER_EVENTS = "driver_events"
 """What stands beside metrics in the map of what a device does not give."""
 KERNEL_LOG = "kernel"
-"""The event that is a line of the kernel's log; among facts of a host, why that could not be read."""
+"""The event that is a line of the kernel's log."""
 UNREAD = "gpuproof: not read: "
-"""Before what was not read of the kernel's log, among its lines."""
+"""Before what was not read of the kernel's log and why, among its lines."""
 
 
 @record_kind("unavailable")

@@ -49,25 +49,7 @@ def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
         hosts=facts_by_host(evidence.launches),
         launches=evidence.launches,
         events=announced_in(evidence),
-        logs_unread=_logs_unread(evidence),
     )
-
-
-def _logs_unread(evidence: Evidence) -> dict[str, str]:
-    """Return why the kernel's log of a host was not heard beside a launch, by host."""
-    recordings = [
-        (host, evidence.recording(launch.case, rank_host))
-        for launch in evidence.launches
-        for rank_host, host in _hosts(launch)
-    ]
-    reasons: dict[str, str] = {}
-    for host, recording in recordings:
-        if not isinstance(recording, MissingReadings):
-            at_first = recording.recording.host_facts.get(KERNEL_LOG)
-            later = (e.message for e in recording.events if e.message.startswith(UNREAD))
-            said = next(later, None) if at_first is None else f"{UNREAD}{at_first}"
-            reasons |= {} if said is None else {host: said.removeprefix(UNREAD)}
-    return reasons
 
 
 def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None:
@@ -85,7 +67,8 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             is_recorded = is_recorded or bool(tracks)
             pids = {start.pid for start in launch.of(Start) if start.host == rank_host}
             by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
-            for subject, place in _places(recording, f"host/{host}", by_subject).items():
+            places = {subject: track.identity.physical_index for subject, track in by_subject.items()}
+            for subject, place in {**places, f"host/{host}": None}.items() if tracks else ():
                 assert not isinstance(recording, MissingReadings)
                 has_failed = _has_failed(launch, subject)
                 killed_s = _killed_unix_s(launch, rank_host)
@@ -104,17 +87,6 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
                     unheard = Announced(title="", launch=name, unheard=f"{reason} (beside {name})")
                     announced.setdefault(subject, []).append(unheard)
     return announced if is_recorded else None
-
-
-def _places(
-    recording: RecordingData | MissingReadings, host: str, by_subject: Mapping[str, DeviceTrack]
-) -> dict[str, int | None]:
-    """Return the place of each device in a recording; None of the host, where something is told of it."""
-    places: dict[str, int | None] = {s: track.identity.physical_index for s, track in by_subject.items()}
-    is_told = not isinstance(recording, MissingReadings) and any(
-        event.physical_index is None for event in recording.events
-    )
-    return places | ({host: None} if is_told else {})
 
 
 def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
@@ -200,7 +172,8 @@ def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announ
             continue
         message = read_message(event.message)
         if message is None and event.event == KERNEL_LOG:
-            continue  # what was not read
+            yield Announced(title="", unheard=event.message.removeprefix(UNREAD))
+            continue
         yield Announced(
             title=event.title,
             is_of_log=message is not None,

@@ -56,7 +56,7 @@ class Announced:
     is_of_log: bool = False
     """Whether the kernel's log tells it; the driver's library may tell it, too."""
     unheard: str | None = None
-    """Why nothing could be heard beside the launch; then nothing was announced."""
+    """Why nothing could be heard beside the launch, of a host by its log; then nothing was announced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,6 @@ class FleetFacts(Sequence[CaseRecords]):
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
     """What drivers announced of each GPU and host, by subject; None: nobody listened."""
-    logs_unread: Mapping[str, str] = field(default_factory=dict)
-    """Why the kernel's log of a host was not heard: then its silence says nothing."""
 
     def __len__(self) -> int:
         """Count the launches."""

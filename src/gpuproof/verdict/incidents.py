@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 from typing import Final, Literal
 
 from gpuproof.base import units
@@ -19,6 +20,7 @@ from gpuproof.hardware.events import EventKind, event_titled
 from gpuproof.launches.probes import WRONG_VALUES
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import spellings
+from gpuproof.records.result import Measure
 from gpuproof.records.run import Failure, Start
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
@@ -178,28 +180,30 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
     if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
         why = "it follows from our ending a rank that hung; why that hung is not known"
         return replace(meaning, word="application", evidence=why)
-    wrong = wrong_values(incident.subject, facts)
+    parts = _parts(incident.subject, facts)
+    wrong = sum(m.value or 0 for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts)
     if meaning.is_restart and wrong:
-        return _of_device(incident, f"{wrong} beside it")
+        return _of_device(incident, f"{wrong:g} wrong values beside it")
     if meaning.is_of_application and incident.is_of_most_hosts:
         others = units.first_of(incident.other_hosts, 3)
         why = f"the same on {others} at the same time, most hosts: a job's, as it ended"
         return replace(meaning, word="application", evidence=why)
-    return _of_process(incident, beside, facts) if meaning.is_restart else meaning
+    return _of_process(incident, beside, parts, facts) if meaning.is_restart else meaning
 
 
-def _of_process(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventKind:
+def _of_process(
+    incident: Incident, beside: Sequence[Incident], parts: AbstractSet[str], facts: FleetFacts
+) -> EventKind:
     """Conclude what the table gives to an application: by its process, and by what tests found since."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
     if any(one.owner == "ours" for one in alike):
         return _of_device(incident, "work of ours met it, whose kernels are known")
     if len(pids := {pid for one in alike for pid in one.pids}) > 1:
         return _of_device(incident, f"{len(pids)} processes met it on this device")
-    parts = _parts(incident.subject, facts)
     since = [launch for launch in facts.launches if _ranks(launch, parts)]
     if failed := [_name(launch) for launch in since if _failed_since(launch, incident, parts)]:
         return _of_device(incident, f"our {units.first_of(failed)} failed on this device since")
-    right = _right_since(incident, since, facts)
+    right = _right_since(incident, since, [m for m in facts.measures if m.subject in parts])
     is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
     evidence = f"{' and '.join(right)} right since" if right else "nothing of ours compared since"
     return replace(incident.meaning, word="application" if is_told else "cannot tell", evidence=evidence)
@@ -211,30 +215,13 @@ def _of_device(incident: Incident, why: str) -> EventKind:
     return replace(by_table, word="reset the device", severity="error", evidence=why)
 
 
-def wrong_values(subject: str, facts: FleetFacts) -> str | None:
-    """Say how many values came out wrong on a device; None where none did."""
-    parts = _parts(subject, facts)
-    wrong = [m for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts and m.value]
-    return f"{sum(m.value or 0 for m in wrong):g} wrong values" if wrong else None
-
-
-def _right_since(incident: Incident, since: Sequence[CaseRecords], facts: FleetFacts) -> list[str]:
+def _right_since(incident: Incident, since: Sequence[CaseRecords], measures: Sequence[Measure]) -> list[str]:
     """Name the tests that began after an incident, and whose results were compared and right."""
-    if incident.last_unix_s is None:
-        return []
-    parts = _parts(incident.subject, facts)
-    later = {
-        launch.case.case_id
-        for launch in since
-        if launch.status == "done" and min(x.unix_s for x in launch.of(Start)) > incident.last_unix_s
-    }
-    tests = (
-        str(measure.labels.get("stage") or measure.labels.get("pattern") or measure.case)
-        for measure in facts.measures
-        if measure.name == WRONG_VALUES and measure.subject in parts and measure.value == 0
-        if measure.case in later
-    )
-    return list(dict.fromkeys(tests))
+    last_s = inf if incident.last_unix_s is None else incident.last_unix_s
+    done = (launch for launch in since if launch.status == "done")
+    later = {one.case.case_id for one in done if min(x.unix_s for x in one.of(Start)) > last_s}
+    right = (m for m in measures if m.name == WRONG_VALUES and m.value == 0 and m.case in later)
+    return list(dict.fromkeys(str(m.labels.get("stage") or m.case) for m in right))
 
 
 def _failed_since(launch: CaseRecords, incident: Incident, parts: AbstractSet[str]) -> bool:

@@ -33,7 +33,8 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     if facts.events is None and subjects:
         return [unanswered("whole", "driver events were not recorded", "Run it with monitoring, which does")]
     concluded = _concluded(facts)
-    hosts = [s for s, pairs in concluded.items() if s.count("/") == 1 and any(_is_grave(p) for p in pairs)]
+    grave = (s for s, pairs in concluded.items() if any(said.status != "WARN" for _, said in pairs))
+    hosts = [subject for subject in grave if subject.count("/") == 1]
     return with_unlisted((_of_gpu(subject, concluded, facts) for subject in (*subjects, *hosts)), facts)
 
 
@@ -57,10 +58,6 @@ def _concluded(facts: FleetFacts) -> Mapping[str, list[Concluded]]:
         subject: [(one, conclude(one, incidents, facts)) for one in incidents]
         for subject, incidents in incidents_in(facts).items()
     }
-
-
-def _is_grave(pair: Concluded) -> bool:
-    return pair[1].status != "WARN"
 
 
 def _is_of_job(incident: Incident, conclusion: EventKind) -> bool:
@@ -110,13 +107,13 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
         return unanswered(subject, "driver events were recorded in no launch", step)
     pairs = sorted(concluded[subject], key=lambda pair: GRAVEST.index(pair[1].status))
     worst = pairs[0] if pairs else None
-    unheard = next((event.unheard for event in (facts.events or {})[subject] if event.unheard), None)
+    unheard = _unheard(subject, facts)
     if unheard is not None and (worst is None or worst[1].status != "FAIL"):
         return lacking(subject, "its driver", "events", unheard)
     if worst is None or worst[1].status == "WARN":
         named = ", ".join(_names(pairs))
         seen = f"no error of the GPU (advisory: {named})" if named else "no driver event"
-        unread = facts.logs_unread.get(host_of(subject) or "")
+        unread = _unheard(f"host/{host_of(subject)}", facts)
         seen += f"; the kernel's log was not read: {unread}" if unread else ""
         return pass_or_fail(subject, True, seen, expected="no error of the GPU", source=XIDS, next_step=None)
     conclusion = worst[1]
@@ -124,6 +121,10 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
     if conclusion.status == "ERROR":
         return not_judged(subject, text, conclusion.next_step, conclusion.actor)
     return _outcome(subject, text, worst, expected="no error of the GPU")
+
+
+def _unheard(subject: str, facts: FleetFacts) -> str | None:
+    return next((event.unheard for event in (facts.events or {}).get(subject, ()) if event.unheard), None)
 
 
 def _names(pairs: Sequence[Concluded]) -> Iterator[str]:
