@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from gpuproof.devices.base import DeviceProcess, Readout
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan, Schedule
 from gpuproof.records.readings import (
     Counters,
@@ -123,9 +125,15 @@ class World:
     def ready(self) -> None:
         self.was_ready = True
 
-    def run(self, **plan: Any) -> RecordingEnd:
+    def run(self, *, kernel_log: KernelLog | None = None, **plan: Any) -> RecordingEnd:
         return Sampler(
-            self, host=FakeHost(), recorder=self, listener=self, plan=SamplingPlan(**plan), clock=self.clock()
+            self,
+            host=FakeHost(),
+            recorder=self,
+            listener=self,
+            plan=SamplingPlan(**plan),
+            clock=self.clock(),
+            kernel_log=kernel_log,
         ).run()
 
     def of(self, kind: type[R]) -> list[R]:
@@ -156,6 +164,24 @@ def test_a_device_that_cannot_be_heard_is_recorded_with_the_reason() -> None:
     world.run(interval_s=0.25, slow_interval_s=1.0, duration_s=1.0)
     (unavailable,) = world.of(UnavailableMetrics)
     assert (unavailable.physical_index, unavailable.reasons["driver_events"]) == (0, "not offered")
+
+
+def test_lines_of_the_kernels_log_are_recorded_with_the_slow_lane_and_a_log_that_is_not_there(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "kmsg"
+    log.touch()
+    line = "NVRM: GPU at no address: GPU has fallen off the bus."
+    reader = KernelLog(log)
+    log.write_text(f"{line}\n")
+    world = World()
+    world.run(kernel_log=reader, interval_s=0.25, slow_interval_s=1.0, duration_s=2.0)
+    (event,) = world.of(DriverEvent)
+    assert (event.physical_index, event.event, event.message) == (None, "kernel", line)
+    world = World()
+    world.run(kernel_log=KernelLog(tmp_path / "none"), slow_interval_s=1.0, duration_s=2.0)
+    (unread,) = world.of(DriverEvent)
+    assert unread.message.endswith("none: No such file or directory")
 
 
 def test_the_slow_lane_comes_at_its_own_interval_and_carries_the_host() -> None:

@@ -131,12 +131,11 @@ def read_message(line: str) -> KernelMessage | None:
     if matched is None:
         return None
     row, match = matched
-    code = row.get("code") or match["code"]
     address, process, instance = ADDRESS.search(line), PROCESS.search(line), INSTANCE.search(line)
     since = SINCE_BOOT.search(line)
     return KernelMessage(
         source=row["source"],
-        code=code.lstrip("0") if code.isdigit() else code,
+        code=row.get("code") or match["code"],
         pci_bus_id=None if address is None else address["pci"].lower(),
         pid=None if process is None else int(process["pid"]),
         process=None if process is None else process["name"],

@@ -80,7 +80,7 @@ class KernelLog:
                 return self._stop(str(error.strerror))
             if not data:
                 return
-            yield from (x for x in data.decode(errors="replace").splitlines() if not x.startswith(" "))
+            yield from data.decode(errors="replace").splitlines()
 
     def _stop(self, reason: str) -> None:
         self._unread.append(reason)
