@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ class World:
     def ready(self) -> None:
         self.was_ready = True
 
-    def run(self, *, kernel_log: KernelLog | None = None, **plan: Any) -> RecordingEnd:
+    def run(self, *, kernel_log: Path = Path(os.devnull), **plan: Any) -> RecordingEnd:
         return Sampler(
             self,
             host=FakeHost(),
@@ -133,7 +134,7 @@ class World:
             listener=self,
             plan=SamplingPlan(**plan),
             clock=self.clock(),
-            kernel_log=kernel_log,
+            kernel_log=KernelLog(kernel_log),
         ).run()
 
     def of(self, kind: type[R]) -> list[R]:
@@ -169,17 +170,15 @@ def test_a_device_that_cannot_be_heard_is_recorded_with_the_reason() -> None:
 def test_lines_of_the_kernels_log_are_recorded_with_the_slow_lane_and_a_log_that_is_not_there(
     tmp_path: Path,
 ) -> None:
+    line = "NVRM: GPU at no address: GPU has fallen off the bus."
     log = tmp_path / "kmsg"
     log.touch()
-    line = "NVRM: GPU at no address: GPU has fallen off the bus."
-    reader = KernelLog(log)
-    log.write_text(f"{line}\n")
-    world = World()
-    world.run(kernel_log=reader, interval_s=0.25, slow_interval_s=1.0, duration_s=2.0)
+    world = World(read_s=lambda _now: 0.001 * bool(log.write_text(f"{line}\n")))
+    world.run(kernel_log=log, interval_s=0.25, slow_interval_s=1.0, duration_s=2.0)
     (event,) = world.of(DriverEvent)
     assert (event.physical_index, event.event, event.message) == (None, "kernel", line)
     world = World()
-    world.run(kernel_log=KernelLog(tmp_path / "none"), slow_interval_s=1.0, duration_s=2.0)
+    world.run(kernel_log=tmp_path / "none", slow_interval_s=1.0, duration_s=2.0)
     (unread,) = world.of(DriverEvent)
     assert unread.message.endswith("none: No such file or directory")
 

@@ -30,15 +30,13 @@ LONGEST_LINE_BYTES: Final = 8192
 
 
 class KernelLog:
-    """The kernel's log from now on; of the path None, nobody's."""
+    """The kernel's log from now on."""
 
-    def __init__(self, path: Path | None = KMSG, *, pci: Path = PCI) -> None:
+    def __init__(self, path: Path = KMSG, *, pci: Path = PCI) -> None:
         self._pci = pci
         self._num_lines = 0
         self._unread: list[str] = []
         self._file: int | None = None
-        if path is None:
-            return
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._file, 0, os.SEEK_END)

@@ -168,11 +168,11 @@ class Sampler:
         listener: Listener,
         plan: SamplingPlan,
         clock: Clock,
+        kernel_log: KernelLog,
         describe: Describe = lambda _: {},
-        kernel_log: KernelLog | None = None,
     ) -> None:
         self._devices = devices
-        self._kernel_log = kernel_log or KernelLog(None)
+        self._kernel_log = kernel_log
         self._describe = describe
         self._host = host
         self._recorder = recorder

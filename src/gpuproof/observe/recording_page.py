@@ -15,6 +15,7 @@ from gpuproof import __version__
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import MISSING, count, memory, more_below, seconds
+from gpuproof.hardware.events import read_message
 from gpuproof.readings.evidence import read_whole
 from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
@@ -100,6 +101,7 @@ def _facts(recording: RecordingData) -> Iterator[str]:
         code = "" if end.exit_code is None else f", exit code {end.exit_code}"
         yield f"ended: {end.reason}{code}"
     yield from (f"note: {note}" for note in recording.notes)
+    yield from (f"event: {_event(happened)}" for happened in _events(recording, None))
 
 
 def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Measure]) -> DeviceWords:
@@ -119,14 +121,18 @@ def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Mea
 
 
 def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
-    window = whole(recording)
-    for warning in device_warnings(recording, track=track, window=window):
+    for warning in device_warnings(recording, track=track, window=whole(recording)):
         yield Notice(word="warning", tone="warn", text=warning)
-    events = events_within(recording, track=track, window=window)
-    alike = grouped(((happened.event.title, happened.event.message), happened) for happened in events)
-    for happened in alike.values():
+    for happened in _events(recording, track):
         tone: Tone = "bad" if happened[0].event.event in FAULTS else "warn"
         yield Notice(word="event", tone=tone, text=_event(happened))
+
+
+def _events(recording: RecordingData, track: DeviceTrack | None) -> Iterable[Sequence[EventAt]]:
+    """Return what was announced, that alike together: of lines of the kernel's log each kind."""
+    events = list(events_within(recording, track=track, window=whole(recording)))
+    words = (None if read_message(one.event.message) else one.event.message for one in events)
+    return grouped(((one.event.title, word), one) for one, word in zip(events, words, strict=True)).values()
 
 
 def _event(happened: Sequence[EventAt]) -> str:

@@ -123,5 +123,5 @@ def list_events(*, as_json: bool) -> None:
         print_json(kinds)
         return
     for kind in kinds:
-        whose = f"{kind.severity:8} {kind.actor:14} {kind.action:21}"
-        click.echo(f"{kind.title:34} {whose} {kind.name or kind.next_step} [{kind.reference}]")
+        words = f"{kind.title:34} {kind.severity:8} {kind.actor:14} {kind.action:21}"
+        click.echo(f"{words} {kind.name or kind.next_step} [{kind.reference}]")
