@@ -22,11 +22,8 @@ DRIVERS: Final = re.compile(
 )
 """What a line of a driver, or of the bus, has in it."""
 ADDRESS: Final = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\b", re.IGNORECASE)
-OF_SWITCH: Final = "SXid"
 MOST_LINES: Final = 10_000
 """Lines of a recording that are kept; how many were not is said, as silence is then no evidence."""
-LONGEST_LINE_BYTES: Final = 8192
-"""A shorter buffer than a record of /dev/kmsg is refused."""
 
 
 class KernelLog:
@@ -54,8 +51,8 @@ class KernelLog:
             places = places or self._places(devices)
             address = ADDRESS.search(line)
             place = None if address is None else places.get(_short(address[1]))
-            if address is not None and place is None and OF_SWITCH not in line:
-                continue  # of a network card, or of a device that is not recorded
+            if address is not None and place is None and "SXid" not in line:
+                continue  # of a network card or a device that is not recorded, and of no NVSwitch
             self._num_lines += 1
             num_left_out += self._num_lines > MOST_LINES
             if self._num_lines <= MOST_LINES:
@@ -68,7 +65,7 @@ class KernelLog:
     def _lines(self) -> Iterator[str]:
         while self._file is not None:
             try:
-                data = os.read(self._file, LONGEST_LINE_BYTES)
+                data = os.read(self._file, 8192)  # a buffer shorter than a record is refused
             except BlockingIOError:
                 return
             except BrokenPipeError:

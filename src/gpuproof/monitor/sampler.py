@@ -277,9 +277,8 @@ class Sampler:
         )
         self._samples += 1
         if lane == "slow":
-            for event in self._devices.poll_events():  # at every tick: about a third of a fast reading
-                self._recorder.append(event)
-            for event in self._kernel_log.poll(now_s, self._devices.identities):
+            lines = self._kernel_log.poll(now_s, self._devices.identities)
+            for event in (*self._devices.poll_events(), *lines):  # at every tick: a third of a fast reading
                 self._recorder.append(event)
             self._note_processes(now_s)
 

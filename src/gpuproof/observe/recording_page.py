@@ -34,10 +34,12 @@ from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.readings import KERNEL_LOG
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
+EVENT: Final = "event of the host: "
 _PHASE_TITLES: Final = ("utilisation", "memory", "power", "SM clock")
 _NO_GPU: Final = "No GPU was found; the host's readings follow."
 
@@ -101,7 +103,9 @@ def _facts(recording: RecordingData) -> Iterator[str]:
         code = "" if end.exit_code is None else f", exit code {end.exit_code}"
         yield f"ended: {end.reason}{code}"
     yield from (f"note: {note}" for note in recording.notes)
-    yield from (f"event: {_event(happened)}" for happened in _events(recording, None))
+    for happened in _events(recording, None):
+        is_unread = happened[0].event.event == KERNEL_LOG
+        yield f"kernel's log: {happened[0].event.message}" if is_unread else f"{EVENT}{_event(happened)}"
 
 
 def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Measure]) -> DeviceWords:
@@ -230,6 +234,7 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
     ]
     faults = [text for tone, text in notices if tone == "bad"]
     warnings = [*faults, *warnings, *(text for tone, text in notices if tone == "warn")]
+    warnings += [fact for fact in words.facts if fact.startswith(EVENT)]
     calm = "nothing unusual in what was read" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "bad" if faults else "warn" if warnings else "plain"
