@@ -24,6 +24,7 @@ from typing import Any
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.devices.nvidia.fields import SOURCES
 from gpuproof.monitor.host import HostReader
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 from gpuproof.records.journal import Journal
 from gpuproof.records.metrics import METRICS, names
@@ -145,7 +146,13 @@ def write_day(path: Path, *, seconds: int, gpus: int) -> None:
     machine, journal = Machine(seconds, gpus), Journal(path)
     plan = SamplingPlan(interval_s=1.0, slow_interval_s=1.0, dither_seed=1)
     Sampler(
-        machine, host=HostReader(), recorder=journal, listener=machine, plan=plan, clock=machine.clock()
+        machine,
+        host=HostReader(),
+        recorder=journal,
+        listener=machine,
+        plan=plan,
+        clock=machine.clock(),
+        kernel_log=KernelLog(Path(os.devnull)),
     ).run()
     journal.close()
 

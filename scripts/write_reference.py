@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -327,18 +328,19 @@ def _check_rows(folders: Sequence[str]) -> list[Row]:
 
 def events() -> str:
     """Return what drivers announce, and what gpuproof says of it."""
-    from gpuproof.verdict.event_kinds import meaning_of
-    from gpuproof.verdict.event_kinds import table as rows_of
+    from gpuproof.hardware.events import TITLES, event_kinds
 
-    answers = {code: meaning_of(f"xid {code}") for code in rows_of("xids.csv", "code")}
-    rows = [
-        (code, said.name, said.action, said.status, said.word, said.actor, said.next_step)
-        for code, said in answers.items()
-    ]
-    return "\n".join([
-        head("events"),
-        table(("XID", "meaning", "NVIDIA's action", "status", "by itself", "who acts", "what to do"), rows),
-    ])  # fmt: skip
+    kinds_of = groupby(event_kinds().values(), lambda kind: kind.source)
+    parts = [head("events")]
+    for source, kinds in [(source, list(kinds)) for source, kinds in kinds_of]:
+        title = {**TITLES, "kernel": "Other lines of the kernel's log", "driver": "Readings of ours"}[source]
+        origins = dict.fromkeys(f"{k.reference}, {k.as_of}" for k in kinds)
+        rows = [(k.code, k.name, k.scope, k.severity, k.status, k.word, k.action) for k in kinds]
+        columns = ("code", "meaning", "scope", "severity", "status", "by itself", "action")
+        parts += [f"## {title}\n\nFrom {'; '.join(origins)}.\n", table(columns, rows)]
+    actions = {k.action: (k.action, k.actor, k.next_step) for k in event_kinds().values()}
+    parts += ["## Actions\n", table(("action", "who acts", "what to do"), actions.values())]
+    return "\n".join(parts)
 
 
 def exit_codes() -> str:

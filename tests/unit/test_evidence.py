@@ -14,6 +14,8 @@ from gpuproof.readings.evidence import NOT_MONITORED, Evidence, MissingReadings,
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.journal import encode
+from gpuproof.records.readings import DriverEvent
 from gpuproof.records.work.window import MonitorSpec
 from records_by_hand import CASE
 
@@ -59,6 +61,24 @@ def test_a_window_is_read_of_all_devices_or_of_those_asked_for(tmp_path: Path) -
     assert [device.physical_index for device in read(found, 5, 15).devices] == [0, 1]
     (device,) = read(found, 5, 15, uuids=["GPU-0001"]).devices
     assert (device.uuid, device.throttle_shares) == ("GPU-0001", {"power_cap": 1.0})
+
+
+def test_lines_of_the_log_are_of_a_window_but_for_what_corrected_itself(tmp_path: Path) -> None:
+    lines = (
+        "pcieport 0000:00:03.1:    [ 6] BadTLP                ",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04",
+        "NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.",
+    )
+    path = recorded(tmp_path / "main-node7.jsonl")
+    events = [
+        DriverEvent(monotonic_s=r.MONOTONIC_S + 9, physical_index=0, event="kernel", code=None, message=line)
+        for line in lines
+    ]
+    with path.open("a") as file:
+        file.writelines(f"{encode(event)}\n" for event in events)
+    first, second = read(evidence(MONITORED, folder=tmp_path), 5, 15).devices
+    assert first.events == (f"kernel nvidia-off-the-bus: {lines[2]}",)
+    assert second.events == ()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fleet_by_hand import gpu, hosts, measured
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
-from gpuproof.records.readings import Counters, DriverEvent, RecordingEnd
+from gpuproof.records.readings import UNREAD, Counters, DriverEvent, RecordingEnd
 from gpuproof.records.run import Device, Failure, FailureCause, RankResult
 from gpuproof.records.work.window import MonitorSpec
 from gpuproof.verdict.announced import announced_in
@@ -230,13 +230,13 @@ def recorded(
     announced = [
         DriverEvent(
             monotonic_s=MONOTONIC_S + at_s,
-            physical_index=0,
+            physical_index=None if message.startswith((UNREAD, "nvidia-nvswitch")) else 0,
             event="kernel" if is_line else "xid",
             code=None if is_line else code,
             message=message,
         )
         for at_s, code, message in events
-        for is_line in [message.startswith("NVRM")]
+        for is_line in [not message.startswith("XID")]
     ]
     totals = [
         Counters(monotonic_s=MONOTONIC_S, at=at, devices={"0": {"ecc_corrected_count": count}})
@@ -267,9 +267,36 @@ def recorded(
 NODE7 = "host/node7/gpu/GPU-0000"
 
 
+def test_lines_of_the_log_are_of_the_device_or_the_host_that_they_are_recorded_of(tmp_path: Path) -> None:
+    told = recorded(
+        tmp_path,
+        (8.0, 0, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"),
+        (8.5, 0, "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Data {0x50610002, 0x10100030}"),
+        *((at_s, 0, "pcieport 0000:00:03.1:    [ 6] BadTLP                ") for at_s in (9.0, 9.5)),
+        (10.0, 0, "amdgpu 0000:28:00.0: ring gfx_0.0.0 timeout, signaled seq=57638, emitted seq=57641"),
+        (11.0, 0, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04"),
+        (12.0, 0, f"{UNREAD}2 lines of drivers beyond 10000"),
+    )
+    found = incidents_in(told)
+    of_gpu = {one.title: one.num_events for one in found[NODE7] if one.title != "ecc_corrected_count"}
+    assert of_gpu == {"pcie_aer BadTLP": 2, "kernel amdgpu-ring-timeout": 1}
+    assert [one.title for one in found["host/node7"]] == ["sxid 20034"]
+    (switch,) = found["host/node7"]
+    concluded = conclude(switch, [switch], told)
+    assert (concluded.status, concluded.word) == ("FAIL", "restart the host")
+    assert [e.unheard for e in (told.events or {})["host/node7"] if e.unheard] == [
+        "2 lines of drivers beyond 10000"
+    ]
+
+
 def test_a_recording_says_whose_process_when_and_on_which_instance(tmp_path: Path) -> None:
     line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, pid=4242, name=python, Ch 00000008"
-    told = recorded(tmp_path, (8.0, 31, line), (9.0, 13, "XID 13, pid=77"), (10.0, 43, "XID 43"))
+    told = recorded(
+        tmp_path,
+        (8.0, 31, line),
+        (9.0, 13, "NVRM: Xid (PCI:0000:01:00): 13, pid=77, name=python, "),
+        (10.0, 43, "XID 43"),
+    )
     faults = {one.title: one for one in incidents_in(told)[NODE7]}
     assert (faults["xid 31"].owner, faults["xid 31"].instance) == ("another's", "5")
     assert faults["xid 31"].first_unix_s == UNIX_S + 8
@@ -324,7 +351,9 @@ def test_what_follows_from_our_kill_is_not_the_devices(
 
 def test_what_stopped_anothers_process_before_a_kill_is_not_the_devices(tmp_path: Path) -> None:
     hang = failure("hang", unix_s=UNIX_S + 20, host="node7")
-    told = recorded(tmp_path, (19.0, 43, "XID 43, pid=4242"), failures=[hang])
+    told = recorded(
+        tmp_path, (19.0, 43, "NVRM: Xid (PCI:0000:01:00): 43, pid=4242, name=python, "), failures=[hang]
+    )
     incidents = incidents_in(told)[NODE7]
     assert conclude(incidents[0], incidents, told).status == "WARN"
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from gpuproof.devices.base import DeviceProcess, Readout
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.sampler import Clock, ReadPorts, Sampler, SamplingPlan, Schedule
 from gpuproof.records.ports import PortReading, PortTotals
 from gpuproof.records.readings import (
@@ -124,7 +127,9 @@ class World:
     def ready(self) -> None:
         self.was_ready = True
 
-    def run(self, ports: ReadPorts | None = None, **plan: Any) -> RecordingEnd:
+    def run(
+        self, ports: ReadPorts | None = None, *, kernel_log: Path = Path(os.devnull), **plan: Any
+    ) -> RecordingEnd:
         return Sampler(
             self,
             host=FakeHost(),
@@ -133,6 +138,7 @@ class World:
             plan=SamplingPlan(**plan),
             clock=self.clock(),
             ports=ports,
+            kernel_log=KernelLog(kernel_log),
         ).run()
 
     def of(self, kind: type[R]) -> list[R]:
@@ -184,6 +190,22 @@ def test_ports_are_recorded_at_both_ends_and_when_they_counted_more_than_traffic
     assert [one.at for one in totals] == ["start", "change", "end"]
     assert [one.ports[0].counters["symbol_error"] for one in totals] == [0, 1, 1]
     assert 60 <= totals[1].monotonic_s - totals[0].monotonic_s <= 70
+
+
+def test_lines_of_the_kernels_log_are_recorded_with_the_slow_lane_and_a_log_that_is_not_there(
+    tmp_path: Path,
+) -> None:
+    line = "NVRM: GPU at no address: GPU has fallen off the bus."
+    log = tmp_path / "kmsg"
+    log.touch()
+    world = World(read_s=lambda _now: 0.001 * bool(log.write_text(f"{line}\n")))
+    world.run(kernel_log=log, interval_s=0.25, slow_interval_s=1.0, duration_s=2.0)
+    (event,) = world.of(DriverEvent)
+    assert (event.physical_index, event.event, event.message) == (None, "kernel", line)
+    world = World()
+    world.run(kernel_log=tmp_path / "none", slow_interval_s=1.0, duration_s=2.0)
+    (unread,) = world.of(DriverEvent)
+    assert unread.message.endswith("none: No such file or directory")
 
 
 def test_the_slow_lane_comes_at_its_own_interval_and_carries_the_host() -> None:

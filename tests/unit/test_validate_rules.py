@@ -186,7 +186,7 @@ def recording(*totals: float, event: str | None = None) -> RecordingData:
 
 def test_what_was_announced_and_errors_that_grew_are_told_and_old_ones_are_not() -> None:
     def said(found: RecordingData) -> list[str]:
-        events = announced_of(found, found.devices[0])
+        events = announced_of(found, found.devices[0].identity.physical_index)
         return [f"{e.title} grew by {e.growth:g}" if e.growth else e.title for e in events]
 
     assert said(recording(7, 7)) == []

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fleet_by_hand import gpu, hosts, measured
+from gpuproof.hardware.events import event_kinds
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.events import advisory_events, judge_events
-from gpuproof.verdict.event_kinds import meaning_of, table
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner
 
 ON = gpu("a", 0)
@@ -32,13 +32,9 @@ def status(*events: Announced) -> str:
 
 def test_every_code_of_the_catalogue_has_an_action_of_the_table() -> None:
     """48 ask to restart the application and 19 to ignore it, as NVIDIA's table was when it was mirrored."""
-    codes = [int(code) for code in table("xids.csv", "code")]
-    actions = Counter(meaning_of(f"xid {code}").action for code in codes)
-    assert (len(codes), actions["RESTART_APP"], actions["IGNORE"]) == (109, 48, 19)
-    for row in table("xid_actions.csv", "action").values():
-        assert row["status"] in ("WARN", "FAIL", "ERROR")
-        assert row["actor"] in ("user", "administrator", "vendor")
-        assert row["next_step"]
+    xids = [kind for kind in event_kinds().values() if kind.source == "xid"]
+    actions = Counter(kind.action for kind in xids)
+    assert (len(xids), actions["RESTART_APP"], actions["IGNORE"]) == (109, 48, 19)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +111,33 @@ def test_silence_passes_only_where_somebody_could_listen(reason: str, expected: 
     assert status(unheard) == status(unheard, xid(31)) == expected
     assert status(unheard, xid(79)) == "FAIL"
     assert [x.outcome.measured for x in advisory_events(facts(unheard))] == []
+
+
+def of_host(*events: Announced) -> FleetFacts:
+    return replace(facts(), events={ON: [], "host/a": list(events)})
+
+
+def test_an_error_of_a_switch_fails_its_host_and_not_its_gpus() -> None:
+    found = ask([judge_events], of_host(Announced(title="sxid 20034", is_of_log=True)))
+    assert {x.outcome.subject: x.outcome.status for x in found} == {ON: "PASS", "host/a": "FAIL"}
+    assert {x.outcome.measured for x in found if x.outcome.status == "FAIL"} == {
+        "SXid 20034 (LTSSM Fault Up); by itself: restart the host"
+    }
+    found = ask([judge_events], of_host(Announced(title="sxid 99999", is_of_log=True)))
+    assert {x.outcome.subject: x.outcome.status for x in found} == {ON: "PASS", "host/a": "ERROR"}
+
+
+def test_what_corrects_itself_is_told_and_fails_nothing() -> None:
+    told = of_host(Announced(title="sxid 22013", is_of_log=True))
+    assert [x.outcome.status for x in ask([judge_events], told)] == ["PASS"]
+    assert [(x.outcome.subject, x.outcome.status) for x in advisory_events(told)] == [("host/a", "WARN")]
+    assert status(Announced(title="pcie_aer BadTLP", is_of_log=True)) == "PASS"
+    assert status(Announced(title="pcie_aer Uncorrectable (Fatal)", is_of_log=True)) == "FAIL"
+
+
+def test_silence_of_a_log_that_was_not_read_is_named() -> None:
+    (judged,) = ask([judge_events], of_host(Announced(title="", unheard="/dev/kmsg: Permission denied")))
+    assert judged.outcome.status == "PASS"  # the driver's library was heard
+    assert judged.outcome.measured == (
+        "no driver event; the kernel's log was not read: /dev/kmsg: Permission denied"
+    )

@@ -115,6 +115,7 @@ class ReplayAdapter(DeviceAdapter):
             )
             for record in self._timeline
             if isinstance(record, DriverEvent) and since_s < record.monotonic_s <= self._polled_s
+            if record.physical_index is not None
         )
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from gpuproof import __version__
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.monitor.host import boot_id
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.listener import Listener
 from gpuproof.monitor.process_owners import Describe
 from gpuproof.monitor.recorder import RecordSink
@@ -174,10 +175,12 @@ class Sampler:
         listener: Listener,
         plan: SamplingPlan,
         clock: Clock,
+        kernel_log: KernelLog,
         describe: Describe = lambda _: {},
         ports: ReadPorts | None = None,
     ) -> None:
         self._devices = devices
+        self._kernel_log = kernel_log
         self._describe = describe
         self._host = host
         self._recorder = recorder
@@ -287,7 +290,8 @@ class Sampler:
         )
         self._samples += 1
         if lane == "slow":
-            for event in self._devices.poll_events():  # at every tick: about a third of a fast reading
+            lines = self._kernel_log.poll(now_s, self._devices.identities)
+            for event in (*self._devices.poll_events(), *lines):  # at every tick: a third of a fast reading
                 self._recorder.append(event)
             self._note_processes(now_s)
             if now_s >= self._ports_due_s:

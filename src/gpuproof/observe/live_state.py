@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpuproof.hardware.events import named_event
 from gpuproof.readings.totals import SHORT_COUNTER_BYTES
 from gpuproof.readings.warnings import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.records import readings as r
@@ -179,9 +180,12 @@ class LiveState:
             for metric in record.reasons:
                 device.values.pop(metric, None)
 
-    def _event(self, event: r.DriverEvent) -> None:
+    def _event(self, record: r.DriverEvent) -> None:
+        event = named_event(record)
+        if event is None or event.event == r.KERNEL_LOG:  # no event, or what was not read
+            return
         self.events.append(event)
-        device = self.devices.get(event.physical_index)
+        device = None if event.physical_index is None else self.devices.get(event.physical_index)
         if device is None:
             return
         device.events[event.event] += 1

@@ -149,7 +149,8 @@ def event_lines(states: Mapping[str, LiveState]) -> Text:
     lines = []
     for at_s, host, event in events[:EVENTS_SHOWN]:
         where = f"{on_one_line(host)}  " if len(states) > 1 else ""
-        text = f" {seconds(at_s):>8}  {where}GPU {event.physical_index}  {event.title}: {event.message}"
+        where += "host" if event.physical_index is None else f"GPU {event.physical_index}"
+        text = f" {seconds(at_s):>8}  {where}  {event.title}: {event.message}"
         lines.append(Text(on_one_line(text), style=BAD, no_wrap=True, overflow="ellipsis"))
     if len(events) > EVENTS_SHOWN:
         lines.append(Text(f" and {len(events) - EVENTS_SHOWN} before", style=DIM))

@@ -15,6 +15,7 @@ from gpuproof import __version__
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import MISSING, count, memory, more_below, seconds
+from gpuproof.hardware.events import read_message
 from gpuproof.readings.evidence import read_whole
 from gpuproof.readings.formats.rows import FAULTS
 from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_readings
@@ -35,10 +36,12 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
 from gpuproof.records.page.tables import Column, figure, pivot
 from gpuproof.records.ports import CAUSES, growth_text
+from gpuproof.records.readings import KERNEL_LOG
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
 
 NAME: Final = "monitor show"
 SPINS_SHOWN: Final = 3
+EVENT: Final = "event of the host: "
 _PHASE_TITLES: Final = ("utilisation", "memory", "power", "SM clock")
 _NO_GPU: Final = "No GPU was found; the host's readings follow."
 
@@ -104,6 +107,9 @@ def _facts(recording: RecordingData) -> Iterator[str]:
         code = "" if end.exit_code is None else f", exit code {end.exit_code}"
         yield f"ended: {end.reason}{code}"
     yield from (f"note: {note}" for note in recording.notes)
+    for happened in _events(recording, None):
+        is_unread = happened[0].event.event == KERNEL_LOG
+        yield f"kernel's log: {happened[0].event.message}" if is_unread else f"{EVENT}{_event(happened)}"
 
 
 def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Measure]) -> DeviceWords:
@@ -141,14 +147,18 @@ def _port(change: PortChange) -> Notice:
 
 
 def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
-    window = whole(recording)
-    for warning in device_warnings(recording, track=track, window=window):
+    for warning in device_warnings(recording, track=track, window=whole(recording)):
         yield Notice(word="warning", tone="warn", text=warning)
-    events = events_within(recording, track=track, window=window)
-    alike = grouped(((happened.event.title, happened.event.message), happened) for happened in events)
-    for happened in alike.values():
+    for happened in _events(recording, track):
         tone: Tone = "bad" if happened[0].event.event in FAULTS else "warn"
         yield Notice(word="event", tone=tone, text=_event(happened))
+
+
+def _events(recording: RecordingData, track: DeviceTrack | None) -> Iterable[Sequence[EventAt]]:
+    """Return what was announced, that alike together: of lines of the kernel's log each kind."""
+    events = list(events_within(recording, track=track, window=whole(recording)))
+    words = (None if read_message(one.event.message) else one.event.message for one in events)
+    return grouped(((one.event.title, word), one) for one, word in zip(events, words, strict=True)).values()
 
 
 def _event(happened: Sequence[EventAt]) -> str:
@@ -248,6 +258,7 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
     notices += [(one.tone, f"port {one.word}: {one.text}") for one in words.ports]
     faults = [text for tone, text in notices if tone == "bad"]
     warnings = [*faults, *warnings, *(text for tone, text in notices if tone == "warn")]
+    warnings += [fact for fact in words.facts if fact.startswith(EVENT)]
     calm = "nothing unusual in what was read" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "bad" if faults else "warn" if warnings else "plain"

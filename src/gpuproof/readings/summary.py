@@ -292,11 +292,11 @@ def _total(owner: _Owner, total: Total) -> Measure:
 
 
 def events_within(
-    recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow
+    recording: RecordingData, *, track: DeviceTrack | None, window: RecordingWindow
 ) -> Iterator[EventAt]:
-    """List what the driver announced of a device in a window."""
+    """List what drivers announced of a device in a window; of None, what they did of the host."""
+    place = None if track is None else track.identity.physical_index
     for event in recording.events:
         at_s = recording.seconds_in(event.monotonic_s)
-        mine = event.physical_index == track.identity.physical_index
-        if mine and any(span.begin_s <= at_s <= span.end_s for span in window.spans):
+        if event.physical_index == place and any(span.begin_s <= at_s <= span.end_s for span in window.spans):
             yield EventAt(at_s=at_s, event=event)

@@ -203,6 +203,10 @@ class DevicesAppeared:
 
 DRIVER_EVENTS = "driver_events"
 """What stands beside metrics in the map of what a device does not give."""
+KERNEL_LOG = "kernel"
+"""The event that is a line of the kernel's log."""
+UNREAD = "gpuproof: not read: "
+"""Before what was not read of the kernel's log and why, among its lines."""
 
 
 @record_kind("unavailable")
@@ -232,10 +236,12 @@ class DriverEvent:
     """Something a driver announced: an XID, a lost device, a reset."""
 
     monotonic_s: float
-    physical_index: int
+    physical_index: int | None
+    """None of what names no device that is recorded: of a switch, or of the host."""
     event: str
     code: int | None
     message: str
+    """Of the kernel's log the line as it stands there."""
 
     @property
     def title(self) -> str:

@@ -8,7 +8,14 @@ from typing import Any
 
 from gpuproof import __version__
 from gpuproof.records.case import Case
-from gpuproof.records.readings import DeviceIdentity, DeviceReading, DriverEvent, Recording, Sample
+from gpuproof.records.readings import (
+    KERNEL_LOG,
+    DeviceIdentity,
+    DeviceReading,
+    DriverEvent,
+    Recording,
+    Sample,
+)
 from gpuproof.selftest.fleet import BEGAN_UNIX_S, SETTLED_S, Fleet
 
 RECORDED_S = 20
@@ -39,13 +46,13 @@ def recorded_xids(fleet: Fleet, case: Case, host: str) -> Iterator[Any]:
     for xids in (fleet.planted.xids or ()) if case.case_id == "training" else ():
         for index, number in product(indices, range(xids.times)):
             if fleet.uuid_of(host, index) in xids.gpus:
-                pid = f", pid={xids.pids[number % len(xids.pids)]}" if xids.pids else ""
+                pid = f"pid={xids.pids[number % len(xids.pids)]}, name=python, " if xids.pids else ""
                 yield DriverEvent(
                     monotonic_s=begin_s + xids.at_s + number,
                     physical_index=index,
-                    event="xid",
-                    code=xids.code,
-                    message=f"XID {xids.code}{pid}",
+                    event=KERNEL_LOG,
+                    code=None,
+                    message=f"NVRM: Xid (PCI:0000:{index:02x}:00): {xids.code}, {pid}",
                 )
 
 

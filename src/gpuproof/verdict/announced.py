@@ -9,23 +9,22 @@ nothing by a GPU; what the driver told again before a window began was not lost 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final, Literal
 
+from gpuproof.hardware.events import read_message
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.ports import ports_in
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.readings import DRIVER_EVENTS, DriverEvent, named_among
+from gpuproof.records.readings import DRIVER_EVENTS, KERNEL_LOG, UNREAD, DriverEvent, named_among
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Start
 from gpuproof.records.work.command import CommandEnded
 from gpuproof.verdict.doubts.base import suspect
-from gpuproof.verdict.event_kinds import TREND
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, facts_by_host, setups_on
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
@@ -35,13 +34,7 @@ KILLED: Final = ("hang", "timeout", "interrupted")
 """Causes of ranks that we ended: those that hung, and the others of their launch."""
 GRACE_S: Final = 10.0
 """How long ranks are given to end by themselves before they are killed."""
-KERNEL: Final = "kernel"
-"""The event that is a line of the kernel's log."""
-XID_LINE: Final = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
-INSTANCE: Final = re.compile(r"\bGPU-I:(\d+)")
-"""Of a divided GPU, as the kernel's log has it: `NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, …`."""
-PROCESS: Final = re.compile(r"\bpid[=:' ]+(\d+)")
-"""As the kernel's log has it: `NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
+TREND: Final = "ecc_corrected_count"
 CODE: Final = "readings-lost"
 ENDED_EARLY: Final = "the recording ended early"
 GONE: Final = ("lost", "hung", "unreadable", "not_answering")
@@ -76,7 +69,8 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             is_recorded = is_recorded or bool(tracks)
             pids = {start.pid for start in launch.of(Start) if start.host == rank_host}
             by_subject = {f"host/{host}/gpu/{_name(launch, host, track)}": track for track in tracks}
-            for subject, track in by_subject.items():
+            places = {subject: track.identity.physical_index for subject, track in by_subject.items()}
+            for subject, place in {**places, f"host/{host}": None}.items() if tracks else ():
                 assert not isinstance(recording, MissingReadings)
                 has_failed = _has_failed(launch, subject)
                 killed_s = _killed_unix_s(launch, rank_host)
@@ -87,7 +81,7 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
                         owner=_owner(event.pid, pids, has_failed=has_failed),
                         kill=_kill(event, killed_s),
                     )
-                    for event in announced_of(recording, track)
+                    for event in announced_of(recording, place)
                 )
             for subject in _gpus_on(launch, host):
                 reason = _reason_unheard(launch, rank_host, recording, by_subject.get(subject))
@@ -169,23 +163,25 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
     return listed or str(track.identity.physical_index)
 
 
-def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[Announced]:
-    """Yield what one recording has of a device, and the totals of `GROWING` that rose from its begin."""
-    place = track.identity.physical_index
+def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announced]:
+    """Yield what one recording has of the device of a place, and the totals of `GROWING` that rose.
+
+    Of no place is what drivers announced of the host: of a switch, or of a device that they do not name.
+    """
     begun = recording.recording
     for event in recording.events:
         if event.physical_index != place or event.event in HARMLESS or not _is_of(recording, event):
             continue
-        pid, instance = PROCESS.search(event.message), INSTANCE.search(event.message)
-        is_of_log, line = event.event == KERNEL, XID_LINE.search(event.message)
-        if is_of_log and line is None:
-            continue  # what it says is no error of a GPU
+        message = read_message(event.message)
+        if message is None and event.event == KERNEL_LOG:
+            yield Announced(title="", unheard=event.message.removeprefix(UNREAD))
+            continue
         yield Announced(
-            title=f"xid {int(line[1])}" if is_of_log and line is not None else event.title,
-            is_of_log=is_of_log,
+            title=event.title,
+            is_of_log=message is not None,
             unix_s=begun.unix_s + recording.seconds_in(event.monotonic_s),
-            pid=None if pid is None else int(pid[1]),
-            instance=None if instance is None else str(int(instance[1])),
+            pid=None if message is None else message.pid,
+            instance=None if message is None else message.instance,
         )
     totals = [count.devices.get(str(place), {}) for count in recording.counters]
     for name in (*GROWING, TREND):

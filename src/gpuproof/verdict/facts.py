@@ -57,7 +57,7 @@ class Announced:
     is_of_log: bool = False
     """Whether the kernel's log tells it; the driver's library may tell it, too."""
     unheard: str | None = None
-    """Why nothing could be heard beside the launch; then nothing was announced."""
+    """Why nothing could be heard beside the launch, of a host by its log; then nothing was announced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class FleetFacts(Sequence[CaseRecords]):
     """The product that each host should be (--sku); None: it is detected, and what it lacks is advisory."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
-    """What drivers announced of each GPU, by subject; None: nobody listened."""
+    """What drivers announced of each GPU and host, by subject; None: nobody listened."""
     ports: Mapping[str, Sequence[PortsBesideLaunch]] = field(default_factory=dict)
     """What the ports of each host counted beside each launch that was to be recorded."""
 

@@ -16,12 +16,12 @@ from typing import Final, Literal
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
+from gpuproof.hardware.events import EventKind, event_titled
 from gpuproof.launches.probes import WRONG_VALUES
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import spellings
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Failure, Start
-from gpuproof.verdict.event_kinds import EventMeaning, meaning_of
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
 WITHIN_S: Final = 300.0
@@ -41,7 +41,7 @@ class Incident:
     subject: str
     title: str
     """The code, as in `xid 31`."""
-    meaning: EventMeaning
+    meaning: EventKind
     num_events: int
     growth: float
     """Of a running total, over all launches beside which it grew; 0 of what is no total."""
@@ -64,8 +64,7 @@ class Incident:
     @property
     def code(self) -> str:
         """Its code and what that means, as in `XID 31 (GPU memory page fault)`."""
-        title = self.title.replace("xid ", "XID ") if self.title.startswith("xid ") else self.title
-        return f"{title} ({self.meaning.name})" if self.meaning.name else title
+        return self.meaning.heading
 
     @property
     def text(self) -> str:
@@ -118,7 +117,7 @@ def _incident(subject: str, title: str, events: Sequence[Announced]) -> Incident
     return Incident(
         subject=subject,
         title=title,
-        meaning=meaning_of(title),
+        meaning=event_titled(title),
         num_events=max(len(by_log), len(events) - len(by_log)),
         growth=sum(event.growth for event in events),
         first_unix_s=events[0].unix_s,
@@ -168,7 +167,7 @@ def _kind(incident: Incident) -> tuple[str, bool]:
     return incident.title, incident.owner == "ours"
 
 
-def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventMeaning:
+def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventKind:
     """Conclude whose an incident is; `beside` are all incidents of its subject, itself among them.
 
     What the table gives to the device, or cannot tell, no process excuses. A code that an application can
@@ -194,7 +193,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
 
 def _of_process(
     incident: Incident, beside: Sequence[Incident], parts: AbstractSet[str], facts: FleetFacts
-) -> EventMeaning:
+) -> EventKind:
     """Conclude what the table gives to an application: by its process, and by what tests found since."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
     if any(one.owner == "ours" for one in alike):
@@ -210,10 +209,10 @@ def _of_process(
     return replace(incident.meaning, word="application" if is_told else "cannot tell", evidence=evidence)
 
 
-def _of_device(incident: Incident, why: str) -> EventMeaning:
+def _of_device(incident: Incident, why: str) -> EventKind:
     step = "Drain the host, reset the GPU (nvidia-smi --gpu-reset) and validate it again"
     by_table = replace(incident.meaning, next_step=step, actor="administrator")
-    return replace(by_table, word="reset the device", status="FAIL", evidence=why)
+    return replace(by_table, word="reset the device", severity="error", evidence=why)
 
 
 def _right_since(incident: Incident, since: Sequence[CaseRecords], measures: Sequence[Measure]) -> list[str]:

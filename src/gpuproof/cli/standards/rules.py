@@ -13,6 +13,7 @@ from gpuproof.cli.standards.baseline import DIRECTORY
 
 COMMANDS: dict[str, str] = {
     "check": "gpuproof.cli.standards.rules:check",
+    "events": "gpuproof.cli.standards.rules:list_events",
     "import": "gpuproof.cli.standards.rules:import_thresholds",
     "list": "gpuproof.cli.standards.rules:list_checks",
 }
@@ -106,3 +107,21 @@ def list_checks() -> None:
 
     for check_ in CHECKS.values():
         click.echo(f"{check_.name:24} {check_.summary}")
+
+
+@click.command("events")
+@json_option
+def list_events(*, as_json: bool) -> None:
+    """List what drivers announce: code, severity, who acts, action, meaning and source.
+
+    Codes that are not listed are unknown, and leave a device undecided.
+    """
+    from gpuproof.hardware.events import event_kinds
+
+    kinds = list(event_kinds().values())
+    if as_json:
+        print_json(kinds)
+        return
+    for kind in kinds:
+        words = f"{kind.title:34} {kind.severity:8} {kind.actor:14} {kind.action:21}"
+        click.echo(f"{words} {kind.name or kind.next_step} [{kind.reference}]")

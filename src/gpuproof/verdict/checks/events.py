@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
+from gpuproof.hardware.events import EventKind, find_event
 from gpuproof.records.outcome import Judged, Outcome, not_judged, pass_or_fail
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import listed_gpus, unanswered, with_unlisted
 from gpuproof.verdict.checks.devices import lacking
-from gpuproof.verdict.event_kinds import XIDS, EventMeaning
 from gpuproof.verdict.facts import FleetFacts, host_of
 from gpuproof.verdict.incidents import Incident, conclude, incidents_in
 
 GRAVEST = ("FAIL", "ERROR", "WARN")
+XIDS = find_event("xid", "79").reference
 MOST_NAMED = 6
 """Incidents of a GPU that an outcome names; it counts the others."""
-Concluded = tuple[Incident, EventMeaning]
+Concluded = tuple[Incident, EventKind]
 
 
 @check("xid", "no driver announced an error of a GPU")
@@ -32,7 +33,9 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     if facts.events is None and subjects:
         return [unanswered("whole", "driver events were not recorded", "Run it with monitoring, which does")]
     concluded = _concluded(facts)
-    return with_unlisted((_of_gpu(subject, concluded, facts) for subject in subjects), facts)
+    grave = (s for s, pairs in concluded.items() if any(said.status != "WARN" for _, said in pairs))
+    hosts = [subject for subject in grave if subject.count("/") == 1]
+    return with_unlisted((_of_gpu(subject, concluded, facts) for subject in (*subjects, *hosts)), facts)
 
 
 def advisory_events(facts: FleetFacts) -> list[Judged]:
@@ -57,7 +60,7 @@ def _concluded(facts: FleetFacts) -> Mapping[str, list[Concluded]]:
     }
 
 
-def _is_of_job(incident: Incident, conclusion: EventMeaning) -> bool:
+def _is_of_job(incident: Incident, conclusion: EventKind) -> bool:
     return incident.is_of_most_hosts and conclusion.word == "application"
 
 
@@ -83,7 +86,7 @@ def _outcome(subject: str, text: str, pair: Concluded, *, expected: str = "no dr
         False,
         text,
         expected=expected,
-        source=XIDS,
+        source=pair[1].reference,
         next_step=conclusion.next_step,
         responsible=conclusion.actor,
         warns=conclusion.status == "WARN",
@@ -104,18 +107,24 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
         return unanswered(subject, "driver events were recorded in no launch", step)
     pairs = sorted(concluded[subject], key=lambda pair: GRAVEST.index(pair[1].status))
     worst = pairs[0] if pairs else None
-    unheard = next((event.unheard for event in (facts.events or {})[subject] if event.unheard), None)
+    unheard = _unheard(subject, facts)
     if unheard is not None and (worst is None or worst[1].status != "FAIL"):
         return lacking(subject, "its driver", "events", unheard)
     if worst is None or worst[1].status == "WARN":
         named = ", ".join(_names(pairs))
         seen = f"no error of the GPU (advisory: {named})" if named else "no driver event"
+        unread = _unheard(f"host/{host_of(subject)}", facts)
+        seen += f"; the kernel's log was not read: {unread}" if unread else ""
         return pass_or_fail(subject, True, seen, expected="no error of the GPU", source=XIDS, next_step=None)
     conclusion = worst[1]
     text = "; ".join([f"{_told(worst)}: {conclusion.word}", *_names(pairs[1:])])
     if conclusion.status == "ERROR":
         return not_judged(subject, text, conclusion.next_step, conclusion.actor)
     return _outcome(subject, text, worst, expected="no error of the GPU")
+
+
+def _unheard(subject: str, facts: FleetFacts) -> str | None:
+    return next((event.unheard for event in (facts.events or {}).get(subject, ()) if event.unheard), None)
 
 
 def _names(pairs: Sequence[Concluded]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from gpuproof.base.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.devices.discovery import open_devices
 from gpuproof.monitor.host import HostReader
+from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.monitor.listener import SystemListener
 from gpuproof.monitor.ports import PortReader
 from gpuproof.monitor.process_owners import FACTS, describer
@@ -116,6 +117,7 @@ def _record(options: argparse.Namespace) -> int:
             clock=Clock(),
             describe=describer(options.processes),
             ports=PortReader().read,
+            kernel_log=KernelLog(),
         )
         return _run(sampler, recorder, out=options.out)
     finally:
