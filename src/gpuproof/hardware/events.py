@@ -136,7 +136,7 @@ def read_message(line: str) -> KernelMessage | None:
     since = SINCE_BOOT.search(line)
     return KernelMessage(
         source=row["source"],
-        code=code.lstrip("0") if code.isdigit() else code,
+        code=str(int(code)) if code.isdigit() else code,
         pci_bus_id=None if address is None else address["pci"].lower(),
         pid=None if process is None else int(process["pid"]),
         process=None if process is None else process["name"],
