@@ -16,6 +16,7 @@ from gpuproof.hardware.events import (
     event_kinds,
     event_titled,
     find_event,
+    is_harmless,
     named_event,
     read_message,
 )
@@ -334,3 +335,26 @@ def test_recorded_lines_get_their_kind_and_others_are_left_out() -> None:
     assert named("NVRM: loading NVIDIA UNIX Open Kernel Module") is None
     assert named("the device answers again", event="recovered") == "recovered"
     assert named(f"{UNREAD}7 lines") == KERNEL_LOG
+
+
+@pytest.mark.parametrize(
+    ("message", "is_so"),
+    [
+        ("pcieport 0000:00:03.1:    [ 6] BadTLP                ", True),
+        ("amdgpu 0000:28:00.0: GPU reset begin!. Source:  1", False),
+        ("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.", False),
+    ],
+)
+def test_what_corrects_itself_casts_no_doubt_on_what_ran(message: str, is_so: bool) -> None:
+    event = named_event(
+        DriverEvent(monotonic_s=1.0, physical_index=0, event=KERNEL_LOG, code=None, message=message)
+    )
+    assert event is not None
+    assert is_harmless(event) == is_so
+
+
+def test_what_the_library_tells_is_never_harmless() -> None:
+    """As before there were lines: an XID beside a window is a fault of it."""
+    assert not is_harmless(
+        DriverEvent(monotonic_s=1.0, physical_index=0, event="xid", code=43, message="XID 43")
+    )

@@ -153,6 +153,11 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
     return None if message is None else replace(event, event=f"{message.source} {message.code}")
 
 
+def is_harmless(event: DriverEvent) -> bool:
+    """Say whether a line of the log tells what corrected itself, so that nothing beside it suffered."""
+    return read_message(event.message) is not None and event_titled(event.title).severity == "info"
+
+
 @cache
 def event_kinds() -> dict[tuple[str, str], EventKind]:
     """Return all kinds that are listed, by source and code."""

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from gpuproof.base.errors import RecordError
+from gpuproof.hardware.events import is_harmless
 from gpuproof.readings.energy import energy_used
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData, load_recording
 from gpuproof.readings.series import longest_step_s, mean_over_time
@@ -252,7 +253,7 @@ def _device(
         name=track.identity.name,
         uuid=track.identity.uuid,
         is_divided=track.identity.static.get("mig_mode") == "enabled",
-        events=tuple(f"{event.title}: {event.message}" for event in events),
+        events=tuple(f"{event.title}: {event.message}" for event in events if not is_harmless(event)),
     )
 
 
