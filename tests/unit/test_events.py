@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import get_args
 
 import pytest
+from click.testing import CliRunner
 
+from gpuproof.cli.main import cli
 from gpuproof.hardware.events import (
     LONGEST_LINE,
     Scope,
@@ -305,6 +308,7 @@ def test_an_unlisted_code_is_unknown_and_never_good(source: Source) -> None:
     ("title", "severity", "status"),
     [
         ("sxid 20034", "fatal", "FAIL"),
+        ("sxid 12028", "error", "FAIL"),  # non-fatal by its guide, and the VM has to be restarted
         ("sxid 22013", "info", "WARN"),
         ("sxid 20009", "unknown", "ERROR"),  # in no document that is public
         ("pcie_aer BadTLP", "info", "WARN"),
@@ -358,3 +362,16 @@ def test_what_the_library_tells_is_never_harmless() -> None:
     assert not is_harmless(
         DriverEvent(monotonic_s=1.0, physical_index=0, event="xid", code=43, message="XID 43")
     )
+
+
+def test_the_table_is_printed_and_given_to_programs() -> None:
+    printed = CliRunner().invoke(cli, ["rules", "events"])
+    assert printed.exit_code == 0
+    (line,) = [line for line in printed.stdout.splitlines() if line.startswith("xid 79 ")]
+    assert line.split()[2:5] == ["fatal", "administrator", "RESTART_BM"]
+    assert line.endswith("GPU has fallen off the bus [https://docs.nvidia.com/deploy/xid-errors/]")
+    given = json.loads(CliRunner().invoke(cli, ["rules", "events", "--json"]).stdout)
+    assert len(given) == len(printed.stdout.splitlines()) == len(event_kinds())
+    assert {"source": "sxid", "code": "20034", "name": "LTSSM Fault Up"}.items() <= next(
+        row for row in given if row["code"] == "20034"
+    ).items()
