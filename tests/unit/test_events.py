@@ -58,6 +58,7 @@ LINES = [
         ("xid", "154", "0009:01:00", None, None, None, 171167.621162),
     ),
     ("NVRM: Xid (0000:03:00): 14, Channel 00000001", ("xid", "14", "0000:03:00", None, None, None, None)),
+    ("NVRM: Xid (PCI:0000:01:00): 000, x", ("xid", "0", "0000:01:00", None, None, None, None)),
     (
         "[111111111.111] NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', "
         "name=<unknown>, GPU has fallen off the bus.",
@@ -82,6 +83,17 @@ LINES = [
     (
         "0000:50:00.0:    [20] UnsupReq               (First)",
         ("pcie_aer", "UnsupReq", "0000:50:00", None, None, None, None),
+    ),
+    # older kernels' words: rwth-i6/returnn issue 1500, wilicc/gpu-burn issue 1
+    (
+        "[  +0.000004] pcieport 0000:00:03.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction "
+        "Layer, (Requester ID)",
+        ("pcie_aer", "Uncorrected (Fatal)", "0000:00:03", None, None, None, None),
+    ),
+    (
+        "[74785.660380] pcieport 0000:00:02.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, "
+        "id=0010(Transmitter ID)",
+        ("pcie_aer", "Corrected", "0000:00:02", None, None, None, 74785.660380),
     ),
     # pop-os/pop issue 3363
     (
@@ -111,6 +123,12 @@ LINES = [
     (
         "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x26:0x56:1482)",
         ("kernel", "nvidia-init-failed", "0000:01:00", None, None, None, None),
+    ),
+    # test_dmesg_analyzer.py of AMD's node-scraper
+    (
+        "kern  :err   : 2024-11-24T17:53:23,028841-06:00 amdgpu 0000:08:00.0: amdgpu: Saved bad pages 176 "
+        "reaches threshold value 128",
+        ("amd_ras", "pages-over", "0000:08:00", None, None, None, None),
     ),
     # pop-os/cosmic-epoch issue 3764, and an older kernel's of tomsom/yoga-linux issue 38
     (
@@ -200,6 +218,7 @@ NO_EVENTS = [
     "nvidia-nvswitch0: SXid (PCI:0000:00:00.0): xyz, Fatal error",
     "pcieport 0000:00:03.1: AER: Correctable error message received from 0000:00:00.0",
     "pcieport 0000:00:03.1:   device [1022:1453] error status/mask=00000040/00006000",
+    "[74785.660559] pcieport 0000:00:02.0:    [12] Replay Timer Timeout  ",  # its line before says it
     "amdgpu 0000:c3:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
     "amdgpu 0000:c3:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block",
     "amdgpu 0000:28:00.0: amdgpu: GPU reset succeeded, trying to resume",
@@ -232,7 +251,7 @@ def test_every_message_is_replayed_and_of_a_listed_code() -> None:
     replayed = {(found.source, found.code) for line, _ in LINES if (found := read_message(line))}
     worded = {key for key in event_kinds() if key[0] in ("kernel", "amd_ras")}
     assert worded <= replayed
-    assert {key for key in replayed if key not in event_kinds()} == {("xid", "14")}
+    assert {key for key in replayed if key not in event_kinds()} == {("xid", "14"), ("xid", "0")}
 
 
 def test_a_line_is_read_no_further_than_the_kernel_writes_one() -> None:
@@ -293,6 +312,8 @@ def test_an_unlisted_code_is_unknown_and_never_good(source: Source) -> None:
         ("sxid 22013", "info", "WARN"),
         ("sxid 20009", "unknown", "ERROR"),  # in no document that is public
         ("pcie_aer BadTLP", "info", "WARN"),
+        ("pcie_aer Corrected", "info", "WARN"),
+        ("pcie_aer Uncorrected (Fatal)", "fatal", "FAIL"),
         ("pcie_aer Uncorrectable (Non-Fatal)", "warning", "WARN"),
         ("pcie_aer Uncorrectable (Fatal)", "fatal", "FAIL"),
         ("amd_ras correctable", "info", "WARN"),

@@ -132,10 +132,10 @@ def read_message(line: str) -> KernelMessage | None:
         return None
     row, match = matched
     address, process, instance = ADDRESS.search(line), PROCESS.search(line), INSTANCE.search(line)
-    since = SINCE_BOOT.search(line)
+    since, code = SINCE_BOOT.search(line), row.get("code") or match["code"]
     return KernelMessage(
         source=row["source"],
-        code=row.get("code") or match["code"],
+        code=str(int(code)) if code.isdigit() else code,
         pci_bus_id=None if address is None else address["pci"].lower(),
         pid=None if process is None else int(process["pid"]),
         process=None if process is None else process["name"],
