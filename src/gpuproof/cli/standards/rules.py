@@ -21,7 +21,9 @@ COMMANDS: dict[str, str] = {
 FORMATS = ("dcgm", "aznhc", "superbench", "table")
 
 rules = LazyGroup(
-    name="rules", commands_by_path=COMMANDS, help="Find rules and thresholds that could not judge anything."
+    name="rules",
+    commands_by_path=COMMANDS,
+    help="Find rules and thresholds that could not judge anything.",
 )
 
 
@@ -118,7 +120,7 @@ def list_events(*, as_json: bool) -> None:
     """
     from gpuproof.hardware.events import event_kinds
 
-    kinds = list(event_kinds().values())
+    kinds = sorted(event_kinds().values(), key=lambda kind: (kind.source, kind.code.zfill(6), kind.code))
     if as_json:
         print_json(kinds)
         return
