@@ -28,7 +28,6 @@ NEXT = "Look at cable, transceiver and both ends: perfquery, ethtool -S, the swi
 EXPECTATION: Final[Mapping[str, Any]] = {
     "expected": "no error counter grows",
     "source": "https://docs.kernel.org/admin-guide/abi-stable.html",
-    "next_step": NEXT,
 }
 OVER_PORTS = ("links", "collective", "lost packets")
 """Stages and checks of which a FAIL is of something that went over ports."""
@@ -96,7 +95,7 @@ def _explained(hosts: Sequence[str], causes: Mapping[str, str], item: Judged) ->
     outcome, ports = item.outcome, "; ".join(f"{host}: {why}" for host, why in causes.items())
     subject = f"link/{'>'.join(hosts)}" if outcome.subject == WHOLE else outcome.subject
     measured = f"{ports}, together with the FAIL of {item.name}"
-    failed = pass_or_fail(subject, False, measured, records=outcome.records, **EXPECTATION)
+    failed = pass_or_fail(subject, False, measured, records=outcome.records, next_step=NEXT, **EXPECTATION)
     return replace(item, name=NAME, outcome=failed, measure=None, labels={})
 
 
@@ -105,9 +104,8 @@ def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
     growing = [one.launch for one in beside if _growth(one.changes, "error")]
     if growing:
         where = f"in {len(growing)} of {len(beside)} launches ({first_of(growing)})"
-        return pass_or_fail(
-            subject, False, f"{_growth(changes, 'error')}, {where}", warns=True, **EXPECTATION
-        )
+        measured = f"{_growth(changes, 'error')}, {where}"
+        return pass_or_fail(subject, False, measured, warns=True, next_step=NEXT, **EXPECTATION)
     unknown = dict.fromkeys(why for one in beside for why in _unknown(one))
     silent = dict.fromkeys(filter(None, map(_silence, changes)))
     telling = dict.fromkeys(change.port.name for change in changes if _tells(change))
@@ -115,7 +113,7 @@ def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
         reasons = [*unknown, *silent] or ["no traffic was counted on its ports"]
         return skipped(first_of(reasons, between="; "), subject=subject)
     measured = f"none grew on {first_of(list(telling))} beside {len(beside)} launches"
-    return pass_or_fail(subject, True, "; ".join([measured, *silent]), **EXPECTATION)
+    return pass_or_fail(subject, True, "; ".join([measured, *silent]), next_step=None, **EXPECTATION)
 
 
 def _unknown(beside: PortsBesideLaunch) -> Iterator[str]:
