@@ -21,6 +21,7 @@ NODE_PACKAGES = ("base", "processes", "records", "accelerators", "devices", "mon
 READING_PACKAGES = ("readings", "statistics", "comparison")
 READING_FILES = (
     *("__init__.py", "records/doubts.csv"),
+    *("hardware/__init__.py", "hardware/events.py", "hardware/events.toml"),
     *("launches/__init__.py", "launches/subjects.py"),
     *("verdict/__init__.py", "verdict/page.py", "verdict/aspects.py", "verdict/rollup.py"),
     *("report/__init__.py", "report/markdown.py", "report/page_parts.py"),

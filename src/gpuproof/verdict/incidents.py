@@ -210,7 +210,7 @@ def _of_process(
 
 
 def _of_device(incident: Incident, why: str) -> EventKind:
-    step = "Drain the host, reset the GPU (nvidia-smi --gpu-reset) and validate it again"
+    step = "Drain the host, reset the GPU (nvidia-smi --gpu-reset, amd-smi reset -G), and validate it again"
     by_table = replace(incident.meaning, next_step=step, actor="administrator")
     return replace(by_table, word="reset the device", severity="error", evidence=why)
 
