@@ -91,6 +91,16 @@ def test_a_healthy_host_is_one_line(tmp_path: Path, num_gpus: int) -> None:
     assert f"temperature before work {spread};" in line
 
 
+def test_what_could_not_be_read_passes_nothing_and_is_named(tmp_path: Path) -> None:
+    settings = host_settings({}, [gpu(0)], root=tree(tmp_path, HEALTHY), clock=lambda: 0)
+    settings["OOM kills"] = {"value": None, "missing": "Permission denied"}
+    fine, unread = judged(settings, [gpu(0)])
+    assert (fine.outcome.status, unread.outcome.status) == ("PASS", "SKIP")
+    assert "OOM kills" not in str(fine.outcome.measured)
+    assert unread.outcome.reason == "OOM kills (Permission denied)"
+    assert not unread.is_required
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_each_wrong_setting_is_its_own_advice(tmp_path: Path, name: str) -> None:
     place, text = WRONG[name]
@@ -117,7 +127,7 @@ def test_what_a_container_hides_is_missing_and_no_evidence(tmp_path: Path) -> No
     assert settings["CPU governor"]["value"] is None
     assert settings["blocked processes"] == {"value": None, "missing": "no process is visible"}
     items = judged({**settings, "NCCL topology file": {"value": None, "missing": "x"}}, [gpu(0)])
-    assert statuses(items)[NAME] == "NOT-APPLICABLE"
+    assert statuses(items)[NAME] == "SKIP"
     assert "clock source (No such file or directory)" in (items[0].outcome.reason or "")
     assert not [item for item in items if item.outcome.status == "WARN"]
 
@@ -168,7 +178,7 @@ def test_what_a_driver_does_not_report_is_missing(tmp_path: Path) -> None:
 
 def test_runs_of_older_versions_are_not_judged() -> None:
     items = ask([judge_host_settings], FleetFacts(hosts={"a": {"accelerators": {"devices": []}}, "b": {}}))
-    assert {item.outcome.status for item in items} == {"NOT-APPLICABLE"}
+    assert {item.outcome.status for item in items} == {"SKIP"}
 
 
 def test_every_expectation_has_its_words_and_its_source() -> None:

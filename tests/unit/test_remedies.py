@@ -21,8 +21,10 @@ from gpuproof.records.result import Doubt
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.load.conclude import with_suite_remedy
 from gpuproof.suites.validate.measured import OF_WINDOWS, _renamed
+from gpuproof.verdict.aspects import OTHER_ARITHMETIC
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences
+from gpuproof.worker.step.precision import USE_OTHERS
 from records_by_hand import H200, QUIET, Story, case, one_rank, setup, window
 
 BLOCKS = (
@@ -222,3 +224,10 @@ def test_the_load_suite_and_a_validation_name_keys_of_their_own() -> None:
         for word in changes(told, config):
             load_config("validate", [word])
             assert not word.startswith(("--benchmark.measure", "--benchmark.warmup"))
+
+
+@pytest.mark.parametrize("remedy", [OTHER_ARITHMETIC, USE_OTHERS])
+def test_precisions_that_a_remedy_names_are_taken_by_a_validation(remedy: str) -> None:
+    (word,) = re.findall(r"'(--validate\.[^']+)'", remedy)
+    block = load_config("validate-quick", [word]).config.suite_options["validate"]
+    assert set(block["gemm_precisions"]) <= {"bf16", "fp32"}

@@ -191,3 +191,11 @@ def test_the_schema_has_the_section_of_every_suite() -> None:
     assert "suite_options" not in schema["properties"]
     assert schema["properties"]["load"]["$ref"] == "#/$defs/LoadConfig"
     assert load("suite: load\nload: {num_epochs: 1}\nkind: load\n").suite_options == {}
+
+
+def test_what_may_be_one_of_several_is_refused_once_and_without_names_of_classes() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config("validate", ["--validate.gemm_precisions=fp32"])
+    (mistake,) = refused.value.mistakes
+    assert mistake.place == "command line: validate.gemm_precisions"
+    assert mistake.cause == "expected a list, or expected 'auto'"

@@ -118,7 +118,7 @@ def read_as(
 
 
 def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake:
-    place = _place_in(document.data, detail["loc"])
+    place = place_in(document.data, detail["loc"])
     if detail["type"] == "extra_forbidden":
         keys = list(model.model_fields)
         close = difflib.get_close_matches(str(place[-1]), keys, n=1)
@@ -132,7 +132,7 @@ def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake
     return document.mistake(place, f"{cause_of(detail)}, found {value}", next_step=_description(model, place))
 
 
-def _place_in(data: Any, loc: Place) -> Place:
+def place_in(data: Any, loc: Place) -> Place:
     """Return the part of a place that is in the data: the library adds the classes of what it tried."""
     place: list[str | int] = []
     for part in loc:

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpuproof.base import registry
 from gpuproof.base.errors import UsageError
-from gpuproof.config.entries import cause_of, type_adapter
+from gpuproof.base.groups import grouped
+from gpuproof.config.entries import cause_of, place_in, type_adapter
 from gpuproof.config.rules.base import Refusal
 
 
@@ -60,14 +61,18 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
     try:
         return adapter.dump_python(adapter.validate_python(dict(block)), mode="json"), []
     except ValidationError as error:
-        return {}, list(_refusals(name, error))
+        return {}, list(_refusals(name, dict(block), error))
 
 
-def _refusals(name: str, error: ValidationError) -> Iterator[Refusal]:
+def _refusals(name: str, block: dict[str, Any], error: ValidationError) -> Iterator[Refusal]:
+    """Yield one refusal a key: of what may be one of several, all that it may be."""
     hint = f"`gpuproof config schema` says what it takes; on the command line --{name}.OPTION=VALUE"
-    for detail in error.errors(include_url=False):
-        keys = (".".join([name, *map(str, detail["loc"])]), name, "suite")
-        yield Refusal(keys=keys, cause=cause_of(detail), next_step=hint)
+    causes = grouped(
+        (".".join([name, *map(str, place_in(block, detail["loc"]))]), cause_of(detail))
+        for detail in error.errors(include_url=False)
+    )
+    for key, of_key in causes.items():
+        yield Refusal(keys=(key, name, "suite"), cause=", or ".join(dict.fromkeys(of_key)), next_step=hint)
 
 
 def block_schemas(excluded: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

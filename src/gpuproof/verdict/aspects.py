@@ -49,7 +49,7 @@ RECORD_OR_AGREE = (
 TELLING = ("dtype", "operation", "case")
 """Labels that tell cells of one title apart."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
-OTHER_ARITHMETIC = "Name a precision that the device has: --validate.gemm_precisions=fp32"
+OTHER_ARITHMETIC = "Name precisions that the device has: '--validate.gemm_precisions=[fp32]'"
 MEASURE_AGAIN = "Look at why it is INVALID (--verbose), and measure again without that"
 SHARPEN = (
     "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "

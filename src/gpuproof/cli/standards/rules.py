@@ -21,9 +21,7 @@ COMMANDS: dict[str, str] = {
 FORMATS = ("dcgm", "aznhc", "superbench", "table")
 
 rules = LazyGroup(
-    name="rules",
-    commands_by_path=COMMANDS,
-    help="Find rules and thresholds that could not judge anything.",
+    name="rules", commands_by_path=COMMANDS, help="Find rules and thresholds that could not judge anything."
 )
 
 
@@ -116,8 +114,14 @@ def list_checks() -> None:
 def list_events(*, as_json: bool) -> None:
     """List what drivers announce: code, severity, who acts, action, meaning and source.
 
-    Codes that are not listed are unknown, and leave a device undecided.
-    """
+    A code that is not listed is unknown: a device that announced it stays undecided. What a code comes to in
+    a validation also depends on the process, on later tests and on other hosts (docs/guides/validate.md).
+
+    \b
+    Examples:
+    gpuproof rules events | grep 'xid 79 '
+    gpuproof rules events --json
+    """  # noqa: D301  # click reads the backspace character
     from gpuproof.hardware.events import event_kinds
 
     kinds = sorted(event_kinds().values(), key=lambda kind: (kind.source, kind.code.zfill(6), kind.code))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof.base.files import packaged_rows
-from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicable, skipped
+from gpuproof.records.outcome import Expectation, Judged, Outcome, skipped
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, no_gpu, unanswered
 from gpuproof.verdict.facts import FleetFacts, HostFacts
@@ -30,7 +30,7 @@ def judge_host_settings(facts: FleetFacts) -> Iterator[Outcome | Judged]:
         if node is None:
             yield unanswered(f"host/{host}", MUTE, RUN_AGAIN)
         elif node.get("settings") is None:
-            yield not_applicable("the run is of a version that did not record them", f"host/{host}")
+            yield skipped("the run is of a version that did not record them", subject=f"host/{host}")
         else:
             yield from _of_host(f"host/{host}", node)
 
@@ -40,7 +40,9 @@ def _of_host(subject: str, node: HostFacts) -> Iterator[Outcome | Judged]:
     rows = [row for row in ROWS if _applies(row["applies"], node, gpus)]
     values = {name: fact["value"] for name, fact in node["settings"].items()}
     bad = [row for row in rows if not _is_good(row, values.get(row["name"]))]
-    yield _fine(subject, [row for row in rows if row not in bad and row["read"] != "root"], node["settings"])
+    yield from _fine(
+        subject, [row for row in rows if row not in bad and row["read"] != "root"], node["settings"]
+    )
     for row in bad:
         wanted = Expectation(row["expected"], row["source"], row["next_step"], "administrator", "WARN")
         yield _advice(row["name"], wanted.judge(False, values[row["name"]], subject=subject))
@@ -64,13 +66,17 @@ def _is_good(row: Mapping[str, Any], value: str | None) -> bool:
     return value is None or not row["good"] or re.fullmatch(row["good"], value) is not None
 
 
-def _fine(subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Outcome:
-    """Return one line of all that is fine, of what has no expectation, and of what could not be read."""
+def _fine(
+    subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
+) -> Iterator[Outcome | Judged]:
+    """Yield one line of all that is fine or has no expectation, and one of what could not be read."""
     read = [row for row in rows if facts.get(row["name"], {}).get("value") is not None]
     unread = [row["name"] for row in rows if row["good"] and row not in read]
-    reasons = [f"{name} ({facts.get(name, {}).get('missing')})" for name in unread]
-    missing = f"; not read: {', '.join(reasons)}" if reasons else ""
+    reasons = "; ".join(f"{name} ({facts.get(name, {}).get('missing')})" for name in unread)
     if not any(row["good"] for row in read):
-        return not_applicable(f"none of them can be read here{missing}", subject)
+        yield skipped(f"none of them can be read here: {reasons}", subject=subject)
+        return
     seen = "; ".join(f"{row['name']} {facts[row['name']]['value']}" for row in read)
-    return SETTINGS.judge(True, seen + missing, subject=subject)
+    yield SETTINGS.judge(True, seen, subject=subject)
+    if reasons:
+        yield _advice(f"{NAME} not read", skipped(reasons, subject=subject))

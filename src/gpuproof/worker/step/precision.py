@@ -22,6 +22,10 @@ from gpuproof.records.work.training import Precision
 AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 TF32_CAPABILITY = (8, 0)
 FP8_CAPABILITY = (8, 9)
+USE_OTHERS = (
+    "Use bf16, amp or fp32, as the device has them (training.precision; in a validation "
+    "'--validate.gemm_precisions=[bf16,fp32]')"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ class PrecisionRefusal:
     """Why a device does not compute in a precision."""
 
     reason: str
-    next_step: str = "Use bf16, amp or fp32, as the device has them"
+    next_step: str = USE_OTHERS
     is_of_hardware: bool = True
     """Whether the device has no such arithmetic; else a setting, torch or gpuproof stands in the way."""
 
