@@ -68,7 +68,7 @@ class EventKind:
 
     @property
     def status(self) -> Literal["WARN", "FAIL", "ERROR"]:
-        """WARN: it speaks against no device; ERROR: nobody can tell."""
+        """WARN: no evidence against the device; ERROR: unknown."""
         if self.severity == "unknown":
             return "ERROR"
         return "FAIL" if self.severity in ("fatal", "error") else "WARN"
@@ -153,7 +153,7 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
 
 
 def is_harmless(event: DriverEvent) -> bool:
-    """Say whether a line of the log tells what corrected itself, so that nothing beside it suffered."""
+    """Say whether a line of the log reports an error that was corrected, which affects no measurement."""
     return read_message(event.message) is not None and event_titled(event.title).severity == "info"
 
 

@@ -93,7 +93,7 @@ def detect_skus(board: str, number: int, dmi_name: str | None) -> Sequence[Sku]:
 
 
 def shared_values(skus: Sequence[Sku]) -> dict[str, Sourced]:
-    """Return what all of these products have alike."""
+    """Return the values that all of these products share."""
     values = {key: {sku.values.get(key, (None,))[0] for sku in skus} for key in skus[0].values}
     return {key: skus[0].values[key] for key, numbers in values.items() if len(numbers) == 1}
 

@@ -1,8 +1,8 @@
 """What does the kernel's log tell of drivers of devices from now on? Lines of /dev/kmsg, as they stand there.
 
 In: the log, and the devices that are recorded. Out: an event for each line of a driver of theirs, of the PCIe
-port above one, or of a switch between them; what a line means is told elsewhere. Lines before the first
-reading do not count, so none is of another boot. A log that cannot be read, or not to the end, says why.
+port above one, or of a switch between them; `hardware/events.py` says what a line means. Lines before the
+first reading do not count, so none is of another boot. A log that is not read, or not to the end, says why.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class KernelLog:
     def _places(self, devices: Sequence[DeviceIdentity]) -> dict[str, int]:
         """Return the place of each device by its address, and by that of a port above it alone.
 
-        PCIe errors are told of the port, too; a port above several devices says of none which it is.
+        PCIe errors may name the port instead; one above several devices does not say which of them it is.
         """
         places: dict[str, int] = {}
         ports: dict[str, set[int]] = {}

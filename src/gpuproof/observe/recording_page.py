@@ -155,7 +155,7 @@ def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
 
 
 def _events(recording: RecordingData, track: DeviceTrack | None) -> Iterable[Sequence[EventAt]]:
-    """Return what was announced, that alike together: of lines of the kernel's log each kind."""
+    """Group equal events; of lines of the kernel's log those of one kind."""
     events = list(events_within(recording, track=track, window=whole(recording)))
     words = (None if read_message(one.event.message) else one.event.message for one in events)
     return grouped(((one.event.title, word), one) for one, word in zip(events, words, strict=True)).values()

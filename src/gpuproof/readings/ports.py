@@ -1,4 +1,4 @@
-"""What did each port count beside a launch? Increases between readings of a recording, or why none is known.
+"""What did each port count during a launch? Increases between readings of a recording, or why none is known.
 
 A total that went back was reset, by the driver or by whoever clears counters, or started again at its top:
 the latter is taken where the counter is known to wrap, went back by more than half its range, and its link
@@ -54,7 +54,7 @@ class PortChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortsBesideLaunch:
-    """What the ports of one host counted beside one launch."""
+    """What the ports of one host counted during one launch."""
 
     launch: str
     """CASE/REPLICATE."""
@@ -70,7 +70,7 @@ class PortsBesideLaunch:
 
 
 def ports_in(evidence: Evidence) -> dict[str, list[PortsBesideLaunch]]:
-    """Return what the ports of each host counted beside each launch, by the name of the inventory."""
+    """Return what the ports of each host counted during each launch, by the name of the inventory."""
     by_host: dict[str, list[PortsBesideLaunch]] = {}
     for launch in evidence.launches:
         names = {start.host: launch.host_of(start) for start in launch.of(Start)}
@@ -93,7 +93,7 @@ def _beside(
 
 
 def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:
-    """Return what ports had counted, and at both ends what drivers of GPUs told of their links."""
+    """Return what ports had counted, and at both ends what drivers of GPUs reported of their links."""
     ends = [one for one in recording.counters if one.at == "end"]
     begins = [one for one in recording.counters if one not in ends]  # a driver may answer later than others
     first, last = _gpus(recording, begins[::-1]), _gpus(recording, ends)

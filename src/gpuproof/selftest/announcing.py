@@ -1,4 +1,4 @@
-"""What a driver announces beside launches of a fleet that is made up: a recording of each of its hosts."""
+"""Driver events during the launches of a simulated fleet: a recording of each of its hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDED_S = 20
 
 
 def recorded_xids(fleet: Fleet, case: Case, host: str) -> Iterator[Any]:
-    """Yield what a sampler beside one launch records of a host whose devices work, with planted XIDs."""
+    """Yield what a sampler records during one launch of a host whose devices work, with planted XIDs."""
     begin_s = fleet.begins_monotonic_s - SETTLED_S
     indices = range(fleet.num_devices)
     yield Recording(

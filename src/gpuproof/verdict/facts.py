@@ -41,7 +41,7 @@ class Announced:
     title: str
     """The kind of event with its code, as in `xid 79`; the name of a running total that grew."""
     growth: float = 0.0
-    """Of a running total, beside the launch."""
+    """Of a running total, during the launch."""
     unix_s: float | None = None
     """By the clock of its host; None of a total, and where nobody knows."""
     pid: int | None = None
@@ -57,7 +57,7 @@ class Announced:
     is_of_log: bool = False
     """Whether the kernel's log tells it; the driver's library may tell it, too."""
     unheard: str | None = None
-    """Why nothing could be heard beside the launch, of a host by its log; then nothing was announced."""
+    """Why nothing could be heard during the launch, of a host by its log; then nothing was announced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class FleetFacts(Sequence[CaseRecords]):
     events: Mapping[str, Sequence[Announced]] | None = None
     """What drivers announced of each GPU and host, by subject; None: nobody listened."""
     ports: Mapping[str, Sequence[PortsBesideLaunch]] = field(default_factory=dict)
-    """What the ports of each host counted beside each launch that was to be recorded."""
+    """What the ports of each host counted during each launch that was to be recorded."""
 
     def __len__(self) -> int:
         """Count the launches."""

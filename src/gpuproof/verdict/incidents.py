@@ -1,7 +1,7 @@
-"""What an announced error of a device comes to: incidents, and whose each of them is.
+"""Group the driver events of a device into incidents, and conclude who caused each of them.
 
 In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
-within minutes as one `Incident`, and what it comes to: the table's word, unless what ran, what our tests of
+within minutes as one `Incident`, and its conclusion: the table's word, unless what ran, what our tests of
 that device found since, or what other hosts announced at the same time says more.
 """
 
@@ -44,7 +44,7 @@ class Incident:
     meaning: EventKind
     num_events: int
     growth: float
-    """Of a running total, over all launches beside which it grew; 0 of what is no total."""
+    """Of a running total, over all launches during which it grew; 0 of what is no total."""
     first_unix_s: float | None
     last_unix_s: float | None
     pids: tuple[int, ...]
@@ -53,13 +53,13 @@ class Incident:
     instance: str | None
     """Of a divided GPU: the number of the instance, as its driver counts them."""
     launches: tuple[str, ...]
-    """CASE/REPLICATE, beside which it was recorded."""
+    """CASE/REPLICATE, during which it was recorded."""
     kill: Literal["before", "after"] | None
     """Whether it came before or after we ended ranks of its launch that hung; None where we ended none."""
     other_hosts: tuple[str, ...] = ()
     """That announced the same code at the same time."""
     is_of_most_hosts: bool = False
-    """Whether they are, with its own, most of the hosts that were listened to beside it."""
+    """Whether they are, with its own, most of the hosts that were monitored at that time."""
 
     @property
     def code(self) -> str:
@@ -183,7 +183,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
     parts = _parts(incident.subject, facts)
     wrong = sum(m.value or 0 for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts)
     if meaning.is_restart and wrong:
-        return _of_device(incident, f"{wrong:g} wrong values beside it")
+        return _of_device(incident, f"{wrong:g} wrong values on this device")
     if meaning.is_of_application and incident.is_of_most_hosts:
         others = units.first_of(incident.other_hosts, 3)
         why = f"the same on {others} at the same time, most hosts: a job's, as it ended"

@@ -1,7 +1,7 @@
 """What drivers announced while the run lasted, joined with what ran, with our tests, and with other hosts.
 
 An incident fails its GPU where the table asks to reset it, to restart the machine, or to look at the board.
-What asks to restart an application, or to ignore it, is told and holds nothing back, unless work of ours met
+What asks to restart an application, or to ignore it, is reported and blocks nothing, unless work of ours met
 it, or several processes did on one GPU, or with wrong results (`verdict/incidents.py`).
 """
 
@@ -39,7 +39,7 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def advisory_events(facts: FleetFacts) -> list[Judged]:
-    """Warn of what was announced and speaks against no GPU: it decides nothing. A job's is told once."""
+    """Warn of events that are no evidence against a GPU; a job's cleanup is reported once."""
     concluded = _concluded(facts)
     told = [pair for pairs in concluded.values() for pair in pairs if pair[1].status == "WARN"]
     jobs = grouped((one.title, (one, said)) for one, said in told if _is_of_job(one, said))

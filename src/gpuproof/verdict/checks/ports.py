@@ -1,4 +1,4 @@
-"""Did a port count errors beside a launch? Ports of InfiniBand, RoCE and Ethernet, and PCIe links.
+"""Did a port count errors during a launch? Ports of InfiniBand, RoCE and Ethernet, and PCIe links.
 
 What each counter means, and where that is written, is `records/ports.csv`. No source gives a limit, so growth
 is a warning that decides nothing. It fails together with something slow or wrong over that port, or with lost
@@ -35,7 +35,7 @@ OVER_PORTS = ("links", "collective", "lost packets")
 
 @check(NAME, "no error counter of a port grows")
 def judge_port_errors(facts: FleetFacts) -> Sequence[Outcome]:
-    """Warn of each host on whose ports an error counter grew beside a launch."""
+    """Warn of each host on whose ports an error counter grew during a launch."""
     return [_of_host(host, beside) for host, beside in facts.ports.items()] or [
         skipped("no launch recorded what ports count", "Measure with monitoring.enabled")
     ]
@@ -71,7 +71,7 @@ def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
 
 
 def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> str:
-    """Say what grew on ports of a host beside launches of all these hosts: of a GPU, on its own links."""
+    """Say what grew on ports of a host during launches on all these hosts: of a GPU, on its own links."""
     subject, listed = item.outcome.subject, (facts.hosts.get(host) or {}).get("accelerators") or {}
     gpus = [gpu for gpu in listed.get("devices") or () if gpu.get("uuid") and gpu["uuid"] in subject]
     cards = {str(gpu.get("pci_bus_id")).lower()[-12:] for gpu in gpus}
@@ -112,7 +112,7 @@ def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
     if unknown or not telling:
         reasons = [*unknown, *silent] or ["no traffic was counted on its ports"]
         return skipped(first_of(reasons, between="; "), subject=subject)
-    measured = f"none grew on {first_of(list(telling))} beside {len(beside)} launches"
+    measured = f"none grew on {first_of(list(telling))} during {len(beside)} launches"
     return pass_or_fail(subject, True, "; ".join([measured, *silent]), next_step=None, **EXPECTATION)
 
 
