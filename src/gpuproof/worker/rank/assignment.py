@@ -132,6 +132,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
         recorder.reserve_room()
         _run(assignment, recorder, watchdog)
     except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
+        watchdog.yield_to_signal()
         failure = _attributed(failure_from(error, rank=rank, heartbeat=heartbeat), watchdog)
         unfit = failure.cause in ("environment", "disk_full")
         code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED

@@ -91,6 +91,7 @@ class Watchdog:
         self._signals, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         self._resting = threading.Event()
+        self._signalled = threading.Event()
         self.end_others: Callable[[], None] = lambda: None
         """Ends what this process started and what would outlive it."""
 
@@ -104,8 +105,16 @@ class Watchdog:
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         for number in ENDING_SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                signal.signal(number, lambda *_: None)
+                signal.signal(number, lambda *_: self._signalled.set())
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
+
+    def yield_to_signal(self) -> None:
+        """Leave the last words to the watchdog where a signal came first. Call from the main thread.
+
+        Ranks that are ended together close each other's connections: an error after the signal is its result.
+        """
+        if self._signalled.is_set():
+            sleep(ANSWER_S)  # ends with the process
 
     def rest(self) -> None:
         """Note that all is written: from here on a signal ends the process without a record."""
