@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gpuproof.base.units import share
-from gpuproof.launches.ranks import stands_apart
+from gpuproof.launches.ranks import find_outliers
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.worker.rank.after_window import NUM_BURSTS
 
@@ -80,7 +80,7 @@ def errors(shape: Shape, *, ranks: int, steps: int, draws: int, slower: float = 
     for _ in range(draws):
         times = launch(rng, shape, ranks=ranks, steps=steps)
         times[0] *= slower
-        apart = stands_apart(times.tolist())
+        apart = find_outliers(times.tolist())
         first += apart[0]
         others += any(apart[1:])
     return first / draws, others / draws

@@ -33,7 +33,7 @@ import gpuproof
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import FloatArray
-from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, stack_of
+from gpuproof.verdict.baseline import Baseline, RunValues, record_baseline, stack_of
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.events import advisory_events, judge_events
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner
@@ -226,7 +226,7 @@ def baseline_of(fleet: HealthyFleet, off: FloatArray, rng: np.random.Generator) 
     off = deviations(fleet, gpus, rng) if fleet.of_baseline else off
     stack = stack_of(hosts_of(gpus, prefix, fleet.gpus_a_host))
     runs = [
-        RunFigures(
+        RunValues(
             run_id=f"run{day}-{number}",
             measures=figures.measures(prefix, fleet.gpus_a_host),
             stack=stack,

@@ -42,11 +42,11 @@ from gpuproof.worker.serving.clients import run_precisely
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.prompts import Prompts
-from gpuproof.worker.serving.twin import Told, twin
+from gpuproof.worker.serving.twin import TwinAnswer, twin
 from pairing import machine_line
 from told_server import Truth, told_server
 
-TOLD = Told(chunks=NEW_TOKENS, first_s=0.020, gap_s=0.005)
+TOLD = TwinAnswer(chunks=NEW_TOKENS, first_s=0.020, gap_s=0.005)
 RATES_PER_S = (30, 100, 300, 1000, 3000)
 QUICK_RATES_PER_S = (30, 300)
 CEILING_RATES_PER_S = tuple(round(125 * 2 ** (step / 2)) for step in range(12))
@@ -103,7 +103,7 @@ def main() -> None:
     print(f"peak memory of the client: {peak_mib:.0f} MiB")
 
 
-def one_window(told: Told, rate_per_s: float, *, window_s: float, seed: int) -> Window:
+def one_window(told: TwinAnswer, rate_per_s: float, *, window_s: float, seed: int) -> Window:
     """Load a fresh twin at a rate; constant gaps, so that no burst of arrivals is in the error.
 
     Raises:
@@ -142,7 +142,7 @@ def window_of(rows: Sequence[RequestTimes], *, cpu_s: float) -> Window:
     )
 
 
-def lines_of(windows: dict[int, list[Window]], told: Told) -> Iterator[str]:
+def lines_of(windows: dict[int, list[Window]], told: TwinAnswer) -> Iterator[str]:
     """Yield a line for each rate: the median of its launches, errors as what was measured less the truth."""
     for rate, launches in windows.items():
         first_s = median(window.first_s for window in launches) - told.first_s
@@ -160,7 +160,7 @@ def ceiling_line(chunks: int, *, window_s: float) -> str:
     """Climb until a rate is issued late; say the highest that was not."""
     highest: float | None = None
     for rate in CEILING_RATES_PER_S:
-        late_s = one_window(Told(chunks=chunks), rate, window_s=window_s, seed=rate).late_s
+        late_s = one_window(TwinAnswer(chunks=chunks), rate, window_s=window_s, seed=rate).late_s
         print(f"  {chunks} chunks, {rate} requests/s: p99 lateness {seconds(late_s)}", flush=True)
         if late_s > LATE_S:
             break

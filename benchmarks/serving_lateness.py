@@ -22,7 +22,7 @@ from gpuproof.worker.serving.clients import clients
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.prompts import Prompts
-from gpuproof.worker.serving.twin import Told, twin
+from gpuproof.worker.serving.twin import TwinAnswer, twin
 from pairing import machine_line
 from serving_generator import bare_lateness_s
 
@@ -95,7 +95,7 @@ def p99_late_s(
     prompts = Prompts(ServingSpec(new_tokens=chunks), seed)
     with ExitStack() as stack:
         os.sched_setaffinity(0, theirs)
-        urls = [stack.enter_context(twin(Told(chunks=chunks))) for _ in range(num)]
+        urls = [stack.enter_context(twin(TwinAnswer(chunks=chunks))) for _ in range(num)]
         os.sched_setaffinity(0, ours)
         loads = [
             EndpointLoad(EndpointSpec(url=url, model="twin", max_connections=4096), prompts) for url in urls

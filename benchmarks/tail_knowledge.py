@@ -29,7 +29,7 @@ from gpuproof.statistics.prediction import (
     NORMAL_KURTOSIS,
     PER_KURTOSIS,
     PER_SKEWNESS,
-    HealthyFigure,
+    HealthyValue,
     tail_factor,
 )
 from rules_on_fleets import drawn
@@ -74,7 +74,7 @@ class Suspects:
         """Return how often our limit names them."""
         factor, factor_of_one = (tail_factor(self.num_others, weight) for weight in (0.0, 1.0))
         limits = [
-            HealthyFigure(
+            HealthyValue(
                 centre=0.0,
                 day=0.0,
                 chance=(1 + 1 / self.num_others) ** 0.5,

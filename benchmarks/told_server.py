@@ -21,7 +21,7 @@ from subprocess import PIPE, Popen
 from threading import Thread
 
 from gpuproof.worker.serving.clients import run_precisely
-from gpuproof.worker.serving.twin import HEAD, Answering, Told, event_chunk
+from gpuproof.worker.serving.twin import HEAD, Answering, TwinAnswer, event_chunk
 
 INNER = 0.1
 """Share of the requests at each end that the rate leaves out: trials before a window, and stragglers."""
@@ -69,7 +69,7 @@ class Log:
 class Witness(Answering):
     """A connection that notes when it wrote."""
 
-    def __init__(self, told: Told, log: Log) -> None:
+    def __init__(self, told: TwinAnswer, log: Log) -> None:
         super().__init__(told)
         self._log = log
         self._streams: set[asyncio.Task[None]] = set()
@@ -104,7 +104,7 @@ class Witness(Answering):
         log.done_s.append(before_s)
 
 
-async def serve(told: Told, log: Log) -> None:
+async def serve(told: TwinAnswer, log: Log) -> None:
     """Answer until standard input ends."""
     loop, is_over = asyncio.get_running_loop(), asyncio.Event()
     server = await loop.create_server(lambda: Witness(told, log), "127.0.0.1", 0, backlog=4096)
@@ -127,7 +127,7 @@ class Served:
 
 
 @contextmanager
-def told_server(told: Told) -> Iterator[Served]:
+def told_server(told: TwinAnswer) -> Iterator[Served]:
     """Start a server in a process of its own; after the block its truth is known.
 
     Raises:
@@ -151,7 +151,7 @@ def told_server(told: Told) -> Iterator[Served]:
 def main(arguments: Sequence[str]) -> None:
     """Serve; say what happened."""
     log = Log()
-    run_precisely(serve(Told(**json.loads(arguments[0])), log))
+    run_precisely(serve(TwinAnswer(**json.loads(arguments[0])), log))
     truth = log.truth()
     print(json.dumps(None if truth is None else asdict(truth)))
 

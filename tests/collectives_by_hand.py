@@ -10,7 +10,7 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, Environment, Window
 from gpuproof.records.work.collective import CollectiveTrial, Operation
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 from records_by_hand import H200, of_own_launch, result, setup, start, window
 
 MIB = 2**20
@@ -63,7 +63,7 @@ def counted_again(launch: CaseRecords) -> CaseRecords:
 
 
 def window_of_repeats(
-    rank: int, trials: Sequence[CollectiveTrial | ProbeFigure], *, num_untimed: int = 20
+    rank: int, trials: Sequence[CollectiveTrial | ProbeReading], *, num_untimed: int = 20
 ) -> Window:
     """The window of a rank, which counts the repeats that are listed, or those of which no time was taken."""
     times_s = [time_s for trial in trials if trial.rank == rank for time_s in trial.durations_s]

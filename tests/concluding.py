@@ -6,7 +6,18 @@ from typing import TypeVar
 
 from gpuproof.campaign.conclude import Concluded
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Chart, Commands, Figure, Files, Measures, Page, Pivot, Table, Text
+from gpuproof.records.page import (
+    Cell,
+    Chart,
+    Commands,
+    Files,
+    MeasureCell,
+    Measures,
+    Page,
+    Pivot,
+    Table,
+    Text,
+)
 from gpuproof.records.result import Doubt, Measure
 from gpuproof.report.terminal import terminal_text
 
@@ -56,7 +67,7 @@ def notes_of(concluded: Concluded) -> list[str]:
     return lines_of(concluded, "Notes")
 
 
-def table_of(concluded: Concluded, title: str) -> list[dict[str, Cell | Figure]]:
+def table_of(concluded: Concluded, title: str) -> list[dict[str, Cell | MeasureCell]]:
     """Return the rows of a table or pivot, each by its columns' titles."""
     (found,) = [x for x in concluded.page.sections if isinstance(x, Pivot | Table) and x.title == title]
     titles = [header.title for header in found.headers]
@@ -76,7 +87,9 @@ def figures_on(page: Page) -> list[Measure]:
             case Measures():
                 figures += section.measures
             case Pivot():
-                figures += (cell.measure for row in section.rows for cell in row if isinstance(cell, Figure))
+                figures += (
+                    cell.measure for row in section.rows for cell in row if isinstance(cell, MeasureCell)
+                )
             case _:
                 pass
     return figures

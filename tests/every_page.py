@@ -33,7 +33,7 @@ from gpuproof.readings.selection import of_recording, side_by_side
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.report.page_parts import with_pictures
-from gpuproof.store.baselines import run_figures
+from gpuproof.store.baselines import run_values
 from gpuproof.store.provenance import of_command
 from gpuproof.store.run import RunDirectory, list_runs
 from gpuproof.suites.base import HostPlace
@@ -222,7 +222,7 @@ def _baseline(folder: Path) -> MadePage:
     run = gpu_run(folder, gpus=1, seconds=8.0)
     conclude(run)
     recorded = record_baseline(
-        "pod-a", [run_figures(run)], recorded="2026-11-21", gpuproof_version="0.1.0", day_effect=0.01
+        "pod-a", [run_values(run)], recorded="2026-11-21", gpuproof_version="0.1.0", day_effect=0.01
     )
     return MadePage(page_of_baseline(recorded), RESULT)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
-from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, stack_of
+from gpuproof.verdict.baseline import Baseline, RunValues, record_baseline, stack_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import judge_rules, read_rules
 
@@ -114,5 +114,5 @@ def baseline(facts: FleetFacts, *more: Sequence[Measure]) -> Baseline:
     """Return the baseline of runs on these hosts."""
     stack = stack_of(facts.hosts)
     runs = [facts.measures, *more]
-    figures = [RunFigures(run_id=f"run-{i}", measures=run, stack=stack) for i, run in enumerate(runs)]
+    figures = [RunValues(run_id=f"run-{i}", measures=run, stack=stack) for i, run in enumerate(runs)]
     return record_baseline("pod", figures, recorded="2026-11-22", gpuproof_version="0")

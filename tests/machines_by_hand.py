@@ -22,7 +22,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Sample
 from gpuproof.records.run import Device, Environment, RankResult, Setup, Start, Window
 from gpuproof.records.what_ran import Connections
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from probes_by_hand import copies, digest
@@ -166,7 +166,7 @@ def _trials(case: Case, faults: Faults) -> Iterator[Any]:
             yield replace(whole, durations_s=times_s)
 
 
-def _probe_figures(case: Case, num_devices: int, faults: Faults) -> Iterator[ProbeFigure]:
+def _probe_figures(case: Case, num_devices: int, faults: Faults) -> Iterator[ProbeReading]:
     assert isinstance(case.work, ProbeWork)
     name = case.work.probe.name
     if name == "link":
@@ -178,7 +178,7 @@ def _probe_figures(case: Case, num_devices: int, faults: Faults) -> Iterator[Pro
         elif name == "pattern":
             yield _compared(rank, faults, "a")
         elif name == "nccl_tests":
-            yield ProbeFigure(
+            yield ProbeReading(
                 rank=rank,
                 quantity="bus bandwidth",
                 unit="B/s",
@@ -187,17 +187,17 @@ def _probe_figures(case: Case, num_devices: int, faults: Faults) -> Iterator[Pro
                 is_inapplicable=True,
             )
         else:
-            yield ProbeFigure(
+            yield ProbeReading(
                 rank=rank, quantity="time", unit="s", labels={"of": "both"}, durations_s=(0.01,) * 20
             )
 
 
-def _compared(rank: int, faults: Faults, pattern: str) -> ProbeFigure:
+def _compared(rank: int, faults: Faults, pattern: str) -> ProbeReading:
     labels, value = {"pattern": pattern}, float(faults.are_values_wrong)
-    return ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels=labels, value=value)
+    return ProbeReading(rank=rank, quantity="wrong values", unit="1", labels=labels, value=value)
 
 
-def _copies(host: str, num_devices: int, faults: Faults) -> Iterator[ProbeFigure]:
+def _copies(host: str, num_devices: int, faults: Faults) -> Iterator[ProbeReading]:
     """Yield the copies between a host and each of its devices, and between devices, and what they left."""
     devices = [device(index, host) for index in range(num_devices)]
     ways: list[tuple[str, Device | None, Device | None]] = [("h2d", None, one) for one in devices]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.readings.ports import PortChange, PortsBesideLaunch
+from gpuproof.readings.ports import PortChange, PortsDuringLaunch
 from gpuproof.records.ports import PortReading
 
 QUIET = dict.fromkeys(("symbol_error", "link_downed", "packet_seq_err", "local_ack_timeout_err"), 0)
@@ -28,5 +28,5 @@ def change(
 
 def beside(
     *changes: PortChange, hosts: str = "ab", launch: str = "main/0", **missing: str
-) -> PortsBesideLaunch:
-    return PortsBesideLaunch(launch=launch, hosts=tuple(hosts), changes=changes, missing=missing)
+) -> PortsDuringLaunch:
+    return PortsDuringLaunch(launch=launch, hosts=tuple(hosts), changes=changes, missing=missing)

@@ -10,7 +10,7 @@ from collectives_by_hand import window_of_repeats
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 from records_by_hand import H200, of_own_launch, result, setup, start
 
 COPY_BYTES = 2**20
@@ -21,9 +21,9 @@ def device(number: int) -> Device:
     return replace(H200, index=number, uuid=f"GPU-{number}")
 
 
-def copies(rank: int = 0, number: int = 0, **changes: Any) -> ProbeFigure:
+def copies(rank: int = 0, number: int = 0, **changes: Any) -> ProbeReading:
     """Twenty copies of 1 MiB to a device, in 1 ms each."""
-    whole = ProbeFigure(
+    whole = ProbeReading(
         rank=rank,
         quantity="link bandwidth",
         unit="B/s",
@@ -35,13 +35,13 @@ def copies(rank: int = 0, number: int = 0, **changes: Any) -> ProbeFigure:
     return replace(whole, **changes)
 
 
-def digest(rank: int, given: str, *, round_number: int = 0, stack: str = "torch 2.13") -> ProbeFigure:
+def digest(rank: int, given: str, *, round_number: int = 0, stack: str = "torch 2.13") -> ProbeReading:
     """What one rank gave for a product in fp32."""
     labels = {"digest": given, "round": round_number, "workload": "gemm", "dtype": "fp32", "stack": stack}
-    return ProbeFigure(rank=rank, quantity="fingerprint", unit="1", labels=labels)
+    return ProbeReading(rank=rank, quantity="fingerprint", unit="1", labels=labels)
 
 
-def probe_records(case: Case, figures: Sequence[ProbeFigure] = (), *, num_steps: int = 20) -> CaseRecords:
+def probe_records(case: Case, figures: Sequence[ProbeReading] = (), *, num_steps: int = 20) -> CaseRecords:
     """A launch that ended well, of as many ranks as the figures name: of copies, unless they are given."""
     told = figures or [copies()]
     ranks = range(max(figure.rank for figure in told) + 1)

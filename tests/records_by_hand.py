@@ -30,7 +30,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import encode
 from gpuproof.records.run import (
     Device,
-    DeviceNeighbours,
+    DeviceSharing,
     Environment,
     Failure,
     FailureCause,
@@ -62,7 +62,7 @@ H200 = Device(kind="cuda", index=0, name="NVIDIA H200", uuid="GPU-0a", memory_to
 QUIET = HostLoad(
     num_cpus=8, busy_cpu_s=1.1, own_cpu_s=1.0, run_queue_wait_s=0.001, steal_cpu_s=0.0, missing=None
 )
-ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
+ALONE = DeviceSharing(other_processes=0, other_memory_bytes=0, missing=None)
 
 
 STEP_OPTIONS = StepOptions(

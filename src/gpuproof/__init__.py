@@ -31,7 +31,8 @@ MOVED = {
     "gpuproof.analysis": "gpuproof.launches",
     "gpuproof.analysis.launch": "gpuproof.launches.launch",
     "gpuproof.analysis.explanations": "gpuproof.launches.explanations",
-    "gpuproof.analysis.point_figures": "gpuproof.launches.point_figures",
+    "gpuproof.analysis.point_figures": "gpuproof.launches.point_measures",
+    "gpuproof.launches.point_figures": "gpuproof.launches.point_measures",
     "gpuproof.suites.exports": "gpuproof.suites.results",
     "gpuproof.suites.measures": "gpuproof.suites.results",
 }

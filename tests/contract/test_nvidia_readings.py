@@ -21,11 +21,11 @@ from gpuproof.devices.base import (
 )
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.guard import GuardedDevices
-from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.devices.nvidia import adapter as nvidia
+from gpuproof.devices.other_processes import most_users, other_users
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex, VendorIndex
-from gpuproof.records.run import DeviceNeighbours
+from gpuproof.records.run import DeviceSharing
 from standing_clock import stop_clock
 from waiting import PATIENCE_S, eventually
 
@@ -421,7 +421,7 @@ def test_physical_order_is_by_pci_address_and_the_framework_index_is_looked_up(
 def test_neighbours_are_those_that_are_not_ours(nvml: nvml_library.FakeNvml, uuid: str) -> None:
     neighbours = other_users(uuid, our_pids=[4343])
 
-    assert neighbours == DeviceNeighbours(other_processes=1, other_memory_bytes=2_147_483_648, missing=None)
+    assert neighbours == DeviceSharing(other_processes=1, other_memory_bytes=2_147_483_648, missing=None)
 
 
 def test_a_display_server_is_named_apart_and_is_no_neighbour(
@@ -433,7 +433,7 @@ def test_a_display_server_is_named_apart_and_is_no_neighbour(
 
     neighbours = other_users(UUID_0, our_pids=[4343], proc=tmp_path)
 
-    assert neighbours == DeviceNeighbours(
+    assert neighbours == DeviceSharing(
         other_processes=0, other_memory_bytes=0, missing=None, display_servers=("Xorg",)
     )
     assert other_users(UUID_0, our_pids=[4343], proc=tmp_path / "gone").other_processes == 1
@@ -630,8 +630,8 @@ def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nv
 def test_users_at_either_end_of_a_window_are_its_neighbours(
     begin: int | None, end: int | None, expected: int | None
 ) -> None:
-    def seen(others: int | None) -> DeviceNeighbours:
-        return DeviceNeighbours(
+    def seen(others: int | None) -> DeviceSharing:
+        return DeviceSharing(
             other_processes=others, other_memory_bytes=others, missing="why" if others is None else None
         )
 

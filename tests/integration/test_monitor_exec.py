@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import pytest
 
-from gpuproof.observe.recording_page import figures_line
+from gpuproof.observe.recording_page import values_line
 from gpuproof.processes.start import our_command
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.summary import summarise
@@ -125,7 +125,7 @@ def test_the_commands_own_exit_code_comes_back_and_the_files_are_there(tmp_path:
     (written,) = [line for line in done.stderr.splitlines() if line.startswith("gpuproof: wrote ")]
     assert all((tmp_path / name).is_file() for name in written.removeprefix("gpuproof: wrote ").split(", "))
     assert names(tmp_path) == [".json", ".jsonl", "_summary.txt"]
-    assert done.stderr.splitlines()[-1] == f"gpuproof: {figures_line(summarise(recording(tmp_path)))}"
+    assert done.stderr.splitlines()[-1] == f"gpuproof: {values_line(summarise(recording(tmp_path)))}"
     end = recording(tmp_path).end
     assert end is not None
     assert (end.reason, end.exit_code) == ("command ended", code)

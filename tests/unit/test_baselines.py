@@ -20,9 +20,9 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure, Result
 from gpuproof.records.run import Environment
 from gpuproof.statistics.prediction import past_of_fleet, repeatability_of, spread_of
-from gpuproof.store.baselines import baseline_path, read_baseline, run_figures
+from gpuproof.store.baselines import baseline_path, read_baseline, run_values
 from gpuproof.store.run import RunDirectory
-from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of, stack_of_run, unlike_keys
+from gpuproof.verdict.baseline import RunValues, differing_keys, record_baseline, stack_of, stack_of_run
 from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import STEP_OPTIONS, case, one_rank, setup, write_run
 
@@ -33,9 +33,9 @@ def measures(*values: float, spread: float | None = None) -> list[Measure]:
     return [measured(gpu("a", index), value, spread=spread) for index, value in enumerate(values)]
 
 
-def figures(run_id: str, *values: float, **other: Any) -> RunFigures:
+def figures(run_id: str, *values: float, **other: Any) -> RunValues:
     stack = stack_of({"a": host_facts("a", gpus=4, **other)})
-    return RunFigures(run_id=run_id, measures=measures(*values, spread=0.01), stack=stack)
+    return RunValues(run_id=run_id, measures=measures(*values, spread=0.01), stack=stack)
 
 
 def test_a_validation_takes_a_baseline_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_a_rate_of_the_host_is_suspect_in_a_baseline(tmp_path: Path) -> None:
     waiting = one_rank(clock="device_event", times_s=[0.005] * 100, wall_s=1.0)
     run = write_run(tmp_path, [waiting.records()], run_id="waiting")
     assert conclude(run).result.validity == "VALID"
-    assert run_figures(run).validity == "SUSPECT"
+    assert run_values(run).validity == "SUSPECT"
 
 
 def test_runs_are_pooled_subject_by_subject_with_their_intervals() -> None:
@@ -121,7 +121,7 @@ def test_what_was_not_measured_is_in_no_baseline() -> None:
 
     kept = record_baseline(
         "pod",
-        [RunFigures(run_id="r", measures=bad, stack=stack)],
+        [RunValues(run_id="r", measures=bad, stack=stack)],
         recorded="2026-11-22",
         gpuproof_version="0",
     )
@@ -258,8 +258,8 @@ def test_weights_of_models_that_infer_are_part_of_a_stack() -> None:
     assert stack_of_run(hosts("a"), [inferring(None)]) == old
     assert stack_of_run(hosts("a"), [inferring("float32")]) == old
     new = stack_of_run(hosts("a"), [inferring("bfloat16"), one_rank().records()])
-    assert unlike_keys(new, old) == ["weights: bfloat16 against float32"]
-    assert unlike_keys(new, new) == []
+    assert differing_keys(new, old) == ["weights: bfloat16 against float32"]
+    assert differing_keys(new, new) == []
 
 
 def test_a_baseline_of_a_newer_schema_or_none_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from client_runs import Ask as ClientAsk
 from client_runs import Client, Reported, peer_client, run_client
-from gpuproof.worker.serving.twin import Told
+from gpuproof.worker.serving.twin import TwinAnswer
 from serving_clients import Compared, compared_line, highest_true
 from told_server import Log, Truth, told_server
 
@@ -80,7 +80,7 @@ def test_the_truth_leaves_the_ends_of_the_rate_out() -> None:
 
 def test_the_server_answers_with_its_chunks_and_counts_and_says_when() -> None:
     body = json.dumps({"prompt": "one two three", "max_tokens": 4}).encode()
-    with told_server(Told(chunks=4, first_s=0.001, gap_s=0.001)) as served:
+    with told_server(TwinAnswer(chunks=4, first_s=0.001, gap_s=0.001)) as served:
         for _ in range(12):
             with urlopen(Request(f"{served.url}/v1/completions", data=body)) as answer:
                 *events, done = [line for line in answer.read().decode().split("\n") if line]

@@ -20,10 +20,10 @@ from gpuproof.verdict.blame.search import BlameSearch, begin
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 simulated: Any = import_module("blame_tests")
-Figure = Callable[[Group], float | None]
+MeasureCell = Callable[[Group], float | None]
 
 
-def searched(members: int, figure: Figure, **options: Any) -> BlameSearch:
+def searched(members: int, figure: MeasureCell, **options: Any) -> BlameSearch:
     names = [f"n{number}" for number in range(members)]
     search = begin(names, **{"noise": 0.01, "slowdown": 0.1, **options})
     while groups := search.next_round():
@@ -37,7 +37,7 @@ def names(findings: Findings) -> list[tuple[str, ...]]:
     return [found.members for found in (*findings.accused, *findings.links)]
 
 
-def slow_with(*bad: str, by: float = 0.1) -> Figure:
+def slow_with(*bad: str, by: float = 0.1) -> MeasureCell:
     return lambda group: 100 * (1 - by * any(member in group.members for member in bad))
 
 
@@ -135,7 +135,7 @@ def test_a_link_is_named_and_not_its_ends_and_in_the_direction_that_is_slow() ->
 
 
 def test_a_link_within_a_group_of_many_is_found_and_one_between_groups_is_listed_as_not_tested() -> None:
-    def figure(*ends: str) -> Figure:
+    def figure(*ends: str) -> MeasureCell:
         return lambda group: 80.0 if set(ends) <= set(group.members) else 100.0
 
     inside = searched(232, figure("n30", "n55"), every_link=True)
@@ -170,7 +170,7 @@ def test_a_member_with_which_tests_fail_is_named(failure: float | None) -> None:
         (8, 0.01, lambda group: 95.0 if "n3" in group.members else 100.0, "between slow and not slow"),
     ],
 )
-def test_what_is_undecided_says_why(members: int, noise: float, figure: Figure, why: str) -> None:
+def test_what_is_undecided_says_why(members: int, noise: float, figure: MeasureCell, why: str) -> None:
     findings = searched(members, figure, noise=noise).findings()
     assert not names(findings)
     assert any(why in each.why for each in findings.undecided), findings.undecided

@@ -13,7 +13,7 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.validate.suspicion import Blaming, blame_devices, blame_hosts, figure_of
+from gpuproof.suites.validate.suspicion import Blaming, blame_devices, blame_hosts, value_of
 from gpuproof.verdict.blame.evidence import Group
 from gpuproof.verdict.blame.findings import blamed
 from records_by_hand import start
@@ -82,9 +82,9 @@ def test_what_began_and_did_not_end_moved_nothing_and_what_did_not_begin_says_no
     case = next(blame_hosts(CONFIG, HOSTS, **LOOKED_FOR).next(()))
     words: dict[str, Any] = {"host": "n0", "message": "", "unix_s": 1.0}
     hung = Failure(rank=0, phase="measure", cause="hang", **words)
-    assert figure_of(CaseRecords(case=case, records=(start(0, world_size=4), hung))) == 0.0
+    assert value_of(CaseRecords(case=case, records=(start(0, world_size=4), hung))) == 0.0
     unreachable = Failure(rank=None, phase="setup", cause="environment", **words)
-    assert figure_of(CaseRecords(case=case, records=(unreachable,))) is None
+    assert value_of(CaseRecords(case=case, records=(unreachable,))) is None
     wrong = [trial(rank, "all_reduce", num_wrong=rank) for rank in range(4)]
-    assert figure_of(collective_records(case, wrong)) == 0.0
-    assert figure_of(ended(case)) == pytest.approx(4 * 2**20 / 0.002, rel=0.01)
+    assert value_of(collective_records(case, wrong)) == 0.0
+    assert value_of(ended(case)) == pytest.approx(4 * 2**20 / 0.002, rel=0.01)

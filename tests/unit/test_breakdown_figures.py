@@ -13,19 +13,19 @@ from concluding import are_figures_measures, lines_of, table_of, text_of, unmeas
 from gpuproof.accelerators.base import DeviceCommand
 from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.communication import PhaseFigures, communication_of, phases_of
+from gpuproof.launches.communication import PhaseValues, communication_of, phases_of
 from gpuproof.records.breakdown import (
     BucketAllReduce,
     CollectiveOverlap,
     GradientSync,
     StepPhases,
     SyncRound,
-    TrainedAlike,
+    TrainingAgreement,
 )
 from gpuproof.records.page import Chart
 from gpuproof.records.run import Device, Environment
 from gpuproof.records.what_ran import Memory, MemoryParts
-from gpuproof.suites.scale.apart import NOTHING_LEARNT, Alikeness, alikeness_of
+from gpuproof.suites.scale.breakdown import NOTHING_LEARNT, Agreement, agreement_of
 from gpuproof.worker.breakdown.communication import overlap_of
 from planning import next_cases
 from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
@@ -117,8 +117,8 @@ def test_what_was_not_measured_is_missing_with_its_reason() -> None:
     assert one.exposed.missing == "one launch does not show how much launches differ (needs 2)"
 
 
-def phases(found: PhaseFigures | str) -> PhaseFigures:
-    assert isinstance(found, PhaseFigures), found
+def phases(found: PhaseValues | str) -> PhaseValues:
+    assert isinstance(found, PhaseValues), found
     return found
 
 
@@ -308,7 +308,7 @@ def test_the_files_say_which_measure_their_one_figure_is(tmp_path: Path) -> None
     assert phases_ms["host_gap"] == pytest.approx(0.5)
 
 
-def alike(rank: int, **changes: Any) -> TrainedAlike:
+def alike(rank: int, **changes: Any) -> TrainingAgreement:
     norms = (2.0, 1.5, 1.8)
     told: dict[str, Any] = {
         "loss_together": (1.0, 0.9, 0.8),
@@ -317,7 +317,7 @@ def alike(rank: int, **changes: Any) -> TrainedAlike:
         "gradient_norm_alone": norms,
         "largest_weight_difference": 2e-5,
     }
-    return TrainedAlike(rank=rank, **{**told, **changes})
+    return TrainingAgreement(rank=rank, **{**told, **changes})
 
 
 @pytest.mark.parametrize(
@@ -334,18 +334,18 @@ def alike(rank: int, **changes: Any) -> TrainedAlike:
     ],
 )
 def test_devices_that_learn_otherwise_are_told(changes: dict[str, Any], is_alike: bool) -> None:
-    found = alikeness_of([story([alike(0), alike(1, **changes)]).launch()])
-    assert isinstance(found, Alikeness)
+    found = agreement_of([story([alike(0), alike(1, **changes)]).launch()])
+    assert isinstance(found, Agreement)
     assert found.is_alike == is_alike
 
 
 def test_where_nothing_is_learnt_nothing_is_alike() -> None:
     zeros = (0.0, 0.0, 0.0)
     blank = alike(0, gradient_norm_together=zeros, gradient_norm_alone=zeros)
-    assert alikeness_of([story([blank]).launch()]) == NOTHING_LEARNT
-    split = TrainedAlike(rank=0, missing="under fsdp")
-    assert alikeness_of([story([split]).launch()]) == "under fsdp"
-    assert alikeness_of([story([]).launch()]) is None
+    assert agreement_of([story([blank]).launch()]) == NOTHING_LEARNT
+    split = TrainingAgreement(rank=0, missing="under fsdp")
+    assert agreement_of([story([split]).launch()]) == "under fsdp"
+    assert agreement_of([story([]).launch()]) is None
 
 
 PAIRS = [{"index": 0, "peer_access": [1]}, {"index": 1, "peer_access": [0]}]

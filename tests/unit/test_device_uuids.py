@@ -14,7 +14,7 @@ from gpuproof.campaign.conclude import conclude
 from gpuproof.launches.explanations import energy_per_item
 from gpuproof.readings.evidence import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.readings import bare_uuid, named_among, spellings
-from gpuproof.records.run import DeviceNeighbours
+from gpuproof.records.run import DeviceSharing
 from gpuproof.records.work.window import MonitorSpec
 from gpuproof.selftest.fleet import Fleet
 from gpuproof.selftest.judging import CHECKS, write_fleet
@@ -80,7 +80,7 @@ def test_the_energy_of_a_divided_gpu_is_not_that_of_one_instance() -> None:
 
 
 def test_a_display_is_a_note_and_no_doubt(tmp_path: Path) -> None:
-    shown = DeviceNeighbours(
+    shown = DeviceSharing(
         other_processes=0, other_memory_bytes=0, missing=None, display_servers=("Xorg", "gnome-shell")
     )
     story = Story(windows=[window(neighbours=shown, clock="device_event")], setups=[setup(device=H200)])

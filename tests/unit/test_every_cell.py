@@ -20,7 +20,7 @@ from gpuproof.records.result import Measure, Result
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.verdict.aspects import RATES
-from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.baseline import RunValues, record_baseline, stack_of
 from gpuproof.verdict.facts import facts_by_host
 from machines_by_hand import HEALTHY, Faults, machine
 
@@ -68,7 +68,7 @@ def standings(result: Result, *aspects: str) -> dict[str, str]:
 def past(evidence: Evidence, measures: Sequence[Measure]) -> Mapping[str, Any]:
     """The baseline of six days that differ by a thousandth."""
     runs = [
-        RunFigures(
+        RunValues(
             run_id=f"day-{day}",
             measures=[replace(m, value=m.value and m.value * (1 + day / 1000)) for m in measures],
             stack=stack_of(facts_by_host(evidence.launches)),

@@ -169,7 +169,7 @@ def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path
     assert report.result.validity == "VALID"
 
 
-def read_beside(folder: Path, *, ticks: range, interval_s: float, was_ended: bool = True) -> list[str]:
+def read_during(folder: Path, *, ticks: range, interval_s: float, was_ended: bool = True) -> list[str]:
     """Conclude ten seconds on the processor, with readings at some moments; return what stood out."""
     story = one_rank(host="node7", begin_monotonic_s=r.MONOTONIC_S, wall_s=10.0)
     launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=interval_s))).records()
@@ -180,19 +180,19 @@ def read_beside(folder: Path, *, ticks: range, interval_s: float, was_ended: boo
 
 
 def test_a_window_without_a_reading_is_said(tmp_path: Path) -> None:
-    (cut_to_header,) = read_beside(tmp_path / "a", ticks=range(0), interval_s=0.1, was_ended=False)
+    (cut_to_header,) = read_during(tmp_path / "a", ticks=range(0), interval_s=0.1, was_ended=False)
     assert cut_to_header == "launch 1: no reading lies in the window"
-    (killed_before,) = read_beside(tmp_path / "b", ticks=range(-20, -5), interval_s=0.1, was_ended=False)
+    (killed_before,) = read_during(tmp_path / "b", ticks=range(-20, -5), interval_s=0.1, was_ended=False)
     assert killed_before == (
         "launch 1: no reading lies in the window: the sampler was killed, "
         "its last reading came 600 ms before it"
     )
-    (too_seldom,) = read_beside(tmp_path / "c", ticks=range(-1, 0), interval_s=30.0)
+    (too_seldom,) = read_during(tmp_path / "c", ticks=range(-1, 0), interval_s=30.0)
     assert too_seldom == "launch 1: no reading lies in the window"
 
 
 def test_a_sampler_killed_within_the_window_is_said_with_when(tmp_path: Path) -> None:
-    (line,) = read_beside(tmp_path, ticks=range(41), interval_s=0.1, was_ended=False)
+    (line,) = read_during(tmp_path, ticks=range(41), interval_s=0.1, was_ended=False)
     assert line == (
         "launch 1: the readings cover 40 % of the window only: the sampler was killed, its last reading came "
         "4.00 s after the window began"
@@ -200,7 +200,7 @@ def test_a_sampler_killed_within_the_window_is_said_with_when(tmp_path: Path) ->
 
 
 def test_a_sampler_killed_after_the_window_is_no_loss(tmp_path: Path) -> None:
-    (line,) = read_beside(tmp_path, ticks=range(-10, 130), interval_s=0.1, was_ended=False)
+    (line,) = read_during(tmp_path, ticks=range(-10, 130), interval_s=0.1, was_ended=False)
     assert line.endswith("nothing unusual was found")
 
 

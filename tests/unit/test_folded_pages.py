@@ -9,8 +9,8 @@ import pytest
 
 from cases_by_hand import cases_of
 from gpuproof.base.units import amount
-from gpuproof.records.page import Cell, Figure, Header, Page, Pivot, Table
-from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
+from gpuproof.records.page import Cell, Header, MeasureCell, Page, Pivot, Table
+from gpuproof.records.page.tables import Column, measure_cell, pivot_of_rows
 from gpuproof.records.result import Measure
 from gpuproof.report.html import html
 from gpuproof.report.page_parts import column_blocks
@@ -54,7 +54,7 @@ def measured(value: float, unit: str) -> Measure:
 
 
 def column(*figures: Measure | None) -> list[str]:
-    laid_out = pivot_of_rows("t", figures, Column.of("m", as_figure))
+    laid_out = pivot_of_rows("t", figures, Column.of("m", measure_cell))
     assert isinstance(laid_out, Pivot)
     return [row[0].text for row in laid_out.rows]
 
@@ -74,8 +74,8 @@ def test_a_column_of_one_unit_or_of_several_quantities_is_left_as_it_is() -> Non
 
 def test_a_figure_keeps_its_measure_when_its_text_is_rewritten() -> None:
     rates = [measured(value, "B/s") for value in (1.2e9, 149e6)]
-    laid_out = pivot_of_rows("t", rates, Column.of("m", as_figure))
-    assert [cell.measure for row in laid_out.rows for cell in row if isinstance(cell, Figure)] == rates
+    laid_out = pivot_of_rows("t", rates, Column.of("m", measure_cell))
+    assert [cell.measure for row in laid_out.rows for cell in row if isinstance(cell, MeasureCell)] == rates
 
 
 @pytest.mark.parametrize(

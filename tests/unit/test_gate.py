@@ -22,7 +22,7 @@ from gpuproof.cli.main import cli
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome
-from gpuproof.records.run import DeviceNeighbours, FailureCause, Window
+from gpuproof.records.run import DeviceSharing, FailureCause, Window
 from gpuproof.suites.validate.gate import gate_code, gate_line
 from gpuproof.suites.validate.nodes import drain_lines, nodes_to_drain
 from records_by_hand import failure, start
@@ -97,7 +97,7 @@ def test_a_slow_node_fails_the_gate_and_is_on_the_list(tmp_path: Path) -> None:
 
 
 def test_what_others_slowed_is_an_error_and_no_failure(tmp_path: Path) -> None:
-    others = DeviceNeighbours(other_processes=2, other_memory_bytes=None, missing="not told")
+    others = DeviceSharing(other_processes=2, other_memory_bytes=None, missing="not told")
 
     def end(case: Case) -> CaseRecords:
         launch = done(case, step_s=1.0)

@@ -17,7 +17,7 @@ from gpuproof.campaign.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.page import Figure
+from gpuproof.records.page import MeasureCell
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case, place_case
@@ -85,7 +85,7 @@ def collectives(*, slower: float = 1.0) -> list[CaseRecords]:
 def figures_by_host(conclusion: Concluded, title: str) -> dict[str, dict[str, float | None]]:
     return {
         str(row["host"].text): {
-            name: cell.measure.value for name, cell in row.items() if isinstance(cell, Figure)
+            name: cell.measure.value for name, cell in row.items() if isinstance(cell, MeasureCell)
         }
         for row in table_of(conclusion, title)
     }

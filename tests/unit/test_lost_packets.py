@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fleet_by_hand import PORT, host_facts, statuses
-from gpuproof.readings.ports import PortsBesideLaunch
+from gpuproof.readings.ports import PortsDuringLaunch
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Start
@@ -114,7 +114,7 @@ def test_a_link_that_a_ring_does_not_use_is_not_among_those_tried(counted: tuple
     assert "the most of 1 links tried, of 2" in str(found.measured)
 
 
-def packets(*of_a: PortsBesideLaunch) -> Outcome:
+def packets(*of_a: PortsDuringLaunch) -> Outcome:
     """Judge hosts of which TCP carries no more than how they meet."""
     of = FleetFacts(
         launches=[launch(dict.fromkeys(HEALTHY, (40, 0)), hosts="ab")],
@@ -156,7 +156,7 @@ def test_packets_out_of_order_are_no_loss() -> None:
         ([beside(change(port_xmit_packets=20))], "too few packets"),
     ],
 )
-def test_what_rdma_lost_is_said_to_be_unknown(of_a: list[PortsBesideLaunch], said: str) -> None:
+def test_what_rdma_lost_is_said_to_be_unknown(of_a: list[PortsDuringLaunch], said: str) -> None:
     found = packets(*of_a)
     assert found.status == "ERROR"
     assert said in str(found.reason)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.campaign.campaign import ends_interrupt
-from gpuproof.launchers.failures import unsaid_failure
+from gpuproof.launchers.failures import unexplained_failure
 from gpuproof.records.collected import CaseRecords
 from gpuproof.store import layout
 from gpuproof.store.run import read_case
@@ -58,7 +58,7 @@ def test_the_rank_that_was_killed_first_is_named(
 ) -> None:
     folder = launched(tmp_path, has_begun=has_begun)
     (folder / layout.LAUNCHER_OUTPUT).write_text(output)
-    failure = unsaid_failure(read_case(folder), 1, folder, time_limit_s=None)
+    failure = unexplained_failure(read_case(folder), 1, folder, time_limit_s=None)
     assert failure is not None
     assert failure.cause == cause
     assert said in failure.message

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuproof.records.result import Measure
-from gpuproof.suites.many_subjects import figures_table
+from gpuproof.suites.many_subjects import values_table
 
 
 def figure(value: float | None, subject: str = "whole", *, name: str = "throughput", **said: Any) -> Measure:
@@ -24,7 +24,7 @@ def figure(value: float | None, subject: str = "whole", *, name: str = "throughp
 
 
 def rows(figures: Sequence[Measure]) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in figures_table(figures).rows]
+    return [[cell.text for cell in row] for row in values_table(figures).rows]
 
 
 def test_one_subject_is_told_in_full() -> None:

@@ -9,22 +9,22 @@ import pytest
 
 from cases_by_hand import cases_of, done_case
 from gpuproof.records.result import Better
+from gpuproof.suites.matrix.case_values import Amount, CaseValues, shown_memory
 from gpuproof.suites.matrix.compare import (
     MatrixRanking,
     choose_metric,
     configurations,
+    differing_work,
     memory_cost,
     pareto_front,
     rank_configurations,
-    unlike_work,
 )
-from gpuproof.suites.matrix.figures import Amount, CaseFigures, shown_memory
 from gpuproof.suites.matrix.measures import MEMORY, RESIDENT
 
 
-def ranked(cases: list[CaseFigures], metric: str = "accuracy", better: Better = "higher") -> MatrixRanking:
+def ranked(cases: list[CaseValues], metric: str = "accuracy", better: Better = "higher") -> MatrixRanking:
     found = configurations(cases, metric, seed="seed")
-    return rank_configurations(found, metric, better, unlike=list(unlike_work(cases)))
+    return rank_configurations(found, metric, better, unlike=list(differing_work(cases)))
 
 
 def test_the_best_is_named_where_each_comparison_shows_it() -> None:
@@ -60,7 +60,7 @@ def test_why_none_is_named_is_said(values: dict[str, list[float]], reason: str) 
 def test_cases_of_other_lengths_are_not_ranked() -> None:
     cases = cases_of({"a": [0.90, 0.91, 0.905]}, steps=5000.0)
     cases += cases_of({"b": [0.80, 0.81, 0.805]}, steps=7000.0)
-    (doubt,) = unlike_work(cases)
+    (doubt,) = differing_work(cases)
     assert doubt.code == "unequal-steps"
     assert "5000 steps of a, 7000 of b" in doubt.reason
     assert ranked(cases).best is None
@@ -71,11 +71,11 @@ def test_schedules_that_differ_on_the_way_are_flagged() -> None:
     slow, fast = (0.0, 0.005, 0.1, 0.7), (0.0, 0.5, 0.65, 0.7)
     one = replace(done_case("slow", 1, accuracy=0.9), schedules={"sparsity": slow})
     other = replace(done_case("fast", 1, accuracy=0.9), schedules={"sparsity": fast})
-    (doubt,) = unlike_work([one, other])
+    (doubt,) = differing_work([one, other])
     assert doubt.code == "unlike-sparsity"
     assert "55% apart at point 3 of 4" in doubt.reason
     another_target = replace(other, schedules={"sparsity": (0.0, 0.3, 0.8, 0.95)})
-    assert list(unlike_work([one, another_target])) == []
+    assert list(differing_work([one, another_target])) == []
 
 
 def test_the_metric_is_one_that_all_have() -> None:

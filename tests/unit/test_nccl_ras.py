@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.worker.probes.nccl_ras import figure_of, ras_faults, ras_status
+from gpuproof.worker.probes.nccl_ras import ras_faults, ras_status, value_of
 
 OLD = {"SET FORMAT json": "ERROR: unknown command"}
 
@@ -86,7 +86,7 @@ def test_each_rank_in_trouble_is_a_fault(
 ) -> None:
     status = status_of([rank(0, async_error=0), *ranks], missing)
     assert list(ras_faults(status)) == faults
-    figure = figure_of(status, None, num_ranks=2)
+    figure = value_of(status, None, num_ranks=2)
     assert figure.value == len(faults)
     assert (
         f"communicators of [{1 + len(ranks) + len(missing)}] ranks; ours: 2 finished" in figure.evidence[-1]
@@ -94,7 +94,7 @@ def test_each_rank_in_trouble_is_a_fault(
 
 
 def test_without_nccl_there_is_a_reason_and_no_number() -> None:
-    figure = figure_of({}, "the ranks talk over gloo, not over NCCL", num_ranks=2)
+    figure = value_of({}, "the ranks talk over gloo, not over NCCL", num_ranks=2)
     assert (figure.value, figure.is_inapplicable) == (None, True)
     assert figure.missing == "the ranks talk over gloo, not over NCCL"
     assert figure.evidence == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.records.work.probe import NcclTestsSpec
-from gpuproof.worker.probes.nccl_tests import command_of, figures_of, read_table
+from gpuproof.worker.probes.nccl_tests import command_of, read_table, values_of
 
 HEAD = """# nThread 1 nGpus 2 minBytes 8 maxBytes 1024 step: 4(factor) warmup iters: 5 iters: 20
 #
@@ -46,7 +46,7 @@ def test_wrong_values_are_figures_of_their_own() -> None:
     rows = ROWS.replace("41.94      0", "41.94      3")
     wrong = {
         (figure.labels["size_bytes"], figure.labels["place"]): figure.value
-        for figure in figures_of(read_table(HEAD + rows + FOOT), SPEC, rank=0)
+        for figure in values_of(read_table(HEAD + rows + FOOT), SPEC, rank=0)
         if figure.quantity == "wrong values"
     }
     assert wrong == {(8, "out_of_place"): 0, (8, "in_place"): 0, (1048576, "out_of_place"): 3} | {
@@ -56,7 +56,7 @@ def test_wrong_values_are_figures_of_their_own() -> None:
 
 def test_a_bandwidth_below_the_last_digit_is_missing_and_no_zero() -> None:
     small = [
-        f for f in figures_of(read_table(HEAD + ROWS + FOOT), SPEC, rank=0) if f.labels["size_bytes"] == 8
+        f for f in values_of(read_table(HEAD + ROWS + FOOT), SPEC, rank=0) if f.labels["size_bytes"] == 8
     ]
     (first,) = (f for f in small if f.quantity == "bus bandwidth" and f.labels["place"] == "in_place")
     assert first.value is None
@@ -69,7 +69,7 @@ def test_not_applicable_columns_and_checks_that_were_not_made() -> None:
     assert read.in_place is None
     assert read.out_of_place is not None
     assert read.out_of_place.num_wrong is None
-    unchecked = [f for f in figures_of(read_table(row + FOOT), SPEC, rank=0) if f.quantity == "wrong values"]
+    unchecked = [f for f in values_of(read_table(row + FOOT), SPEC, rank=0) if f.quantity == "wrong values"]
     assert [(figure.value, figure.missing) for figure in unchecked] == [(None, "the program did not check")]
 
 
@@ -84,7 +84,7 @@ def test_an_older_form_of_wrong_is_read() -> None:
 def test_a_table_that_was_cut_off_says_so_in_every_figure(text: str) -> None:
     table = read_table(text)
     assert not table.is_complete
-    figures = list(figures_of(table, SPEC, rank=0))
+    figures = list(values_of(table, SPEC, rank=0))
     assert figures
     assert all(any("cut off" in line for line in figure.evidence) for figure in figures)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet_by_hand import host_facts, statuses
-from gpuproof.readings.ports import PortChange, PortsBesideLaunch
+from gpuproof.readings.ports import PortChange, PortsDuringLaunch
 from gpuproof.records.outcome import Judged, Outcome, pass_or_fail
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.ports import judge_port_errors, port_findings
@@ -16,7 +16,7 @@ from gpuproof.verdict.facts import FleetFacts
 from port_counters_by_hand import QUIET, beside, change
 
 
-def facts(*of_a: PortsBesideLaunch, b: PortsBesideLaunch | None = None, **other: Any) -> FleetFacts:
+def facts(*of_a: PortsDuringLaunch, b: PortsDuringLaunch | None = None, **other: Any) -> FleetFacts:
     ports = {"a": list(of_a), "b": [b or beside(change())]}
     return FleetFacts(ports=ports, hosts={host: host_facts(host) for host in "ab"}, **other)
 

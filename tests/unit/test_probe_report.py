@@ -14,14 +14,14 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure, Result
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 from gpuproof.suites.base import THIS_MACHINE
 from gpuproof.suites.probe import SUITE
 from probes_by_hand import copies, device, digest, probe_records
 from records_by_hand import description
 
 
-def concluded(figures: Sequence[ProbeFigure], name: str = "link", *, num_steps: int = 20) -> Result:
+def concluded(figures: Sequence[ProbeReading], name: str = "link", *, num_steps: int = 20) -> Result:
     config = RunConfig.model_validate(
         {"kind": "probe", "probe": {"name": name}, "monitoring": {"enabled": False}}
     )
@@ -79,7 +79,7 @@ def test_a_link_is_of_its_two_ends_and_has_the_interval_of_its_copies() -> None:
 
 def test_wrong_words_fail_the_run_and_their_device_alone() -> None:
     words = [
-        ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels={"pattern": "address"}, value=value)
+        ProbeReading(rank=rank, quantity="wrong values", unit="1", labels={"pattern": "address"}, value=value)
         for rank, value in ((0, 0.0), (1, 3.0))
     ]
     result = concluded(words, "pattern")
@@ -126,8 +126,8 @@ def test_what_applies_to_nothing_is_inconclusive_with_its_evidence() -> None:
 
 
 def test_exposed_communication_is_what_it_adds_to_compute() -> None:
-    def took(of: str, seconds: float) -> ProbeFigure:
-        return ProbeFigure(
+    def took(of: str, seconds: float) -> ProbeReading:
+        return ProbeReading(
             rank=0, quantity="time", unit="s", labels={"of": of, "edge": 64}, durations_s=(seconds,) * 20
         )
 

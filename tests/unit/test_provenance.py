@@ -22,7 +22,7 @@ from gpuproof.readings.selection import of_recording, side_by_side
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Provenance
 from gpuproof.records.run import Device, Environment
-from gpuproof.store.baselines import run_figures
+from gpuproof.store.baselines import run_values
 from gpuproof.store.provenance import of_baseline, of_machine, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.baseline import record_baseline
@@ -178,7 +178,7 @@ def test_every_page_that_a_command_prints_says_where_it_is_from(tmp_path: Path) 
 def test_a_baseline_holds_for_what_it_was_recorded_on(tmp_path: Path) -> None:
     run = write_run(tmp_path, [on_gpus("GPU-0")])
     conclude(run)
-    baseline = record_baseline("pod", [run_figures(run)], recorded="2026-11-21", gpuproof_version="0.1.0")
+    baseline = record_baseline("pod", [run_values(run)], recorded="2026-11-21", gpuproof_version="0.1.0")
     provenance = of_baseline(baseline, command="gpuproof baseline show pod")
     assert known(provenance) == {
         "date": "2026-11-21",

@@ -13,7 +13,7 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.work.training import Pruned, end_of_pruning
 from gpuproof.suites.cases import build_case
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.figures import other_than_configured
+from gpuproof.verdict.doubts.plausibility import other_than_configured
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
 from records_by_hand import Story, window

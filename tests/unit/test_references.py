@@ -20,7 +20,7 @@ from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure, MeasureInterval
 from gpuproof.suites.validate.rates import rate_rows
 from gpuproof.verdict.aspects import RequiredAspect, cells_of
-from gpuproof.verdict.baseline import RunFigures, stack_of
+from gpuproof.verdict.baseline import RunValues, stack_of
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.made_references import as_toml, make_references
 from gpuproof.verdict.references import (
@@ -283,8 +283,8 @@ def test_the_shipped_references_agree_with_data_sheets_and_others_and_have_sourc
     assert not [one for one in KNOWN.references if one.quantity == "products"]  # 2 s at the power cap
 
 
-def figures(*measures: Measure, hosts: Mapping[str, Any] | None = None, run_id: str = "a") -> RunFigures:
-    return RunFigures(run_id=run_id, measures=measures, stack=stack_of(hosts or HOSTS), day="2026-11-27")
+def figures(*measures: Measure, hosts: Mapping[str, Any] | None = None, run_id: str = "a") -> RunValues:
+    return RunValues(run_id=run_id, measures=measures, stack=stack_of(hosts or HOSTS), day="2026-11-27")
 
 
 def test_references_are_made_of_valid_figures_with_intervals_over_all_cards() -> None:

@@ -11,7 +11,7 @@ from gpuproof.hardware.boards import BandwidthPeak
 from gpuproof.launches.launch import best_ceiling, build_roofline
 from gpuproof.records.run import Ceilings, CeilingTrial
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.figures import work_disagrees
+from gpuproof.verdict.doubts.plausibility import work_disagrees
 from records_by_hand import H200, Story, setup, window
 
 PEAK = BandwidthPeak(bytes_per_s=4.8e12, source="a data sheet", date="2026-11-20")

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_run_by_hand import gpu_run, recorded
 from gpuproof.campaign.conclude import read_evidence
-from gpuproof.observe.recording_page import figures_line
+from gpuproof.observe.recording_page import values_line
 from gpuproof.observe.run_timeline import LONGEST_PAUSE_S, MOST_LAUNCHES, run_pictures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import load_recording
@@ -88,10 +88,10 @@ def test_each_middle_of_an_envelope_is_a_reading() -> None:
 
 def test_the_line_of_figures_is_of_all_gpus_and_says_what_is_not_known(tmp_path: Path) -> None:
     recording = load_recording(recorded(tmp_path / "a.jsonl", gpus=2))
-    line = figures_line(summarise(recording))
+    line = values_line(summarise(recording))
     assert line.startswith("2 GPUs together: mean power 1,")
     assert "highest temperature 76 °C, throttled 28 % of the time (GPU 0, software thermal slowdown)" in line
     cold = replace(recording.devices[1], metrics={})
-    line = figures_line(summarise(replace(recording, devices=(recording.devices[0], cold))))
+    line = values_line(summarise(replace(recording, devices=(recording.devices[0], cold))))
     assert "mean power –, energy –, highest temperature –" in line
-    assert figures_line(summarise(replace(recording, devices=()))) == "no GPU was read"
+    assert values_line(summarise(replace(recording, devices=()))) == "no GPU was read"

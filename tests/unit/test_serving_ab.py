@@ -16,7 +16,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.ab import SUITE
-from gpuproof.suites.results import compared_figures
+from gpuproof.suites.results import compared_values
 from planning import HERE
 from records_by_hand import write_run
 from served_by_hand import SPEC, records, spec_in
@@ -48,12 +48,12 @@ def concluded(tmp_path: Path, slower: float) -> Concluded:
 
 
 def test_a_launch_is_compared_by_goodput_and_by_what_users_wait_for() -> None:
-    figures = compared_figures(records([0.01] * 90 + [0.06] * 10))
+    figures = compared_values(records([0.01] * 90 + [0.06] * 10))
     assert figures == {"goodput": pytest.approx(90 / 1.06), "p50 latency": pytest.approx(0.01)}
     no_bound = replace(SPEC, latency_bound_s=None)
-    assert list(compared_figures(records([0.01] * 90, spec=no_bound))) == ["p50 latency"]
+    assert list(compared_values(records([0.01] * 90, spec=no_bound))) == ["p50 latency"]
     users = replace(no_bound, rate_per_s=None, scenario="closed_loop")
-    assert list(compared_figures(records([0.01] * 90, spec=users))) == ["answered", "p50 latency"]
+    assert list(compared_values(records([0.01] * 90, spec=users))) == ["answered", "p50 latency"]
 
 
 @pytest.mark.parametrize(

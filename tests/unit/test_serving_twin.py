@@ -19,7 +19,7 @@ from gpuproof.worker.serving.answers import RequestTimes
 from gpuproof.worker.serving.endpoint import EndpointLoad
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.prompts import Prompts
-from gpuproof.worker.serving.twin import Told, measure_client, twin
+from gpuproof.worker.serving.twin import TwinAnswer, measure_client, twin
 from served_by_hand import records
 
 
@@ -34,7 +34,7 @@ def requests(url: str, *, new_tokens: int) -> list[RequestTimes]:
 
 
 def test_a_twin_answers_with_the_chunks_and_delays_that_it_is_told() -> None:
-    with twin(Told(chunks=4, first_s=0.03, gap_s=0.02)) as url:
+    with twin(TwinAnswer(chunks=4, first_s=0.03, gap_s=0.02)) as url:
         rows = requests(url, new_tokens=4)
     for row in rows:
         assert (row.failure, row.tokens, len(row.chunks)) == (None, 4, 4)
@@ -44,7 +44,7 @@ def test_a_twin_answers_with_the_chunks_and_delays_that_it_is_told() -> None:
 
 
 def test_a_twin_that_answers_at_once_is_a_whole_answer() -> None:
-    with twin(Told(chunks=32)) as url:
+    with twin(TwinAnswer(chunks=32)) as url:
         rows = requests(url, new_tokens=32)
     assert [(row.failure, row.tokens, row.is_closed_by_done) for row in rows] == [(None, 32, True)] * 5
 

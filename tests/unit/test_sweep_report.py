@@ -14,12 +14,12 @@ import pytest
 from concluding import commands_of, detail_of, notes_of, table_of, text_of
 from gpuproof.base.errors import ExitCode
 from gpuproof.campaign.conclude import Concluded, conclude
-from gpuproof.launches.point_figures import PointFigures
+from gpuproof.launches.point_measures import PointMeasures
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.points.results import PointsDetail, read_values
 from gpuproof.suites.sections import MEANING
 from points_by_hand import at, failed, ladder
 from records_by_hand import one_rank, steady_times, write_run
@@ -43,11 +43,11 @@ def concluded(
     return run, conclude(run)
 
 
-def points_of(conclusion: Concluded) -> tuple[PointFigures, ...]:
-    return read_figures(conclusion.result)
+def points_of(conclusion: Concluded) -> tuple[PointMeasures, ...]:
+    return read_values(conclusion.result)
 
 
-def point_of(conclusion: Concluded, name: str) -> PointFigures:
+def point_of(conclusion: Concluded, name: str) -> PointMeasures:
     return next(found for found in points_of(conclusion) if found.case_id == name)
 
 

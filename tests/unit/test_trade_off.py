@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.launches.point_figures import THROUGHPUT, TIME_PER_OUTPUT, PointFigures
+from gpuproof.launches.point_measures import THROUGHPUT, TIME_PER_OUTPUT, PointMeasures
 from gpuproof.records.page import Chart
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.suites.points.page import trade_off
@@ -12,7 +12,7 @@ LAUNCHES = (0.99, 1.0, 1.01, 1.0)
 """Rates of four launches, over the mean."""
 
 
-def decoded(batch: int, *, tokens_per_s: float, time_s: float | None) -> PointFigures:
+def decoded(batch: int, *, tokens_per_s: float, time_s: float | None) -> PointMeasures:
     rates = tuple(
         LaunchValue(replicate=n, order=n, value=tokens_per_s * share, start="exec")
         for n, share in enumerate(LAUNCHES)
@@ -21,7 +21,7 @@ def decoded(batch: int, *, tokens_per_s: float, time_s: float | None) -> PointFi
         name=THROUGHPUT, value=tokens_per_s, unit="tokens/s", text="", better="higher", launches=rates
     )
     time = [] if time_s is None else [Measure(name=TIME_PER_OUTPUT, value=time_s, unit="s", text="")]
-    return PointFigures(
+    return PointMeasures(
         case_id=f"batch_size={batch}",
         assignment={"data.batch_size": batch},
         kind="inference",
@@ -39,7 +39,7 @@ def decoded(batch: int, *, tokens_per_s: float, time_s: float | None) -> PointFi
     )
 
 
-def drawn(*points: PointFigures) -> Chart | None:
+def drawn(*points: PointMeasures) -> Chart | None:
     return trade_off(points, rank(points))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuproof.launches.ranks import compare_ranks, stands_apart
+from gpuproof.launches.ranks import compare_ranks, find_outliers
 from gpuproof.records.result import Doubt
 from gpuproof.records.work.parallel import plain_copies
 from gpuproof.suites.recipe.ranks import ranks_shown, sections_of_ranks
@@ -142,7 +142,7 @@ def _share_accused(shape: str, *, ranks: int, draws: int, times: Sequence[float]
     for _ in range(draws):
         steps = _steps(shape, rng, ranks=ranks, steps=20)
         steps[: len(times)] *= np.reshape(times, (-1, 1, 1))
-        apart = stands_apart(steps.tolist())
+        apart = find_outliers(steps.tolist())
         first += apart[0]
         others += any(apart[1:])
     return first / draws, others / draws

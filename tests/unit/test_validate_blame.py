@@ -21,7 +21,7 @@ from gpuproof.records.run import Environment, RankResult, Setup, Start
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
-from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.baseline import RunValues, record_baseline, stack_of
 from gpuproof.verdict.facts import facts_by_host
 from records_by_hand import failure, start
 from validation_by_hand import device, done, host_facts, recipe, walk, written
@@ -277,7 +277,7 @@ def test_a_rule_of_the_first_measurement_alone_is_not_met_by_the_second(tmp_path
 def test_a_fleets_own_past_begins_a_search_as_a_floor_does(tmp_path: Path) -> None:
     healthy = concluded(tmp_path / "healthy", asked(rules=[]), ended())
     hosts = facts_by_host(walk(asked(rules=[]), HOSTS, ended()))
-    run = RunFigures(run_id="healthy", measures=healthy.result.measures, stack=stack_of(hosts))
+    run = RunValues(run_id="healthy", measures=healthy.result.measures, stack=stack_of(hosts))
     baseline = record_baseline("fleet", [run], recorded="2026-11-22", gpuproof_version="0")
     rule = {**FLOOR_OVER, "expect": {"baseline": 0.9}, "contract": False}
     config = asked(rules=[rule], baseline=to_json(baseline))

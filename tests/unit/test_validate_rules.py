@@ -21,7 +21,7 @@ from gpuproof.records.readings import Counters, DeviceIdentity, DriverEvent, Rec
 from gpuproof.records.result import Measure
 from gpuproof.selftest.fleet import Fleet, Planted
 from gpuproof.selftest.judging import write_fleet
-from gpuproof.store.baselines import run_figures
+from gpuproof.store.baselines import run_values
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.judging import rules_of
@@ -70,7 +70,7 @@ def test_a_baseline_makes_a_run_ready_and_a_better_one_does_not(tmp_path: Path) 
     without = conclude(run)
     assert (without.result.verdict, status(without, "training as before")) == ("INCONCLUSIVE", "SKIP")
     assert "gpuproof baseline record" in " ".join(without.result.detail["readiness"]["reasons"])
-    figures = run_figures(run)
+    figures = run_values(run)
     runs = [replace(figures, run_id=str(n), measures=_times(figures.measures, 1 + n / 1e3)) for n in range(4)]
     kept = record_baseline("a", runs, recorded="2026-11-22", gpuproof_version="1")
     assert conclude_otherwise(run, {"baseline": to_json(kept)}).result.verdict == "READY"

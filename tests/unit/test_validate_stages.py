@@ -16,7 +16,7 @@ from gpuproof.records.case import Case, ProbeWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Environment, Window
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.cells import required_rows
@@ -30,22 +30,24 @@ EQUAL: dict[str, Any] = {
     **{"aspect": "right results", "title": "equal results", "measure": "wrong values"},
     "labels": {"stage": "fingerprint"},
 }
-Figures = Callable[[str, int], Sequence[ProbeFigure]]
+Figures = Callable[[str, int], Sequence[ProbeReading]]
 
 
-def healthy(probe: str, rank: int) -> list[ProbeFigure]:
+def healthy(probe: str, rank: int) -> list[ProbeReading]:
     """What each probe gives on a rank of which nothing is wrong."""
     if probe == "fingerprint":
         return [digest(rank, "same", round_number=number) for number in range(3)]
     if probe == "pattern":
-        return [ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels={"pattern": "a"}, value=0.0)]
+        return [
+            ProbeReading(rank=rank, quantity="wrong values", unit="1", labels={"pattern": "a"}, value=0.0)
+        ]
     if probe == "nccl_tests":
         none: dict[str, Any] = {
             "missing": "all_reduce_perf is not on PATH",
             "is_inapplicable": True,
             "is_of_host": True,
         }
-        return [ProbeFigure(rank=rank, quantity="bus bandwidth", unit="B/s", **none)]
+        return [ProbeReading(rank=rank, quantity="bus bandwidth", unit="B/s", **none)]
     return [copies(rank, rank)]
 
 
@@ -92,7 +94,7 @@ def test_what_does_not_apply_is_said_and_keeps_nobody_from_being_ready(tmp_path:
 
 @pytest.mark.parametrize("probe", ["pattern", "fingerprint"])
 def test_a_device_with_wrong_values_is_named_and_who_acts(probe: str, tmp_path: Path) -> None:
-    def figures(kind: str, rank: int) -> list[ProbeFigure]:
+    def figures(kind: str, rank: int) -> list[ProbeReading]:
         if kind != probe or rank != 1:
             return healthy(kind, rank)
         if kind == "pattern":
@@ -126,10 +128,10 @@ def test_fingerprints_of_hosts_with_one_device_each_are_compared_with_each_other
     }
 
 
-def product(rank: int, *, num_wrong: float = 0.0) -> ProbeFigure:
+def product(rank: int, *, num_wrong: float = 0.0) -> ProbeReading:
     """What a rank's last product gave against the host's own."""
     labels = {"workload": "gemm", "pattern": "reference", "dtype": "fp32", "edge": 2048}
-    return ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels=labels, value=num_wrong)
+    return ProbeReading(rank=rank, quantity="wrong values", unit="1", labels=labels, value=num_wrong)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def product(rank: int, *, num_wrong: float = 0.0) -> ProbeFigure:
     ],
 )
 def test_one_device_is_compared_with_its_own_rounds_and_with_the_host(
-    figures: list[ProbeFigure], standing: str, tmp_path: Path
+    figures: list[ProbeReading], standing: str, tmp_path: Path
 ) -> None:
     config = recipe(
         validate={"stages": ["fingerprint"], "rules": [], "aspects": [EQUAL]}, distributed={"nproc": 1}
@@ -239,7 +241,7 @@ def test_right_products_of_one_type_of_arithmetic_say_nothing_of_another(tmp_pat
         found = done(case)
         labels = {"workload": "gemm", "pattern": "reference"}
         told = [
-            ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels=labels, value=0.0)
+            ProbeReading(rank=rank, quantity="wrong values", unit="1", labels=labels, value=0.0)
             for rank in range(case.placement.num_ranks)
             if case.model_work.training.precision != "fp32"
         ]

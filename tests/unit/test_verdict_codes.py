@@ -94,7 +94,7 @@ OF_CONSTANTS = {
 def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
     from gpuproof.verdict.announced import CODE
     from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, WRONG
-    from gpuproof.verdict.doubts.neighbours import FAULT, NEIGHBOURS_CODE
+    from gpuproof.verdict.doubts.interference import FAULT, NEIGHBOURS_CODE
     from gpuproof.verdict.doubts.rules import LAUNCHES_DIFFER
     from gpuproof.verdict.doubts.window import LIMITS
 

@@ -12,7 +12,7 @@ from gpuproof.records.result import Doubt
 from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch, share_of_flops
 from gpuproof.suites.recipe.conclude import options_in_effect
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.figures import in_type, other_than_configured
+from gpuproof.verdict.doubts.plausibility import in_type, other_than_configured
 from records_by_hand import CHANNELS_LAST, H200, STEP_OPTIONS, Story, case, effective, setup
 
 

@@ -26,11 +26,11 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Chart
 from gpuproof.records.result import Doubt, Validity
 from gpuproof.report.terminal import terminal_text
+from gpuproof.suites.matrix.case_values import Amount
 from gpuproof.suites.matrix.conclude import matrix_result
-from gpuproof.suites.matrix.figures import Amount
 from gpuproof.suites.matrix.old_tree import tree_evidence
 from gpuproof.suites.matrix.page import page
-from gpuproof.suites.points.results import read_figures
+from gpuproof.suites.points.results import read_values
 from gpuproof.verdict.doubts.base import LIKELY
 from records_by_hand import QUIET, case, one_rank, steady_times, with_work, write_run
 from studies_by_hand import config, launches, sections
@@ -150,7 +150,7 @@ def test_a_point_of_few_steps_is_not_ranked_and_the_best_is_of_the_others(tmp_pa
     assert outcomes(done)[1] == "best"
     assert outcomes(done)[2].endswith("slower at 95%, all pairs together")
     assert any(note.startswith("not ranked: precision=fp32 is SUSPECT") for note in notes_of(done))
-    points = read_figures(done.result)
+    points = read_values(done.result)
     assert [[found.code for found in point.doubts] for point in points] == [["few-steps"], [], []]
     assert [found.code for found in doubts_at(done.result, "precision=fp32")] == ["few-steps"]
     assert doubts_at(done.result, "precision=amp") == ()

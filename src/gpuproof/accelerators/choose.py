@@ -94,7 +94,7 @@ class CudaAccelerator(Accelerator):
         return {"cudnn": torch.backends.cudnn.version(), "nccl": nccl}
 
 
-class Processor(Accelerator):
+class Cpu(Accelerator):
     """The CPU: a step is done when it returns."""
 
     type = "cpu"
@@ -188,7 +188,7 @@ class MpsAccelerator(Accelerator):
         torch.mps.set_rng_state(before)
 
 
-PROCESSOR = Processor()
+PROCESSOR = Cpu()
 IN_ORDER: tuple[Accelerator, ...] = (CudaAccelerator(), XpuAccelerator(), MpsAccelerator())
 """What `auto` looks for. Others are named by the user: none of them is imported to find out."""
 OWN = {accelerator.type: accelerator for accelerator in (*IN_ORDER, PROCESSOR)}

@@ -115,12 +115,12 @@ def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
 
 
 def _page_of_measures(result: Result, *notes: str) -> Page:
-    from gpuproof.suites.many_subjects import figures_table
+    from gpuproof.suites.many_subjects import values_table
     from gpuproof.verdict.page import outcome_sections
 
     common = Common(title=f"{result.suite} {result.run_id}", work=result.suite, notes=notes)
     sections = outcome_sections("Checks", result.outcomes) if result.outcomes else []
-    return benchmark_page(result, common, *sections, figures_table(result.measures), num_measures=0)
+    return benchmark_page(result, common, *sections, values_table(result.measures), num_measures=0)
 
 
 def page_of_result(result: Result) -> Page:

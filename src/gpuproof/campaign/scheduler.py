@@ -20,7 +20,7 @@ from gpuproof.base.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.base.units import duration
 from gpuproof.datasets.catalogue import prepare
 from gpuproof.launchers.base import HostError, Launched, Launcher
-from gpuproof.launchers.failures import host_failure, launch_failure, unsaid_failure
+from gpuproof.launchers.failures import host_failure, launch_failure, unexplained_failure
 from gpuproof.launchers.places import held_places
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
@@ -343,7 +343,9 @@ class CaseScheduler:
             if following.is_cut:
                 unsaid = launch_failure("interrupted", CUT)
             elif error is None:
-                unsaid = unsaid_failure(read_case(folder), status, folder, time_limit_s=self._time_limit_s)
+                unsaid = unexplained_failure(
+                    read_case(folder), status, folder, time_limit_s=self._time_limit_s
+                )
         except RecordError as damage:
             set_damaged_aside(folder)
             error = HostError(str(damage), host=following.case.placement.host or "", stage="parse")

@@ -162,7 +162,7 @@ def _launch(
         directory = resumed(resume, None, words)
         return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
     block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}
-    config, settings = _in_turns(words, is_same=is_same, block=block)
+    config, settings = _interleaved(words, is_same=is_same, block=block)
     settings += [] if save_dir is None else [f"--run.save_dir={save_dir}"]
     settings += [] if timeout is None else [f"--run.time_limit_s={timeout}"]
     if dry_run:
@@ -207,7 +207,7 @@ def _compare_runs(
     return ExitCode(result.exit_code)
 
 
-def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> tuple[str, list[str]]:
+def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> tuple[str, list[str]]:
     """Return the recipe of both sides, and the words that say in what each differs from it.
 
     Raises:

@@ -17,7 +17,7 @@ from gpuproof.base.outside import plain
 from gpuproof.campaign.scheduler import CampaignProgress
 from gpuproof.cli.options import HEADINGS, say
 from gpuproof.launches.launch import summarize_launch
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps

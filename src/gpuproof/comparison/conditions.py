@@ -60,7 +60,7 @@ _LIMIT_TOLERANCE_W: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnlikeKey:
+class DifferingKey:
     """A key in which two runs or recordings differ, or are not known to agree."""
 
     key: str
@@ -144,27 +144,27 @@ def _joined(values: list[Any]) -> Any:
     return first if all(value == first for value in values) else sorted(map(str, values))
 
 
-def unlike_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[UnlikeKey, ...]:
+def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[DifferingKey, ...]:
     """Return the keys in which two runs differ, in the order of the first."""
     return tuple(
-        UnlikeKey(key=key, a=str(a.get(key, ABSENT)), b=str(b.get(key, ABSENT)))
+        DifferingKey(key=key, a=str(a.get(key, ABSENT)), b=str(b.get(key, ABSENT)))
         for key in dict.fromkeys([*a, *b])
         if a.get(key) != b.get(key)
     )
 
 
-def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[UnlikeKey, ...]:
+def differing_conditions(first: RecordingData, second: RecordingData) -> tuple[DifferingKey, ...]:
     """Name every condition that differs or cannot be told, the weighty ones first.
 
     Devices are paired in order of their physical index.
     """
     pairs = zip(first.devices, second.devices, strict=False)
     of_devices = [(one.identity.physical_index, key) for one, other in pairs for key in _devices(one, other)]
-    unlike_keys = [*_recordings(first, second), *_joined_over_gpus(of_devices)]
-    return tuple(sorted(unlike_keys, key=lambda unlike: list(WORDS).index(unlike.weight)))
+    differing_keys = [*_recordings(first, second), *_joined_over_gpus(of_devices)]
+    return tuple(sorted(differing_keys, key=lambda unlike: list(WORDS).index(unlike.weight)))
 
 
-def _joined_over_gpus(of_devices: list[tuple[int, UnlikeKey]]) -> Iterator[UnlikeKey]:
+def _joined_over_gpus(of_devices: list[tuple[int, DifferingKey]]) -> Iterator[DifferingKey]:
     """Join what is the same of several GPUs, and what tells one card from another of its kind."""
     alike = grouped(
         ((key.key, key.weight, *(() if key.weight == "note" else (key.a, key.b))), (index, key))
@@ -177,27 +177,27 @@ def _joined_over_gpus(of_devices: list[tuple[int, UnlikeKey]]) -> Iterator[Unlik
         yield joined if len(set(keys)) == 1 else replace(joined, a="one each", b="others")
 
 
-def _recordings(first: RecordingData, second: RecordingData) -> Iterator[UnlikeKey]:
+def _recordings(first: RecordingData, second: RecordingData) -> Iterator[DifferingKey]:
     counts = (len(first.devices), len(second.devices))
     if counts[0] != counts[1]:
-        yield _unlike("recording, number of GPUs", *map(str, counts), weight="differs")
+        yield _mismatch("recording, number of GPUs", *map(str, counts), weight="differs")
     hosts = (first.recording.host, second.recording.host)
     if hosts[0] != hosts[1]:
-        yield _unlike("host, name", *hosts, weight="note")
+        yield _mismatch("host, name", *hosts, weight="note")
     cpus = (first.recording.host_facts.get("cpu_model"), second.recording.host_facts.get("cpu_model"))
     if cpus[0] != cpus[1] or not (any(counts) or cpus[0]):
-        yield _unlike("host, CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
+        yield _mismatch("host, CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
     steps = (first.recording.fast_interval_s, second.recording.fast_interval_s)
     if steps[0] != steps[1]:
-        yield _unlike("recording, sampling interval", *(f"{s:g} s" for s in steps), weight="note")
+        yield _mismatch("recording, sampling interval", *(f"{s:g} s" for s in steps), weight="note")
 
 
-def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
+def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[DifferingKey]:
     if first.identity.name != second.identity.name:
-        yield _unlike("name", first.identity.name, second.identity.name, weight="differs")
+        yield _mismatch("name", first.identity.name, second.identity.name, weight="differs")
     ids = (first.identity.uuid, second.identity.uuid)
     if ids[0] != ids[1]:
-        yield _unlike("UUID", *map(_text, ids), weight="note")
+        yield _mismatch("UUID", *map(_text, ids), weight="note")
     yield from _limits(first, second)
     keys = dict.fromkeys((*_MUST_BE_KNOWN, *first.identity.static, *second.identity.static))
     for key in keys:
@@ -205,27 +205,27 @@ def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
             yield from _fact(key, first, second)
 
 
-def _fact(key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
+def _fact(key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[DifferingKey]:
     one, other = first.identity.static.get(key), second.identity.static.get(key)
     if one is None and other is None:
         explained = key in first.identity.unavailable and key in second.identity.unavailable
         if not explained:
-            yield _unlike(_name(key), _text(None), _text(None), weight="unknown")
+            yield _mismatch(_name(key), _text(None), _text(None), weight="unknown")
     elif one != other:
         weight: Weight = "unknown" if one is None or other is None else "differs"
         if key in _FREE_TO_DIFFER:
             weight = "note"
-        yield _unlike(_name(key), _value(key, one), _value(key, other), weight=weight)
+        yield _mismatch(_name(key), _value(key, one), _value(key, other), weight=weight)
 
 
-def _limits(first: DeviceTrack, second: DeviceTrack) -> Iterator[UnlikeKey]:
+def _limits(first: DeviceTrack, second: DeviceTrack) -> Iterator[DifferingKey]:
     """Compare the power cap in force, which is sampled because it can be changed at any time."""
     one, other = _cap(first), _cap(second)
     texts = (_value("power_limit_w", one), _value("power_limit_w", other))
     if one is None or other is None:
-        yield _unlike("power limit", *texts, weight="unknown")
+        yield _mismatch("power limit", *texts, weight="unknown")
     elif abs(one - other) > _LIMIT_TOLERANCE_W:
-        yield _unlike("power limit", *texts, weight="differs")
+        yield _mismatch("power limit", *texts, weight="differs")
 
 
 def _cap(track: DeviceTrack) -> float | None:
@@ -233,8 +233,8 @@ def _cap(track: DeviceTrack) -> float | None:
     return float(np.median(limits)) if len(limits) else track.identity.number("power_limit_w")
 
 
-def _unlike(key: str, a: str, b: str, *, weight: Weight) -> UnlikeKey:
-    return UnlikeKey(key=key, a=a, b=b, weight=weight)
+def _mismatch(key: str, a: str, b: str, *, weight: Weight) -> DifferingKey:
+    return DifferingKey(key=key, a=a, b=b, weight=weight)
 
 
 def _name(key: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gpuproof.base import units
 from gpuproof.base.errors import ExitCode
-from gpuproof.comparison.conditions import UnlikeKey
+from gpuproof.comparison.conditions import DifferingKey
 from gpuproof.comparison.measures import ComparedMeasure
 from gpuproof.comparison.winners import side_measure
 from gpuproof.records.result import Doubt, Measure, Result, Validity, weakening
@@ -67,9 +67,9 @@ class SideBySide:
     b: ComparedRun
     is_interleaved: bool
     measures: tuple[ComparedMeasure, ...]
-    across: tuple[UnlikeKey, ...] = ()
+    across: tuple[DifferingKey, ...] = ()
     """What the sides were meant to differ in."""
-    unlike: tuple[UnlikeKey, ...] = ()
+    unlike: tuple[DifferingKey, ...] = ()
     """What they differ in besides, so that nothing can be told."""
     max_regression: float | None = None
     """The limit of a gate; None where none was asked for."""

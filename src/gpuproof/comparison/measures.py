@@ -39,7 +39,7 @@ SAME_CLOCK = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideFigures:
+class SideValues:
     """One side of a measure."""
 
     value: float | None
@@ -61,8 +61,8 @@ class ComparedMeasure:
     labels: Mapping[str, Any]
     unit: str
     better: Better
-    a: SideFigures
-    b: SideFigures
+    a: SideValues
+    b: SideValues
     comparison: Comparison
     without_outliers: Comparison | None
     """None where no launch stands apart."""
@@ -188,10 +188,10 @@ def _reason_against(a: Measure, b: Measure) -> str | None:
     return None if a.unit == b.unit else f"A counts {a.unit}, B {b.unit}"
 
 
-def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideFigures:
+def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideValues:
     values = _values(launches)
     outlying = outliers(values)
-    return SideFigures(
+    return SideValues(
         value=geometric_mean(values) if values and min(values) > 0 else measure.value,
         num_launches=len(launches),
         outlying=tuple(launches[place].replicate for place in outlying.indices),
@@ -201,7 +201,7 @@ def _figures(measure: Measure, launches: Sequence[LaunchValue]) -> SideFigures:
 
 def _without(
     sides: tuple[Sequence[LaunchValue], Sequence[LaunchValue]],
-    figures: Sequence[SideFigures],
+    figures: Sequence[SideValues],
     pairing: Pairing,
     compared: Comparison,
     better: Better,

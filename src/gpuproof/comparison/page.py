@@ -40,7 +40,7 @@ from gpuproof.records.page import (
     Tone,
     Verdict,
 )
-from gpuproof.records.page.tables import Column, figure, pivot, table
+from gpuproof.records.page.tables import Column, measure_column, pivot, table
 from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure, Result
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
@@ -165,16 +165,18 @@ def _measures(comparison: SideBySide) -> Section:
         "Measures",
         compared_measures(comparison.measures),
         Column.of("launches", lambda row: f"{row['A'].num_samples} + {row['B'].num_samples}"),
-        figure("B against A", RATIO),
+        measure_column("B against A", RATIO),
         verdict_column(RATIO),
-        figure("confirmation", "B over A, confirmation", is_optional=True),
+        measure_column("confirmation", "B over A, confirmation", is_optional=True),
     )
 
 
 def compared(title: str, measures: Iterable[Measure], *columns: Column) -> Pivot:
     """Lay out figures of A and B side by side, and what `columns` read of both together."""
     name = Column.of("measure", title_of, align="left", folds=True)
-    return pivot(title, measures, (name,), figure("A", "A"), figure("B", "B"), *columns, key=side_of)
+    return pivot(
+        title, measures, (name,), measure_column("A", "A"), measure_column("B", "B"), *columns, key=side_of
+    )
 
 
 def verdict_column(side: str) -> Column:
@@ -294,9 +296,9 @@ def _recordings(comparison: RecordingComparison) -> Section:
             Column.of("", side_of, align="left"),
             Column.of("recording", lambda measure: names[side_of(measure)], align="left", folds=True),
         ),
-        figure("GPUs", "num_gpus"),
-        figure("recorded", "duration_s"),
-        figure("of which compared", "used_s"),
+        measure_column("GPUs", "num_gpus"),
+        measure_column("recorded", "duration_s"),
+        measure_column("of which compared", "used_s"),
         key=lambda measure: measure.labels["metric"],
     )
 
@@ -309,9 +311,9 @@ def _means(comparison: RecordingComparison) -> Iterator[Section]:
     yield compared(
         title,
         comparison.means,
-        figure("B − A", "B minus A"),
-        figure("interval", "B minus A", _interval),
-        figure("shown from", "shown from"),
+        measure_column("B − A", "B minus A"),
+        measure_column("interval", "B minus A", _interval),
+        measure_column("shown from", "shown from"),
         verdict_column("B minus A"),
     )
     reasons = grouped(
@@ -334,7 +336,7 @@ def _spent(comparison: RecordingComparison) -> Iterator[Section]:
     if not comparison.spent:
         return
     title = f"Over {comparison.spent_basis}, all GPUs together"
-    yield compared(title, comparison.spent, figure("B − A", "B over A"))
+    yield compared(title, comparison.spent, measure_column("B − A", "B over A"))
     yield from _lines("", _unknown(comparison.spent))
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from gpuproof.base.errors import UsageError
 from gpuproof.base.units import MISSING, seconds, share, significant
-from gpuproof.comparison.conditions import UnlikeKey, unlike_conditions
+from gpuproof.comparison.conditions import DifferingKey, differing_conditions
 from gpuproof.comparison.measures import CONFIDENCE
 from gpuproof.comparison.winners import side_measure
 from gpuproof.readings.energy import energy_used, power_over_time
@@ -70,7 +70,7 @@ class RecordingComparison:
     """Which part of the recordings counts for the means."""
     spent_basis: str
     """Of which part energy and time held back are."""
-    unlike: tuple[UnlikeKey, ...]
+    unlike: tuple[DifferingKey, ...]
     sides: tuple[Measure, ...]
     """Of each recording, how long it is, how much of it counts, and of how many GPUs."""
     means: tuple[Measure, ...]
@@ -165,7 +165,7 @@ def compare(
         b=second.source,
         basis=basis,
         spent_basis="the whole of each recording" if phase_name is None else f"phase {phase_name}",
-        unlike=unlike_conditions(first, second),
+        unlike=differing_conditions(first, second),
         sides=tuple(measure for side, one in zip("AB", used, strict=True) for measure in _side(side, one)),
         means=tuple(_compare_metrics(read)),
         spent=tuple(spent_measures(first, second, phase_name=phase_name)) if has_gpus else (),
@@ -298,15 +298,15 @@ def spent_measures(
     """
     sides = [(r, whole(r) if phase_name is None else phase(r, name=phase_name)) for r in (first, second)]
     for side, (_, window) in zip("AB", sides, strict=True):
-        yield _figure("time", side, "s", window.duration_s, seconds(window.duration_s))
+        yield _value("time", side, "s", window.duration_s, seconds(window.duration_s))
     joules = [_energy(*one) for one in sides]
     for side, (value, missing) in zip("AB", joules, strict=True):
-        yield _figure("energy", side, "J", value, energy(value), missing=missing)
+        yield _value("energy", side, "J", value, energy(value), missing=missing)
     yield _ratio(*(value for value, _ in joules))
     yield from _held(*(_shares(*one) for one in sides))
 
 
-def _figure(name: str, side: str, unit: str, value: float | None, text: str, **more: Any) -> Measure:
+def _value(name: str, side: str, unit: str, value: float | None, text: str, **more: Any) -> Measure:
     about = {"statistic": "total", "labels": {}, "unit": unit, "text": text} | more
     return side_measure(name=name, side=side, value=value, **about)
 
@@ -353,4 +353,4 @@ def _held(*sides: Held) -> Iterator[Measure]:
             text = f"{share(part)} of the time" if reason or part is None else "never"
             shown = MISSING if part is None else text
             about = {"statistic": "share of the time", "labels": {"reason": reason}, "missing": missing}
-            yield _figure(name, side, "1", part, shown, **about)
+            yield _value(name, side, "1", part, shown, **about)

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuproof import __version__
 from gpuproof.base.errors import UsageError
-from gpuproof.comparison.conditions import UnlikeKey, covers, unlike_keys
+from gpuproof.comparison.conditions import DifferingKey, covers, differing_keys
 from gpuproof.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
 from gpuproof.comparison.measures import clocks_of, comparable, compare_measures, only_in_one
 from gpuproof.comparison.page import comparison_page, headline
@@ -63,7 +63,7 @@ def compare_runs(
     """
     if not 0 <= between_sessions < 1:
         raise UsageError(f"{between_sessions} is no share from 0 to below 1", place="--between-sessions")
-    unlike = unlike_keys(a.conditions, b.conditions)
+    unlike = differing_keys(a.conditions, b.conditions)
     stated = tuple(key for key in unlike if any(covers(named, key.key) for named in across))
     others = tuple(key for key in unlike if key not in stated)
     _refuse_idle(across, unlike)
@@ -80,7 +80,7 @@ def compare_runs(
     return _result(comparison, a, b)
 
 
-def _refuse_idle(across: Sequence[str], unlike: Sequence[UnlikeKey]) -> None:
+def _refuse_idle(across: Sequence[str], unlike: Sequence[DifferingKey]) -> None:
     for named in across:
         if not any(covers(named, key.key) for key in unlike):
             names = ", ".join(key.key for key in unlike) or "nothing"
@@ -91,7 +91,7 @@ def _refuse_idle(across: Sequence[str], unlike: Sequence[UnlikeKey]) -> None:
             )
 
 
-def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[UnlikeKey]) -> UsageError:
+def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[DifferingKey]) -> UsageError:
     sections = dict.fromkeys(key.key for key in others)
     return UsageError(
         f"the runs are unlike in {'; '.join(key.text for key in others)}",
@@ -104,8 +104,8 @@ def _side_by_side(
     a: FinishedRun,
     b: FinishedRun,
     *,
-    stated: tuple[UnlikeKey, ...],
-    others: tuple[UnlikeKey, ...],
+    stated: tuple[DifferingKey, ...],
+    others: tuple[DifferingKey, ...],
     max_regression: float | None,
     between_sessions: float,
 ) -> SideBySide:

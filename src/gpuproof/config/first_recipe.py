@@ -45,7 +45,7 @@ def first_recipe(facts: ProbeFacts) -> str:
             place=str(facts["host"]),
             next_step="Install torch there, or name another Python with --python",
         )
-    body = _for_gpus(facts) if facts["devices"] else _for_processor(facts)
+    body = _for_gpus(facts) if facts["devices"] else _for_cpu(facts)
     return f"{_head(facts)}\n{body}\nrun:\n  experiment_name: {_experiment(facts)}\n{REPEATS}"
 
 
@@ -55,7 +55,7 @@ REPEATS = """  repeats: 3                  # fresh processes: one alone cannot s
 
 def _head(facts: ProbeFacts) -> str:
     devices = facts["devices"]
-    has = "; ".join(device["name"] for device in devices) if devices else f"no GPU, {_processor(facts)}"
+    has = "; ".join(device["name"] for device in devices) if devices else f"no GPU, {_cpu(facts)}"
     lines = [
         f"# A first recipe for {facts['host']}: {has}.",
         f"# Made by `gpuproof init` (gpuproof {facts['gpuproof']}, torch {facts['torch']}).",
@@ -71,7 +71,7 @@ def _head(facts: ProbeFacts) -> str:
     return "".join(plain(line, allowed="") + "\n" for line in lines)
 
 
-def _processor(facts: ProbeFacts) -> str:
+def _cpu(facts: ProbeFacts) -> str:
     cpu = facts.get("cpu") or {}
     return f"{cpu.get('name') or 'a processor of unknown name'}, {_usable_cpus(facts)} usable"
 
@@ -147,7 +147,7 @@ def _batch(devices: list[Mapping[str, Any]]) -> Choice:
     return Choice(value=str(value), reason=reason)
 
 
-def _for_processor(facts: ProbeFacts) -> str:
+def _for_cpu(facts: ProbeFacts) -> str:
     return f"""kind: training              # forward, backward and optimizer; `inference` is forward only
 
 data:

@@ -11,8 +11,8 @@ from typing import Any
 
 from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.discovery import OPEN_DEADLINE_S, open_devices
-from gpuproof.devices.neighbours import others_among
 from gpuproof.devices.opening import SILENT_NAME, on_the_bus
+from gpuproof.devices.other_processes import others_among
 from gpuproof.records.codec import to_json
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 

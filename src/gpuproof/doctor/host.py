@@ -50,7 +50,7 @@ def judge_torch(facts: HostFacts, expected: Expectation) -> Outcome:
 
 
 @stated_check("processor", "known by its name", REQUIREMENTS, "Look at /proc/cpuinfo", otherwise="WARN")
-def judge_processor(facts: HostFacts, expected: Expectation) -> Outcome | None:
+def judge_cpu(facts: HostFacts, expected: Expectation) -> Outcome | None:
     """Report the CPU; the check of host settings judges its governor."""
     cpu = facts.get("cpu")
     if cpu is None:

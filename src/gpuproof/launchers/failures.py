@@ -59,7 +59,7 @@ def host_failure(error: HostError) -> Failure:
     )
 
 
-def unsaid_failure(
+def unexplained_failure(
     records: CaseRecords, status: int | None, folder: Path, *, time_limit_s: float | None
 ) -> Failure | None:
     """Say what the ranks could not say of a launch that ended with `status`, None if its time ran out."""

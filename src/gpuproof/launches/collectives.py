@@ -35,7 +35,7 @@ def bus_factor(operation: Operation, num_ranks: int) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveFigures:
+class CollectiveValues:
     """One operation at one size, in one launch."""
 
     operation: Operation
@@ -88,7 +88,7 @@ class CollectiveLaunch:
     """A launch that measured collectives."""
 
     launch: Launch
-    figures: tuple[CollectiveFigures, ...]
+    figures: tuple[CollectiveValues, ...]
     """In the order in which they were measured."""
     left_out: tuple[str, ...]
     """Sizes that hold no element of every rank."""
@@ -116,7 +116,7 @@ def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
     devices = next((environment.facts.get("devices") for environment in records.of(Environment)), None)
     return CollectiveLaunch(
         launch=launch,
-        figures=tuple(_figures(point) for point in whole),
+        figures=tuple(_values(point) for point in whole),
         left_out=tuple(f"{trial.operation}: {trial.not_checked}" for trial in empty),
         not_measured=tuple(
             name for name in dict.fromkeys(t.operation for t in trials) if name not in measured
@@ -125,10 +125,10 @@ def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
     )
 
 
-def _figures(trials: Sequence[CollectiveTrial]) -> CollectiveFigures:
+def _values(trials: Sequence[CollectiveTrial]) -> CollectiveValues:
     by_rank = sorted(trials, key=lambda trial: trial.rank)
     first = by_rank[0]
-    return CollectiveFigures(
+    return CollectiveValues(
         operation=first.operation,
         asked_bytes=first.asked_bytes,
         size_bytes=first.size_bytes,

@@ -10,7 +10,7 @@ How much of a step is communication has three answers, which are never mixed int
 how much averaging gradients makes a step longer, less the same difference in a group of one, whose code is
 the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on the device beside
 which nothing was, and something was, computed. `standalone`: what all-reduces of the same buckets take, one
-after another, with nothing beside them. Each is a `LaunchFigure`: a value a launch, their mean, and where
+after another, with nothing beside them. Each is a `AcrossLaunches`: a value a launch, their mean, and where
 another launch would lie.
 """
 
@@ -39,7 +39,7 @@ NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseFigures:
+class PhaseValues:
     """A step by its phases, in seconds: means over ranks and launches."""
 
     num_launches: int
@@ -76,14 +76,14 @@ class PhaseFigures:
         return sum(self.parts_s.values())
 
 
-def phases_of(launches: Sequence[Launch]) -> PhaseFigures | str:
+def phases_of(launches: Sequence[Launch]) -> PhaseValues | str:
     """Return the phases of one point's launches, or why there are none."""
     figures = [_of_launch(launch) for launch in launches if _marked_phases(launch)]
     if not figures:
         reasons = [phases.missing for launch in launches for phases in launch.step_phases]
         return first_reason(reasons) or NOBODY_LOOKED
     talks = [one.communication_s for one in figures if one.communication_s is not None]
-    return PhaseFigures(
+    return PhaseValues(
         num_launches=len(figures),
         data_s=fmean(one.data_s for one in figures),
         forward_s=fmean(one.forward_s for one in figures),
@@ -102,7 +102,7 @@ def _marked_phases(launch: Launch) -> list[StepPhases]:
     return [phases for phases in launch.step_phases if phases.missing is None]
 
 
-def _of_launch(launch: Launch) -> PhaseFigures:
+def _of_launch(launch: Launch) -> PhaseValues:
     ranks = _marked_phases(launch)
     talks = launch.world_size > 1
     is_separable = all(rank.backward_without_sync_s for rank in ranks)
@@ -116,7 +116,7 @@ def _of_launch(launch: Launch) -> PhaseFigures:
     plain_s = fmean(median(rank.plain_step_s) for rank in ranks)
     host_gap_s = max(0.0, plain_s - phases_s)
     is_filled = all(rank.is_queued or rank.clock != "device_event" for rank in ranks)
-    return PhaseFigures(
+    return PhaseValues(
         num_launches=1,
         data_s=data_s,
         forward_s=forward_s,
@@ -135,10 +135,10 @@ def _of_launch(launch: Launch) -> PhaseFigures:
 class StepCommunication:
     """The communication of a step, measured in three ways. Means over ranks, in seconds a step."""
 
-    sync_difference: LaunchFigure
-    exposed: LaunchFigure
-    overlapped: LaunchFigure
-    standalone: LaunchFigure
+    sync_difference: AcrossLaunches
+    exposed: AcrossLaunches
+    overlapped: AcrossLaunches
+    standalone: AcrossLaunches
     bucket_bytes: tuple[int, ...]
     kernels: tuple[str, ...]
     """Names of the collectives' kernels, where the device's list of work shows any."""
@@ -149,14 +149,14 @@ class StepCommunication:
 def communication_of(launches: Sequence[Launch]) -> StepCommunication:
     """Return the communication of one point's launches."""
     alone = ALONE if all(launch.num_devices == 1 for launch in launches) else None
-    standalone = _figure(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
+    standalone = _value(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
     buckets = [record.bucket_bytes for launch in launches for record in launch.bucket_all_reduce]
     sizes = buckets[0] if buckets else ()
     overlap_reason = _reason_of("collective_overlap")
     return StepCommunication(
-        sync_difference=_figure(launches, sync_difference_s, _reason_of("gradient_sync"), alone),
-        exposed=_figure(launches, exposed_s, overlap_reason, alone),
-        overlapped=_figure(launches, overlapped_s, overlap_reason, alone),
+        sync_difference=_value(launches, sync_difference_s, _reason_of("gradient_sync"), alone),
+        exposed=_value(launches, exposed_s, overlap_reason, alone),
+        overlapped=_value(launches, overlapped_s, overlap_reason, alone),
         standalone=standalone,
         bucket_bytes=sizes,
         kernels=tuple(
@@ -166,13 +166,13 @@ def communication_of(launches: Sequence[Launch]) -> StepCommunication:
     )
 
 
-def _figure(
+def _value(
     launches: Sequence[Launch],
     value: Callable[[Launch], float | None],
     reason: Callable[[Launch], str | None],
     alone: str | None,
-) -> LaunchFigure:
-    return figure_of(map(value, launches), missing=alone or first_reason([*map(reason, launches)]))
+) -> AcrossLaunches:
+    return across_launches(map(value, launches), missing=alone or first_reason([*map(reason, launches)]))
 
 
 def _reason_of(kind: str) -> Callable[[Launch], str | None]:
@@ -228,7 +228,7 @@ def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float |
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFigure:
+class AcrossLaunches:
     """One value a launch, in seconds."""
 
     values_s: tuple[float, ...]
@@ -242,7 +242,7 @@ class LaunchFigure:
         return fmean(self.values_s) if self.values_s else None
 
 
-def figure_of(values_s: Iterable[float | None], *, missing: str | None = None) -> LaunchFigure:
+def across_launches(values_s: Iterable[float | None], *, missing: str | None = None) -> AcrossLaunches:
     """Return the figure of the launches that have a value; `missing` says why none has.
 
     >>> figure_of([0.010, 0.012]).mean_s
@@ -250,11 +250,11 @@ def figure_of(values_s: Iterable[float | None], *, missing: str | None = None) -
     """
     measured_s = tuple(value for value in values_s if value is not None)
     if not measured_s:
-        return LaunchFigure(values_s=(), interval=None, missing=missing or "not measured in any launch")
+        return AcrossLaunches(values_s=(), interval=None, missing=missing or "not measured in any launch")
     interval = interval_of_launches(measured_s)
     if isinstance(interval, Interval):
-        return LaunchFigure(values_s=measured_s, interval=interval, missing=None)
-    return LaunchFigure(values_s=measured_s, interval=None, missing=interval.reason)
+        return AcrossLaunches(values_s=measured_s, interval=interval, missing=None)
+    return AcrossLaunches(values_s=measured_s, interval=None, missing=interval.reason)
 
 
 def first_reason(reasons: Sequence[str | None]) -> str | None:

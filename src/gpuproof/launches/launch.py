@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import median
 
-from gpuproof.launches.point_figures import ITEMS, STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.launches.point_measures import ITEMS, STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.breakdown import (
     BucketAllReduce,
     CollectiveOverlap,
@@ -28,13 +28,13 @@ from gpuproof.records.breakdown import (
     GradientSync,
     OwnCompute,
     StepPhases,
-    TrainedAlike,
+    TrainingAgreement,
 )
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Ceilings, CeilingTrial, DeviceBusy, Evaluation, Setup, Start, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective, Memory
-from gpuproof.records.work.probe import COSTS, ProbeFigure
+from gpuproof.records.work.probe import COSTS, ProbeReading
 from gpuproof.records.work.training import Pruned
 
 LEAST_UNCERTAINTY = 0.02
@@ -85,16 +85,16 @@ class Launch:
     """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
     pruned: tuple[Pruned, ...] = ()
     """What each rank pruned, in the order of ranks; empty where nothing is pruned."""
-    checks: tuple[ProbeFigure, ...] = ()
+    checks: tuple[ProbeReading, ...] = ()
     """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
-    costs: tuple[ProbeFigure, ...] = ()
+    costs: tuple[ProbeReading, ...] = ()
     """What starting a kernel takes and what the cache carries on each rank, after passes over memory."""
     step_phases: tuple[StepPhases, ...] = ()
     """Steps taken apart on each rank; empty where nobody looked, as in the three fields that follow."""
     gradient_sync: tuple[GradientSync, ...] = ()
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
-    trained_alike: tuple[TrainedAlike, ...] = ()
+    trained_alike: tuple[TrainingAgreement, ...] = ()
     """Whether ranks together learn what one alone does."""
     settle_times_s: tuple[float, ...] = ()
     """Steps of the slowest rank before the window, while a power cap settled."""
@@ -232,15 +232,15 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),
-        checks=tuple(figure for figure in records.of(ProbeFigure) if figure.quantity not in COSTS),
-        costs=tuple(figure for figure in records.of(ProbeFigure) if figure.quantity in COSTS),
+        checks=tuple(figure for figure in records.of(ProbeReading) if figure.quantity not in COSTS),
+        costs=tuple(figure for figure in records.of(ProbeReading) if figure.quantity in COSTS),
         own_compute=tuple(sorted(records.of(OwnCompute), key=lambda record: record.rank)),
         pruned=tuple(sorted(records.of(Pruned), key=lambda record: record.rank)),
         step_phases=records.of(StepPhases),
         gradient_sync=records.of(GradientSync),
         collective_overlap=records.of(CollectiveOverlap),
         bucket_all_reduce=records.of(BucketAllReduce),
-        trained_alike=records.of(TrainedAlike),
+        trained_alike=records.of(TrainingAgreement),
         settle_times_s=tuple(records.step_times_s(slowest.rank, phase="settle")),
     )
 

@@ -14,7 +14,7 @@ from gpuproof.launches.launch import Launch, summarize_launch, throughput
 from gpuproof.launches.subjects import RankSubjects, device_subject, link_subject, subjects_of_ranks
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 
 WRONG_VALUES = "wrong values"
 FINGERPRINT = "fingerprint"
@@ -61,12 +61,12 @@ def summarize_probe(records: CaseRecords) -> ProbeLaunch | None:
     setups = sorted(records.setups, key=lambda setup: setup.rank)
     ranks = subjects_of_ranks(records.case, windows, setups)
     values = [
-        _value(figure, ranks[figure.rank], setups[figure.rank].device) for figure in records.of(ProbeFigure)
+        _value(figure, ranks[figure.rank], setups[figure.rank].device) for figure in records.of(ProbeReading)
     ]
     return ProbeLaunch(records=records, launch=summarize_launch(records), values=(*values, *_exposed(values)))
 
 
-def _value(figure: ProbeFigure, rank: RankSubjects, device: Device) -> ProbeValue:
+def _value(figure: ProbeReading, rank: RankSubjects, device: Device) -> ProbeValue:
     return ProbeValue(
         quantity=figure.quantity,
         subject=_subject(figure, rank),
@@ -81,7 +81,7 @@ def _value(figure: ProbeFigure, rank: RankSubjects, device: Device) -> ProbeValu
     )
 
 
-def value_of(figure: ProbeFigure) -> float | None:
+def value_of(figure: ProbeReading) -> float | None:
     """Return the value that was given, else the rate or the mean time of the repeats; None without either."""
     if figure.value is not None or not figure.durations_s:
         return figure.value
@@ -90,7 +90,7 @@ def value_of(figure: ProbeFigure) -> float | None:
     return throughput(figure.amount * len(figure.durations_s), sum(figure.durations_s))
 
 
-def _subject(figure: ProbeFigure, rank: RankSubjects) -> str:
+def _subject(figure: ProbeReading, rank: RankSubjects) -> str:
     def end(device: Device | None) -> str:
         return rank.host if device is None else device_subject(rank.host, device, local_rank=0)
 

@@ -41,7 +41,7 @@ Basis = Literal["own steps", "steps in the window", "windows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankFigures:
+class RankValues:
     """One rank. Times are in seconds."""
 
     rank: int
@@ -60,14 +60,14 @@ class RankFigures:
 class RanksCompared:
     """All ranks of a launch, and those that stand apart."""
 
-    ranks: tuple[RankFigures, ...]
+    ranks: tuple[RankValues, ...]
     basis: Basis
-    apart: tuple[RankFigures, ...]
+    apart: tuple[RankValues, ...]
     """Slower than the others, the slowest first; faster ones where most ranks are equally slow."""
     own_missing: str | None
     """Why no rank was timed by itself."""
 
-    def time_s(self, rank: RankFigures) -> float:
+    def time_s(self, rank: RankValues) -> float:
         """Return the time by which a rank is compared with the others."""
         return _by(rank, self.basis)
 
@@ -79,19 +79,19 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
     bursts = {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
     waits = launch.case.model_work.trains or launch.setup.parallelism is not None
     ranks = tuple(
-        _figures(window, setup, bursts.get(window.rank))
+        _values(window, setup, bursts.get(window.rank))
         for window, setup in zip(launch.windows, launch.setups, strict=True)
     )
     missing = next((record.missing for record in launch.own_compute if record.missing), None)
     if len(bursts) == len(ranks):
-        return _apart(ranks, "own steps", stands_apart(list(bursts.values())), missing)
+        return _with_outliers(ranks, "own steps", find_outliers(list(bursts.values())), missing)
     basis: Basis = "windows" if waits else "steps in the window"
     lags = _lags(_log([_by(rank, basis) for rank in ranks]))
-    return _apart(ranks, basis, _far_off(lags), missing)
+    return _with_outliers(ranks, basis, _far_off(lags), missing)
 
 
-def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankFigures:
-    return RankFigures(
+def _values(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankValues:
+    return RankValues(
         rank=window.rank,
         host=window.host,
         device=setup.device,
@@ -101,7 +101,7 @@ def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | N
     )
 
 
-def stands_apart(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
+def find_outliers(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
     """Say of each rank whether its own steps differ from the others' by more than chance and `UNEQUAL`.
 
     `bursts` are step times in seconds by rank and by burst, as many bursts of each rank.
@@ -130,7 +130,7 @@ def _widening(bursts: Sequence[Sequence[Sequence[float]]]) -> float:
         return 1.0
     logs = _log([[list(burst[:num_steps]) for burst in rank] for rank in bursts])
     num_bursts = logs.shape[1]
-    among = _alike(_coefficient(logs), num_bursts=num_bursts, num_steps=num_steps)
+    among = _correlations(_coefficient(logs), num_bursts=num_bursts, num_steps=num_steps)
     common = float(among[~np.eye(num_bursts, dtype=bool)].mean())
     return sqrt((1 + (num_bursts - 1) * common) / (1 - common))
 
@@ -145,7 +145,7 @@ def _coefficient(logs: FloatArray) -> float:
     return min(MOST_ALIKE, max(0.0, (int(num_values) * seen + 1) / (int(num_values) - 3)))
 
 
-def _alike(coefficient: float, *, num_bursts: int, num_steps: int) -> FloatArray:
+def _correlations(coefficient: float, *, num_bursts: int, num_steps: int) -> FloatArray:
     """Give the correlations of the means of bursts that as many steps lie between."""
     places = (np.arange(num_bursts)[:, None] * 2 * num_steps + np.arange(num_steps)).ravel()
     steps = coefficient ** np.abs(places[:, None] - places)
@@ -182,8 +182,8 @@ def _far_off(lags: FloatArray) -> NDArray[np.bool_]:
     return far
 
 
-def _apart(
-    ranks: Sequence[RankFigures],
+def _with_outliers(
+    ranks: Sequence[RankValues],
     basis: Basis,
     is_apart: Sequence[bool] | NDArray[np.bool_],
     missing: str | None,
@@ -195,7 +195,7 @@ def _apart(
     return RanksCompared(ranks=tuple(compared), basis=basis, apart=tuple(slow or apart), own_missing=missing)
 
 
-def _by(rank: RankFigures, basis: Basis) -> float:
+def _by(rank: RankValues, basis: Basis) -> float:
     """Return the time that ranks are compared by."""
     if basis == "own steps":
         assert rank.own_step_s is not None

@@ -182,7 +182,7 @@ def process_table(
         table.add_row(
             *_cells(row, several=len(states) > 1, owners=len(table.columns) > 7 + (len(states) > 1))
         )
-    untold = [Text(f" not told on {where}", style=DIM) for where in _untold(states)]
+    untold = [Text(f" not told on {where}", style=DIM) for where in _not_reported(states)]
     if rows:
         return Group(table, *untold)
     if containing or not untold:
@@ -217,7 +217,7 @@ def _cells(row: ProcessRow, *, several: bool, owners: bool) -> Iterator[Text]:
     yield Text(on_one_line(str(row.facts.get("command") or f"({row.facts.get('kind', '')})")))
 
 
-def _untold(states: States) -> Iterator[str]:
+def _not_reported(states: States) -> Iterator[str]:
     for host, state in states.items():
         untold = [str(index) for index, device in state.devices.items() if device.processes is None]
         if untold:

@@ -34,7 +34,7 @@ from gpuproof.readings.warnings import SPIN_MEANING, VARIATION, device_warnings,
 from gpuproof.readings.window import whole
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Measures, Notice, Notices, Page, Provenance, Section, Text, Tone, Verdict
-from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.page.tables import Column, measure_column, pivot
 from gpuproof.records.ports import CAUSES, growth_text
 from gpuproof.records.readings import KERNEL_LOG
 from gpuproof.records.result import LIMITED_BY, WHOLE, Measure, Result
@@ -188,7 +188,7 @@ def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
         yield Notice(word="not read", tone="faint", text=f"{', '.join(names)}: {reason}")
 
 
-def figures_line(measures: Iterable[Measure]) -> str:
+def values_line(measures: Iterable[Measure]) -> str:
     """Return what the GPUs of a recording did, in one line; what one of them did not tell is a dash."""
     figures = [m for m in measures if "gpu" in m.labels and "phase" not in m.labels]
     gpus = {measure.labels["gpu"] for measure in figures}
@@ -287,7 +287,7 @@ def _owner(title: str, measures: Sequence[Measure]) -> Iterator[Section]:
             Column.of("", lambda measure: measure.name, align="left"),
             Column.of("readings", lambda measure: count(measure.num_samples)),
         ),
-        *(figure(head, key) for head, key in zip(("mean", "min", "max", "p95"), SPREAD, strict=True)),
+        *(measure_column(head, key) for head, key in zip(("mean", "min", "max", "p95"), SPREAD, strict=True)),
         key=lambda measure: measure.statistic,
     )
     if others := tuple(m for m in measures if m.statistic not in SPREAD):
@@ -303,9 +303,9 @@ def _phases(measures: Sequence[Measure]) -> Section:
             Column.of("phase", lambda measure: str(measure.labels["phase"]), align="left"),
             Column.of("GPU", lambda measure: str(measure.labels.get("gpu", MISSING))),
         ),
-        figure("time", "duration_s"),
-        *(figure(head, metric, is_optional=True) for metric, head in columns.items()),
-        figure("energy", "energy_j", is_optional=True),
-        figure("throttled", "held_back", is_optional=True),
+        measure_column("time", "duration_s"),
+        *(measure_column(head, metric, is_optional=True) for metric, head in columns.items()),
+        measure_column("energy", "energy_j", is_optional=True),
+        measure_column("throttled", "held_back", is_optional=True),
         key=lambda measure: measure.labels["metric"],
     )

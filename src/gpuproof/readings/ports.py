@@ -53,7 +53,7 @@ class PortChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortsBesideLaunch:
+class PortsDuringLaunch:
     """What the ports of one host counted during one launch."""
 
     launch: str
@@ -69,27 +69,27 @@ class PortsBesideLaunch:
         return [self.missing[medium] for medium in ("ports", *media) if medium in self.missing]
 
 
-def ports_in(evidence: Evidence) -> dict[str, list[PortsBesideLaunch]]:
+def ports_in(evidence: Evidence) -> dict[str, list[PortsDuringLaunch]]:
     """Return what the ports of each host counted during each launch, by the name of the inventory."""
-    by_host: dict[str, list[PortsBesideLaunch]] = {}
+    by_host: dict[str, list[PortsDuringLaunch]] = {}
     for launch in evidence.launches:
         names = {start.host: launch.host_of(start) for start in launch.of(Start)}
         for own_name, host in names.items() if launch.case.monitor is not None else ():
             totals = evidence.port_totals(launch.case, own_name)
             if totals:  # a recording of an older version has none
-                by_host.setdefault(host, []).append(_beside(launch, totals, tuple(names.values())))
+                by_host.setdefault(host, []).append(_during(launch, totals, tuple(names.values())))
     return by_host
 
 
-def _beside(
+def _during(
     launch: CaseRecords, totals: tuple[PortTotals, ...] | MissingReadings, hosts: tuple[str, ...]
-) -> PortsBesideLaunch:
+) -> PortsDuringLaunch:
     name = f"{launch.case.case_id}/{launch.case.replicate}"
     if not isinstance(totals, tuple):
-        return PortsBesideLaunch(launch=name, hosts=hosts, missing={"ports": totals.reason})
+        return PortsDuringLaunch(launch=name, hosts=hosts, missing={"ports": totals.reason})
     cut = {} if len(totals) > 1 and totals[-1].at == "end" else {"ports": CUT_SHORT}
     missing = {**totals[-1].missing, **cut}
-    return PortsBesideLaunch(launch=name, hosts=hosts, changes=port_changes(totals), missing=missing)
+    return PortsDuringLaunch(launch=name, hosts=hosts, changes=port_changes(totals), missing=missing)
 
 
 def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:

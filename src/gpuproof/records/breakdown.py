@@ -130,7 +130,7 @@ class OwnCompute:
 
 @record_kind("trained_alike")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedAlike:
+class TrainingAgreement:
     """A few steps of one model from the same weights on the same samples: by all ranks, and by one alone."""
 
     rank: int

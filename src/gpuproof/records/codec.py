@@ -74,7 +74,7 @@ class _MisfitError(Exception):
 
 def _build(cls: Any, data: Any) -> Any:
     if not isinstance(data, dict):
-        raise _unlike(f"an object for {cls.__name__}", data)
+        raise _mismatch(f"an object for {cls.__name__}", data)
     values: dict[str, Any] = {}
     fields = _fields(cls)
     name = ""
@@ -183,7 +183,7 @@ def _tagged_reader(options: Sequence[Any]) -> _Reader:
 
 def _read_tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
     if not isinstance(value, dict):
-        raise _unlike("an object", value)
+        raise _mismatch("an object", value)
     if "kind" not in value:
         raise _MisfitError(f"lacks the key 'kind', which is one of {', '.join(readers)}")
     kind = value["kind"]
@@ -223,30 +223,30 @@ def _checked_choice(choices: tuple[Any, ...], value: Any) -> Any:
 
 def _tuple(read: _Reader, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise _unlike("a list", value)
+        raise _mismatch("a list", value)
     return tuple([read(item) for item in value])
 
 
 def _row(readers: tuple[_Reader, ...], value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) != len(readers):
-        raise _unlike(f"{len(readers)} items", value)
+        raise _mismatch(f"{len(readers)} items", value)
     return tuple([read(item) for read, item in zip(readers, value, strict=True)])
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
     """Read step times, by far the longest lists, at once."""
     if not isinstance(value, list):
-        raise _unlike("a list", value)
+        raise _mismatch("a list", value)
     if not {*map(type, value)} <= {float, int}:
-        raise _unlike("numbers", value)
+        raise _mismatch("numbers", value)
     if value and not (-MOST <= min(value) <= max(value) <= MOST and all(map(math.isfinite, value))):
-        raise _unlike(f"numbers up to {MOST:g}", value)
+        raise _mismatch(f"numbers up to {MOST:g}", value)
     return tuple(map(float, value))
 
 
 def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _unlike("an object", value)
+        raise _mismatch("an object", value)
     mapping: dict[str, Any] = {}
     key = ""
     try:
@@ -260,25 +260,25 @@ def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
 
 def _float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _unlike("a number", value)
+        raise _mismatch("a number", value)
     if not abs(value) <= MOST:
-        raise _unlike(f"a number up to {MOST:g}", value)
+        raise _mismatch(f"a number up to {MOST:g}", value)
     return float(value) if abs(value) * MOST >= 1 else 0.0
 
 
 def _int(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _unlike("a whole number", value)
+        raise _mismatch("a whole number", value)
     if abs(value) > MOST:
-        raise _unlike(f"a whole number up to {MOST:g}", value)
+        raise _mismatch(f"a whole number up to {MOST:g}", value)
     return value
 
 
 def _instance(expected: type, value: Any) -> Any:
     if not isinstance(value, expected):
-        raise _unlike(expected.__name__, value)
+        raise _mismatch(expected.__name__, value)
     return value
 
 
-def _unlike(expected: str, value: Any) -> _MisfitError:
+def _mismatch(expected: str, value: Any) -> _MisfitError:
     return _MisfitError(f"expected {expected}, found {type(value).__name__}")

@@ -27,7 +27,7 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.work.collective import CollectiveTrial
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 
 CaseStatus = Literal["done", "failed", "unfinished"]
 T = TypeVar("T")
@@ -185,7 +185,10 @@ class CaseRecords:
     def _miscounted(self) -> Iterator[str]:
         """Yield what windows count otherwise than the repeats and step times that are listed beside them."""
         chunks = grouped((steps.rank, steps) for steps in self.of(Steps) if steps.phase == "measure")
-        trials: tuple[CollectiveTrial | ProbeFigure, ...] = (*self.of(CollectiveTrial), *self.of(ProbeFigure))
+        trials: tuple[CollectiveTrial | ProbeReading, ...] = (
+            *self.of(CollectiveTrial),
+            *self.of(ProbeReading),
+        )
         timed = grouped((trial.rank, trial.durations_s) for trial in trials)
         sizes = {x.size_bytes / x.num_elements for x in self.of(CollectiveTrial) if x.num_elements}
         if len(sizes) > 1:

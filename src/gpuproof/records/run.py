@@ -227,7 +227,7 @@ class HostLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNeighbours:
+class DeviceSharing:
     """Other users of the rank's device: read just before and just after the window, and the more of them."""
 
     other_processes: int | None
@@ -258,7 +258,7 @@ class Window:
     begin_monotonic_s: float
     end_monotonic_s: float
     load: HostLoad
-    neighbours: DeviceNeighbours
+    neighbours: DeviceSharing
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_with_warmup_bytes: int | None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gpuproof.records.codec import Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
-from gpuproof.records.run import DeviceNeighbours, HostLoad
+from gpuproof.records.run import DeviceSharing, HostLoad
 from gpuproof.records.work.serving import Api, Scenario
 
 
@@ -86,7 +86,7 @@ class ServingWindow:
     batches: tuple[tuple[int, int], ...]
     """How many batches of how many requests: (requests, batches), by size."""
     load: HostLoad
-    neighbours: DeviceNeighbours
+    neighbours: DeviceSharing
     failures: dict[str, int] = field(default_factory=dict)
     """What requests failed of, and how many of each."""
     num_with_surplus: Natural = 0

@@ -160,7 +160,7 @@ def _longer_than_any(sign: str, lines: Sequence[str], *, at_least: int = 1) -> s
     return sign * max(at_least, 1 + max(runs, default=0))
 
 
-def _cell(cell: pages.Cell | pages.Figure) -> str:
+def _cell(cell: pages.Cell | pages.MeasureCell) -> str:
     lines = [escaped(line) for line in several_lines(cell.text).split("\n")]
     text = "<br>".join(lines)
     is_bold = cell.tone in ("strong", "warn", "bad") and text not in ("", MISSING)

@@ -194,7 +194,7 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
         return named_scale(chart.x), y
     x = scale_for(chart.x, xs)
     if has_bars:
-        ends = _beside(sorted({value for value, _ in points if x.has(value)}), x)
+        ends = _bar_ends(sorted({value for value, _ in points if x.has(value)}), x)
         x = replace(x, low=min(x.low, *ends), high=max(x.high, *ends))
     return _ended(x, chart, xs), y
 
@@ -216,7 +216,7 @@ def _tops(chart: Chart) -> list[float]:
     return list(tops.values())
 
 
-def _beside(places: Sequence[float], scale: Scale) -> tuple[float, float]:
+def _bar_ends(places: Sequence[float], scale: Scale) -> tuple[float, float]:
     """Return the ends of an axis at which half a bar more has room."""
     if not places:
         return scale.low, scale.high

@@ -163,7 +163,7 @@ def recipe(
 
     `figures` are the floors that it has, by name; `options` are the suite's.
     """
-    floors = figure_rules(fleet, at_once=not options.get("alone", True))
+    floors = value_rules(fleet, at_once=not options.get("alone", True))
     validate = {
         "stages": ["gemm", "collective", "training"],
         "blame": "never",  # the search is asked by itself: see judge_links
@@ -189,7 +189,7 @@ def recipe(
     )
 
 
-def figure_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
+def value_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
     """Return floors from what healthy GPUs of the fleet do: each GPU by itself, or all of a host at once."""
     num_ranks = len(fleet.hosts) * fleet.num_devices
     size_s = OPERATION_S + COLLECTIVE_BYTES / LINK_BYTES_PER_S

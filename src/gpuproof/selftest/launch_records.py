@@ -21,7 +21,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.progress import RankProgress
 from gpuproof.records.run import (
     Device,
-    DeviceNeighbours,
+    DeviceSharing,
     Environment,
     Failure,
     FailureCause,
@@ -50,7 +50,7 @@ SLOWER_LINK = 1.4
 PARAMETERS = 1_000_000
 SEGMENTS = 50_000
 """Of TCP, from each rank to each other host."""
-ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
+ALONE = DeviceSharing(other_processes=0, other_memory_bytes=0, missing=None)
 BURSTS = 5
 NUM_STEPS = 120
 

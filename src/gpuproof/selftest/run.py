@@ -45,7 +45,7 @@ from gpuproof.selftest.worker import (
     reason_against,
 )
 from gpuproof.suites.validate import SUITE
-from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
+from gpuproof.verdict.baseline import RunValues, record_baseline, stack_of
 from gpuproof.verdict.facts import facts_by_host
 
 DAYS = 5
@@ -297,7 +297,7 @@ def _past(num_hosts: int, seed: int) -> Any:
             stack = stack_of(facts_by_host(evidence.launches))
             result = SUITE.conclude(evidence).result
         name = f"day-{day}"
-        runs.append(RunFigures(run_id=name, measures=result.measures, stack=stack, day=f"2026-11-0{day}"))
+        runs.append(RunValues(run_id=name, measures=result.measures, stack=stack, day=f"2026-11-0{day}"))
     return to_json(record_baseline("own", runs, recorded="2026-11-06", gpuproof_version=__version__))
 
 

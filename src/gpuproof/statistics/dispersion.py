@@ -27,7 +27,7 @@ from statistics import fmean
 import numpy as np
 
 from gpuproof.statistics.estimate import FloatArray, Numbers, finite, interpolate, median
-from gpuproof.statistics.prediction import HealthyFigure, tail_factor, tail_weight
+from gpuproof.statistics.prediction import HealthyValue, tail_factor, tail_weight
 
 Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
@@ -139,18 +139,18 @@ def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: 
     order = sorted(range(num), key=lambda place: figures[place])
     num_out, one = 0, error_rate / num
     for suspects in range(1, num // MOST_OUT + 1):
-        others = _figure_of_others([figures[place] for place in order[suspects:]], least_scatter)
+        others = _value_of_others([figures[place] for place in order[suspects:]], least_scatter)
         if figures[order[suspects - 1]] < others.centre - others.reach(one):
             num_out = suspects
-    rest = _figure_of_others([figures[place] for place in order[num_out:]], least_scatter)
+    rest = _value_of_others([figures[place] for place in order[num_out:]], least_scatter)
     reach = rest.reach(one)
     return LowOutliers(places=tuple(order[:num_out]), reach=reach, detectable=reach + rest.noise)
 
 
-def _figure_of_others(figures: Sequence[float], least_scatter: float) -> HealthyFigure:
+def _value_of_others(figures: Sequence[float], least_scatter: float) -> HealthyValue:
     num, mean = len(figures), fmean(figures)
     scatter = sqrt(sum((figure - mean) ** 2 for figure in figures) / (num - 1))
-    return HealthyFigure(
+    return HealthyValue(
         centre=mean,
         day=0.0,
         chance=max(scatter, least_scatter) * sqrt(1 + 1 / num),

@@ -98,7 +98,7 @@ class HostRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class OutlyingHost:
     """A host that stands apart."""
 
     host: str
@@ -138,9 +138,9 @@ class Slower:
 class HostsJudged:
     """What can be said of hosts of one type."""
 
-    apart: tuple[Apart, ...] = ()
+    apart: tuple[OutlyingHost, ...] = ()
     """The farthest first."""
-    undecided: tuple[Apart, ...] = ()
+    undecided: tuple[OutlyingHost, ...] = ()
     """Farther off than healthy hosts and their launches explain, while the others differ from each other."""
     needed: Mapping[str, float] = field(default_factory=dict)
     """Of each host that was judged: from how far off it would stand apart, relative to its type. From 1 on
@@ -178,7 +178,7 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> Ho
     needed = np.maximum(LEAST_DIFFERENCE, reaches * values / middle)
     apart = (np.abs(scores) > limit) & (np.abs(differences) > needed)
     outliers = [
-        Apart(
+        OutlyingHost(
             host=rates[place].host,
             relative_difference=float(differences[place]),
             modified_z=float(scores[place]),
@@ -212,11 +212,11 @@ def _by_host(rates: Sequence[HostRate], values: FloatArray) -> dict[str, float]:
 
 def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     least = HEALTHY_SPREAD * sigma_limit(len(rates), error_rate)
-    beside_all = [_beside(host, rates, least) for host in rates]
+    beside_all = [_compared(host, rates, least) for host in rates]
     outliers = [beside for beside in beside_all if abs(beside.difference) > beside.needed]
     named = {beside.host for beside in outliers}
     rest = [host for host in rates if host.host not in named]
-    beside_rest = [_beside(host, rest, least) for host in rest] if len(rest) > 1 else []
+    beside_rest = [_compared(host, rest, least) for host in rest] if len(rest) > 1 else []
     return HostsJudged(
         apart=_farthest_first([beside.apart for beside in outliers]),
         undecided=_farthest_first([beside.apart for beside in beside_rest if beside.is_far]),
@@ -226,7 +226,7 @@ def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Beside:
+class _Compared:
     """A host beside the others of its type, all relative to their median."""
 
     host: str
@@ -245,15 +245,15 @@ class _Beside:
         return max(self.explained, 2 * self.disagreement)
 
     @property
-    def apart(self) -> Apart:
-        return Apart(host=self.host, relative_difference=self.difference, modified_z=None)
+    def apart(self) -> OutlyingHost:
+        return OutlyingHost(host=self.host, relative_difference=self.difference, modified_z=None)
 
 
-def _beside(host: HostRate, rates: Sequence[HostRate], least: float) -> _Beside:
+def _compared(host: HostRate, rates: Sequence[HostRate], least: float) -> _Compared:
     others = [other for other in rates if other is not host]
     middle = median(other.rate for other in others)
     reach = _reach(host) / middle + max(_reach(other) for other in others) / middle
-    return _Beside(
+    return _Compared(
         host=host.host,
         difference=host.rate / middle - 1,
         explained=max(least, reach),
@@ -290,7 +290,7 @@ def _standard(
     )
 
 
-def _farthest_first(hosts: Sequence[Apart]) -> tuple[Apart, ...]:
+def _farthest_first(hosts: Sequence[OutlyingHost]) -> tuple[OutlyingHost, ...]:
     return tuple(sorted(hosts, key=lambda apart: -abs(apart.relative_difference)))
 
 

@@ -87,7 +87,7 @@ class Repeatability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthyFigure:
+class HealthyValue:
     """What a healthy subject's next figure is expected to be, in another session."""
 
     centre: float
@@ -219,11 +219,11 @@ def repeatability_of(
     return Repeatability(within=sqrt(of_runs), degrees=degrees, day=max(least, pooled))
 
 
-def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyFigure:
+def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyValue:
     """Return what a subject's own past, given by session, lets expect."""
     num = len(sessions)
     of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
-    return HealthyFigure(
+    return HealthyValue(
         centre=fmean(fmean(runs) for runs in sessions.values()),
         day=repeats.day * sqrt(1 + 1 / num),
         chance=repeats.within * sqrt(1 + of_runs),
@@ -231,12 +231,12 @@ def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatabil
     )
 
 
-def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyFigure:
+def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyValue:
     """Return what a fleet's figures let expect of one more subject.
 
     `day` is by how much sessions differ, in the unit of the figures.
     """
-    return HealthyFigure(
+    return HealthyValue(
         centre=spread.centre,
         day=day * sqrt(2),
         chance=spread.deviation * sqrt(1 + 1 / spread.num_subjects),

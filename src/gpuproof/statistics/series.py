@@ -172,7 +172,7 @@ def _resample(
     if reason := _too_few(values):
         return Unavailable(reason=reason)
     drawn = resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
-    reason = _too_alike(drawn)
+    reason = _too_uniform(drawn)
     return Unavailable(reason=reason) if reason else drawn
 
 
@@ -182,7 +182,7 @@ def _too_few(values: FloatArray) -> str | None:
     return f"too few values for an interval (at least {MIN_VALUES} needed, {values.size} measured)"
 
 
-def _too_alike(drawn: Resampled) -> str | None:
+def _too_uniform(drawn: Resampled) -> str | None:
     if drawn.num_blocks >= MIN_BLOCKS:
         return None
     return (
@@ -201,7 +201,7 @@ def _first_reason(reasons: Iterable[str | None]) -> Unavailable | None:
 def _interval(
     pair: Sequence[Resampled], what: Literal["difference", "ratio"], confidence: float
 ) -> Interval | Unavailable:
-    if reason := _first_reason(map(_too_alike, pair)):
+    if reason := _first_reason(map(_too_uniform, pair)):
         return reason
     first, second = pair
     if what == "ratio" and min(first.statistic, float(first.resamples.min())) <= 0:

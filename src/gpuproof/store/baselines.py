@@ -15,7 +15,7 @@ from gpuproof.records.result import Result, Validity, worst
 from gpuproof.store.run import RunDirectory, write_whole
 from gpuproof.store.versions import read_versioned
 from gpuproof.suites.results import environment_facts
-from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of_run
+from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunValues, stack_of_run
 from gpuproof.verdict.doubts.rules import weighed
 from gpuproof.verdict.facts import FleetFacts
 
@@ -78,7 +78,7 @@ def read_facts(run: RunDirectory) -> FleetFacts:
     return FleetFacts(measures=result.measures, hosts=hosts, launches=launches)
 
 
-def run_figures(run: RunDirectory) -> RunFigures:
+def run_values(run: RunDirectory) -> RunValues:
     """Return what a baseline takes of a run.
 
     Raises:
@@ -86,7 +86,7 @@ def run_figures(run: RunDirectory) -> RunFigures:
         RecordError: a file of it is damaged.
     """
     facts, result = read_facts(run), run.read_result()
-    return RunFigures(
+    return RunValues(
         run_id=run.root.name,
         measures=facts.measures,
         stack=stack_of_run(facts.hosts, facts.launches),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
-from gpuproof.records.page import Figure, Pivot
+from gpuproof.records.page import MeasureCell, Pivot
 from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure
 
@@ -22,7 +22,7 @@ LEVELS = {"link": "links", "gpu": "devices", "host": "hosts", WHOLE: "figures"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FigureRow:
+class ValueRow:
     """What is told in one row."""
 
     name: str
@@ -45,7 +45,7 @@ class FigureRow:
         return words.pop() if len(words) == 1 else ""
 
 
-def figures_table(measures: Sequence[Measure]) -> Pivot:
+def values_table(measures: Sequence[Measure]) -> Pivot:
     """Lay out figures, without those that are not there, and those of step times and memory."""
     return pivot_of_rows(
         "Figures (result.json has those of every subject)",
@@ -53,7 +53,9 @@ def figures_table(measures: Sequence[Measure]) -> Pivot:
         Column.of("case", lambda row: _case(row.figures[0]), align="left"),
         Column.of("figure", lambda row: row.name, align="left", folds=True),
         Column.of("of", _subjects, align="left"),
-        Column.of("value, or median", lambda row: Figure(row.median, row.median.text, "strong"), folds=True),
+        Column.of(
+            "value, or median", lambda row: MeasureCell(row.median, row.median.text, "strong"), folds=True
+        ),
         Column.of("", lambda row: row.common("uncertainty"), is_optional=True),
         Column.of("lowest and highest", _ends, align="left", folds=True, is_optional=True),
     )
@@ -67,7 +69,7 @@ def _case(measure: Measure) -> str:
     return measure.case.partition("@")[0]
 
 
-def _quantities(measures: Sequence[Measure]) -> Iterator[FigureRow]:
+def _quantities(measures: Sequence[Measure]) -> Iterator[ValueRow]:
     """Put figures of one quantity together, in the order in which quantities appear."""
     rows: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
     for one in measures:
@@ -77,7 +79,7 @@ def _quantities(measures: Sequence[Measure]) -> Iterator[FigureRow]:
         yield from _distinct_rows(figures)
 
 
-def _distinct_rows(figures: Sequence[Measure]) -> Iterator[FigureRow]:
+def _distinct_rows(figures: Sequence[Measure]) -> Iterator[ValueRow]:
     """Yield rows by the labels that distinguish figures of one subject; one row if all read the same."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for one in figures:
@@ -89,11 +91,11 @@ def _distinct_rows(figures: Sequence[Measure]) -> Iterator[FigureRow]:
     divided = grouped((tuple(str(one.labels.get(label, "")) for label in telling), one) for one in figures)
     for values, of in divided.items():
         name = ", ".join(filter(None, (of[0].name, *values)))
-        row = FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
+        row = ValueRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
         if len(of) > 2 or row.is_one:
             yield row
         else:  # two have no median that anybody measured
-            yield from (FigureRow(name=name, figures=[one]) for one in of)
+            yield from (ValueRow(name=name, figures=[one]) for one in of)
 
 
 def _level(subject: str) -> str:
@@ -102,7 +104,7 @@ def _level(subject: str) -> str:
     return "gpu" if "/gpu/" in subject else subject.partition("/")[0]
 
 
-def _subjects(row: FigureRow) -> str:
+def _subjects(row: ValueRow) -> str:
     subjects = {figure.subject for figure in row.figures}
     subject = row.figures[0].subject
     if len(subjects) == 1:
@@ -110,7 +112,7 @@ def _subjects(row: FigureRow) -> str:
     return f"{units.count(len(subjects))} {LEVELS[_level(subject)]}"
 
 
-def _ends(row: FigureRow) -> str:
+def _ends(row: ValueRow) -> str:
     """Return the lowest and the highest figure, with their subjects where there are several."""
     ends = (row.figures[0], row.figures[-1])
     is_of_many = ends[0].subject != ends[1].subject

@@ -17,7 +17,7 @@ from gpuproof.base import units
 from gpuproof.base.errors import ExitCode
 from gpuproof.launches.launch import Launch, summarize_launch
 from gpuproof.launches.limits import limits_together
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits
@@ -203,14 +203,14 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
     )
 
 
-def compared_figures(records: CaseRecords) -> dict[str, float]:
+def compared_values(records: CaseRecords) -> dict[str, float]:
     """Return what one launch says of the figures by which launches are compared, if it measured them.
 
     That is its throughput, in latency mode its median latency in seconds, and of requests what users see.
     """
     if isinstance(records.case.work, ServingWork):
         served = summarize_requests(records)
-        return {} if served is None else _figures_of_requests(served)
+        return {} if served is None else _values_of_requests(served)
     launch = summarize_launch(records)
     if launch is None:
         return {}
@@ -220,7 +220,7 @@ def compared_figures(records: CaseRecords) -> dict[str, float]:
     return {} if middle is None else {MEDIAN_LATENCY: middle}
 
 
-def _figures_of_requests(served: Served) -> dict[str, float]:
+def _values_of_requests(served: Served) -> dict[str, float]:
     """Return goodput, or requests answered of users who wait; the median times of tokens, or of answers."""
     rates = {GOODPUT: served.goodput_per_s}
     if served.goodput_per_s is None and served.window.offered_per_s is None:

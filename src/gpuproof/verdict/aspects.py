@@ -208,9 +208,9 @@ def cells_of(
             if row.measure is None:
                 cells.append(_by_checks(row, subject, outcomes))
                 continue
-            of_cell = [x for x in _figures(row, subject, outcomes) if x.outcome.subject in there]
+            of_cell = [x for x in _values(row, subject, outcomes) if x.outcome.subject in there]
             covered |= {(item.name, item.outcome.subject) for item in of_cell}
-            cells.append(_by_figures(row, subject, of_cell, outcomes, row.detects or detects))
+            cells.append(_by_values(row, subject, of_cell, outcomes, row.detects or detects))
     return AspectTable(cells=tuple(cells), covered=frozenset(covered))
 
 
@@ -224,7 +224,7 @@ def _subjects(row: RequiredAspect, subjects: Mapping[str, Sequence[str]]) -> Ite
             yield subject
 
 
-def _figures(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator[Judged]:
+def _values(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator[Judged]:
     assert row.measure is not None
     of_any = row.each == "any"
     for item in outcomes.everywhere[row.measure] if of_any else outcomes.figures[row.measure, subject]:
@@ -260,7 +260,7 @@ def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Aspect
     )
 
 
-def _by_figures(
+def _by_values(
     row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
 ) -> AspectCell:
     failed = [item for item in items if item.outcome.status == "FAIL"]

@@ -45,7 +45,7 @@ UNCOMPARED = frozenset(("digest", "round", "device", "host"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineFigure:
+class BaselineValue:
     """What one run measured of one subject."""
 
     run_id: str
@@ -67,7 +67,7 @@ class BaselineEntry:
     kind: SubjectKind
     """Of its subjects."""
     unit: str
-    figures: tuple[BaselineFigure, ...]
+    figures: tuple[BaselineValue, ...]
 
     def sessions(self) -> dict[str, dict[str, list[float]]]:
         """Return the figures by subject (a GPU by its UUID, wherever it is) and by day."""
@@ -194,7 +194,7 @@ def _joined(values: Any) -> str | None:
     return SEVERAL.join(sorted({str(value) for value in values if value is not None})) or None
 
 
-def unlike_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
+def differing_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
     """Name each key of the stack that differs, with both values; one that either lacks is unlike."""
     absent = {**dict.fromkeys(STACK, UNKNOWN), WEIGHTS: WHOLE_WEIGHTS}
     pairs = ((key, one.get(key) or nothing, other.get(key) or nothing) for key, nothing in absent.items())
@@ -202,7 +202,7 @@ def unlike_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFigures:
+class RunValues:
     """What a baseline takes of one run."""
 
     run_id: str
@@ -215,7 +215,7 @@ class RunFigures:
 
 def record_baseline(
     name: str,
-    runs: Sequence[RunFigures],
+    runs: Sequence[RunValues],
     *,
     recorded: str,
     gpuproof_version: str,
@@ -227,16 +227,16 @@ def record_baseline(
         UsageError: runs, or hosts of one, were of unlike stacks, a run is INVALID, or nothing was measured.
     """
     for run in runs:
-        _refuse_unlike(runs[0], run)
+        _refuse_different(runs[0], run)
         if run.validity == "INVALID":
             raise UsageError(
                 "it is INVALID: no figure of it can be trusted", place=run.run_id, next_step="Leave it out"
             )
-    entries: dict[EntryKey, list[tuple[Measure, BaselineFigure]]] = {}
+    entries: dict[EntryKey, list[tuple[Measure, BaselineValue]]] = {}
     for run in runs:
         for measure in run.measures:
             if measure.value is not None and measure.validity != "INVALID":
-                entries.setdefault(key_of(measure), []).append((measure, _as_figure(run, measure)))
+                entries.setdefault(key_of(measure), []).append((measure, _as_value(run, measure)))
     if not entries:
         raise UsageError("the runs measured nothing", place=", ".join(run.run_id for run in runs))
     return Baseline(
@@ -251,7 +251,7 @@ def record_baseline(
     )
 
 
-def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
+def _refuse_different(first: RunValues, run: RunValues) -> None:
     mixed = [key for key, value in run.stack.items() if value and SEVERAL in value]
     if mixed:
         differences = ", ".join(f"{key} ({run.stack[key]})" for key in mixed)
@@ -260,7 +260,7 @@ def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
             place=run.run_id,
             next_step="Record a baseline for each kind, from runs on that kind alone",
         )
-    unlike = unlike_keys(run.stack, first.stack)
+    unlike = differing_keys(run.stack, first.stack)
     if unlike:
         raise UsageError(
             f"unlike {first.run_id}: {'; '.join(unlike)}",
@@ -269,10 +269,10 @@ def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
         )
 
 
-def _as_figure(run: RunFigures, measure: Measure) -> BaselineFigure:
+def _as_value(run: RunValues, measure: Measure) -> BaselineValue:
     assert measure.value is not None
     interval = measure.interval
-    return BaselineFigure(
+    return BaselineValue(
         run_id=run.run_id,
         subject=measure.subject,
         value=measure.value,
@@ -282,7 +282,7 @@ def _as_figure(run: RunFigures, measure: Measure) -> BaselineFigure:
     )
 
 
-def _entry(key: EntryKey, measured: Sequence[tuple[Measure, BaselineFigure]]) -> BaselineEntry:
+def _entry(key: EntryKey, measured: Sequence[tuple[Measure, BaselineValue]]) -> BaselineEntry:
     first = measured[0][0]
     return BaselineEntry(
         name=first.name,

@@ -46,7 +46,7 @@ CONDITIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedFigure:
+class PublishedValue:
     """A figure with all that its source says of it; None is not said."""
 
     key: str
@@ -87,10 +87,10 @@ class PublishedFigure:
 class Expectations:
     """Published figures by their keys, and how far off healthy machines may be."""
 
-    figures: Mapping[str, PublishedFigure]
+    figures: Mapping[str, PublishedValue]
     tolerance: float
 
-    def find(self, key: str) -> PublishedFigure:
+    def find(self, key: str) -> PublishedValue:
         """Return the figure of a key.
 
         Raises:
@@ -109,22 +109,22 @@ class Expectations:
 def load_expectations() -> Expectations:
     """Return the figures that come with gpuproof."""
     content = tomllib.loads(packaged_text("hardware/expectations.toml"))
-    figures = [_figure(entry) for entry in content["expectation"]]
+    figures = [_value(entry) for entry in content["expectation"]]
     return Expectations(
         figures={figure.key: figure for figure in figures},
         tolerance=content["tolerance"]["share"],
     )
 
 
-def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
-    names = {field.name for field in fields(PublishedFigure)}
+def _value(entry: Mapping[str, Any]) -> PublishedValue:
+    names = {field.name for field in fields(PublishedValue)}
     assert entry.keys() <= names, entry.keys() - names
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-    return PublishedFigure(**values)
+    return PublishedValue(**values)
 
 
-def reason_unlike(
-    figure: PublishedFigure, measured: Mapping[str, Any], *, ignoring: Collection[str]
+def reason_not_comparable(
+    figure: PublishedValue, measured: Mapping[str, Any], *, ignoring: Collection[str]
 ) -> str | None:
     """Say why a figure is not of what was measured; None where every condition is known and the same.
 
@@ -135,13 +135,13 @@ def reason_unlike(
     wanted = MATCHED.get(figure.quantity, COLLECTIVE)
     if figure.quantity not in MATCHED and (figure.num_hosts, measured.get("num_hosts")) != (1, 1):
         wanted = (*wanted, "num_hosts", "fabric")
-    reasons = (_unlike(figure, name, measured.get(name)) for name in wanted if name not in ignoring)
+    reasons = (_mismatch(figure, name, measured.get(name)) for name in wanted if name not in ignoring)
     return "; ".join(reason for reason in reasons if reason) or None
 
 
-def figures_of(
-    measured: Mapping[str, Any], figures: Iterable[PublishedFigure], *, unit: str, ignoring: Collection[str]
-) -> tuple[PublishedFigure, ...]:
+def published_for(
+    measured: Mapping[str, Any], figures: Iterable[PublishedValue], *, unit: str, ignoring: Collection[str]
+) -> tuple[PublishedValue, ...]:
     """Return what was published of a thing that was measured, the lowest first; what a vendor aims at is not.
 
     >>> known = {"quantity": "device memory", "device": "NVIDIA H200", "operation": "triad"}
@@ -151,11 +151,11 @@ def figures_of(
     """
     quantity = measured.get("quantity")  # compared first: all figures are gone through for each device
     like = (f for f in figures if f.quantity == quantity and f.unit == unit and f.kind != "target")
-    alike = [figure for figure in like if reason_unlike(figure, measured, ignoring=ignoring) is None]
+    alike = [figure for figure in like if reason_not_comparable(figure, measured, ignoring=ignoring) is None]
     return tuple(sorted(alike, key=lambda figure: figure.value))
 
 
-def _unlike(figure: PublishedFigure, name: str, measured: Any) -> str | None:
+def _mismatch(figure: PublishedValue, name: str, measured: Any) -> str | None:
     published: Any = figure.devices if name == "device" else getattr(figure, name)
     if not published:
         board = f" (it writes {figure.board})" if name == "device" else ""

@@ -12,7 +12,7 @@ from gpuproof.records.run import Environment, Setup, Start
 from gpuproof.verdict.expectations import Expectations, load_expectations
 
 if TYPE_CHECKING:  # it needs numpy, and doctor does not
-    from gpuproof.readings.ports import PortsBesideLaunch
+    from gpuproof.readings.ports import PortsDuringLaunch
     from gpuproof.verdict.baseline import Baseline
 
 HostFacts = Mapping[str, Any]
@@ -81,7 +81,7 @@ class FleetFacts(Sequence[CaseRecords]):
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
     """What drivers announced of each GPU and host, by subject; None: nobody listened."""
-    ports: Mapping[str, Sequence[PortsBesideLaunch]] = field(default_factory=dict)
+    ports: Mapping[str, Sequence[PortsDuringLaunch]] = field(default_factory=dict)
     """What the ports of each host counted during each launch that was to be recorded."""
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuproof.base.errors import UsageError
 from gpuproof.records.result import Measure
-from gpuproof.verdict.baseline import SEVERAL, UNKNOWN, RunFigures
+from gpuproof.verdict.baseline import SEVERAL, UNKNOWN, RunValues
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.references import (
     OF_RATE,
@@ -26,7 +26,7 @@ from gpuproof.verdict.references import (
     labels_of_work,
     reason_provisional,
 )
-from gpuproof.verdict.rules.outcomes import reason_no_figure
+from gpuproof.verdict.rules.outcomes import reason_no_value
 
 OF_WORK: Mapping[str, tuple[str, str, str]] = {
     "memory": ("device memory", "pattern", "operation"),
@@ -37,14 +37,14 @@ OF_WORK: Mapping[str, tuple[str, str, str]] = {
 
 
 def make_references(
-    runs: Sequence[RunFigures], known: BoardReferences
+    runs: Sequence[RunValues], known: BoardReferences
 ) -> tuple[list[BoardReference], list[str]]:
     """Return a reference for each piece of work, over all cards, and a line for each figure left out.
 
     Raises:
         UsageError: a run's conditions are not known, or differ between its cards or from the first run's.
     """
-    taken: dict[str, list[tuple[RunFigures, Measure]]] = {}
+    taken: dict[str, list[tuple[RunValues, Measure]]] = {}
     left_out: list[str] = []
     for run in runs:
         _refuse_conditions(run, runs[0])
@@ -61,7 +61,7 @@ def make_references(
     return [_reference(pairs, known) for pairs in taken.values()], left_out
 
 
-def _refuse_conditions(run: RunFigures, first: RunFigures) -> None:
+def _refuse_conditions(run: RunValues, first: RunValues) -> None:
     for key in (*SAME, *SAME_MAJOR):
         value = run.stack.get(key)
         if key in SAME_MAJOR and value is None and str(run.stack.get("driver")).startswith(SIMULATED_DRIVER):
@@ -74,9 +74,9 @@ def _refuse_conditions(run: RunFigures, first: RunFigures) -> None:
             )
 
 
-def _reason_none(measure: Measure, conditions: Sequence[str], run: RunFigures) -> str | None:
+def _reason_none(measure: Measure, conditions: Sequence[str], run: RunValues) -> str | None:
     """Say why a figure makes no reference."""
-    if (why := reason_no_figure(measure)) is not None:
+    if (why := reason_no_value(measure)) is not None:
         return why
     if card_of(measure.subject) is None:
         return f"it is of {measure.subject}, and of no single card"
@@ -88,7 +88,7 @@ def _reason_none(measure: Measure, conditions: Sequence[str], run: RunFigures) -
     return "it has no interval" if measure.interval is None else None
 
 
-def _reference(pairs: Sequence[tuple[RunFigures, Measure]], known: BoardReferences) -> BoardReference:
+def _reference(pairs: Sequence[tuple[RunValues, Measure]], known: BoardReferences) -> BoardReference:
     run, measure = pairs[0]
     quantity = known.quantity_of(measure)
     assert quantity is not None

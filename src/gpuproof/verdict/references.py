@@ -33,7 +33,7 @@ from gpuproof.verdict.baseline import PCIE, UNCOMPARED, UNKNOWN, stack_of
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE
-from gpuproof.verdict.rules.outcomes import MISSED, reason_no_figure
+from gpuproof.verdict.rules.outcomes import MISSED, reason_no_value
 from gpuproof.verdict.rules.refusals import with_unit
 
 SAME = ("gpu", "power_limit_w", "clocks", "mig", "ecc")
@@ -258,7 +258,7 @@ def _found(
     measure: Measure, facts: FleetFacts, known: BoardReferences
 ) -> tuple[Measure, ReferencedRate, BoardReference] | None:
     quantity = known.quantity_of(measure)
-    if quantity is None or reason_no_figure(measure) is not None or card_of(measure.subject) is None:
+    if quantity is None or reason_no_value(measure) is not None or card_of(measure.subject) is None:
         return None
     board, work = stack_on(measure.subject, facts)["gpu"], labels_of_work(measure)
     wanted = (board, quantity.name, measure.unit, work)
@@ -284,11 +284,11 @@ def _reason_against(
         )
     if (why := reason_provisional(reference, quantity)) is not None:
         return f"the reference is provisional: {why}"
-    unlike = [*_unlike(stack, reference)]
+    unlike = [*_mismatch(stack, reference)]
     return f"the reference is of other conditions: {'; '.join(unlike)}" if unlike else None
 
 
-def _unlike(stack: Mapping[str, str | None], reference: BoardReference) -> Iterator[str]:
+def _mismatch(stack: Mapping[str, str | None], reference: BoardReference) -> Iterator[str]:
     of_reference = reference.stack
     is_vendor = (stack["driver"] or "").partition(" ")[0] == of_reference["driver"].partition(" ")[0]
     for key in (*SAME, *OF_RATE.get(reference.quantity, ()), *(() if is_vendor else ("driver",))):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof.hardware.boards import BandwidthPeak, Peak, find_memory_peak
 from gpuproof.launches.launch import Launch, summarize_launch, throughput
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.launches.power_cap import capped_window
 from gpuproof.readings.evidence import WindowReadings
 from gpuproof.records.collected import CaseRecords

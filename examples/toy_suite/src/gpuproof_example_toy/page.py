@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Chart, Notice, Notices, Page, Series
-from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.page.tables import Column, measure_column, pivot
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof_example_toy.conclude import ToyDetail
@@ -18,7 +18,9 @@ def page(result: Result) -> Page:
     notices = Notices(title="The pair", notices=tuple(_notices(detail)))
     rates = [measure for measure in result.measures if "num_hosts" in measure.labels]
     where = Column.of("where", lambda rate: rate.name, align="left", folds=True)
-    table = pivot("Hosts and pair", rates, [where], figure("throughput", "rate"), key=lambda _: "rate")
+    table = pivot(
+        "Hosts and pair", rates, [where], measure_column("throughput", "rate"), key=lambda _: "rate"
+    )
     sections = (notices, table, _chart(rates)) if rates else (notices,)
     return benchmark_page(result, detail.common, *sections)
 

@@ -76,7 +76,7 @@ def judge_by_options(
 
     hosts, python = options.pop("hosts"), options.pop("python")
     beside = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
-    _refuse_beside_prolog([name for name, value in beside.items() if value])
+    _refuse_with_prolog([name for name, value in beside.items() if value])
     budget, options["time_budget"] = options["time_budget"], None
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
@@ -95,7 +95,7 @@ def judge_by_options(
     return judge_node(gate)
 
 
-def _refuse_beside_prolog(names: Sequence[str]) -> None:
+def _refuse_with_prolog(names: Sequence[str]) -> None:
     """Refuse options that a gate has no use for.
 
     Raises:

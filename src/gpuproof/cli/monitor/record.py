@@ -306,7 +306,7 @@ def _derive(
     path: Path, *, metadata: dict[str, str], format_: OutputFormat, plot: bool, compare_with: Path | None
 ) -> None:
     from gpuproof.observe.derived import Wanted, write_derived
-    from gpuproof.observe.recording_page import figures_line
+    from gpuproof.observe.recording_page import values_line
     from gpuproof.readings.recording import load_recording
     from gpuproof.readings.summary import summarise
 
@@ -321,4 +321,4 @@ def _derive(
     for failure in derived.failures:
         say(f"gpuproof: {failure}", err=True)
     say(f"gpuproof: wrote {', '.join(map(str, (path, *derived.written)))}", err=True)
-    say(f"gpuproof: {figures_line(summarise(recording))}", err=True)
+    say(f"gpuproof: {values_line(summarise(recording))}", err=True)

@@ -79,10 +79,10 @@ def record(
     gpuproof baseline record pod-a results/validate/run_1 results/validate/run_2
     """  # noqa: D301  # click reads the backspace character
     from gpuproof import __version__
-    from gpuproof.store.baselines import baseline_path, run_figures, write_baseline
+    from gpuproof.store.baselines import baseline_path, run_values, write_baseline
     from gpuproof.verdict.baseline import record_baseline
 
-    figures = [run_figures(open_run(run, save_dir)) for run in runs]
+    figures = [run_values(open_run(run, save_dir)) for run in runs]
     today = datetime.now(timezone.utc).date().isoformat()
     recorded = record_baseline(
         name, figures, recorded=today, gpuproof_version=__version__, day_effect=day_effect
@@ -255,13 +255,13 @@ def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
     """  # noqa: D301  # click reads the backspace character
     from dataclasses import replace
 
-    from gpuproof.store.baselines import run_figures
+    from gpuproof.store.baselines import run_values
     from gpuproof.verdict.made_references import as_toml, make_references
     from gpuproof.verdict.references import load_references, name_of_run
 
     opened = [open_run(run, save_dir) for run in runs]
     known = load_references()
-    figures = [replace(run_figures(run), run_id=name_of_run(run.description())) for run in opened]
+    figures = [replace(run_values(run), run_id=name_of_run(run.description())) for run in opened]
     made, left_out = make_references(figures, known)
     for line in left_out:
         click.echo(f"left out: {line}", err=True)

@@ -32,13 +32,13 @@ def written(
     """Write what was asked for beside the run; an interrupted run has no result yet."""
     result = directory.read_result()
     if result is not None:
-        _write_beside(result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
+        _write_next_to(result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
     if bundle is not None:
         _pack(directory, bundle)
     return code
 
 
-def _write_beside(
+def _write_next_to(
     result: Result, *, junit: Path | None, junit_strict: bool, write_rules: Path | None
 ) -> None:
     from gpuproof.base.files import write_text
@@ -93,7 +93,7 @@ def judge_again(
         if bundle is not None:
             _pack(directory, bundle)
     show_report(concluded, as_json=as_json)
-    _write_beside(concluded.result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
+    _write_next_to(concluded.result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
     return ExitCode(concluded.result.exit_code)
 
 

@@ -51,7 +51,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.load_suite_sets_its_keys,
     sweeps.block_is_of_the_suite,
     sweeps.cases_are_of_the_suite,
-    sweeps.cases_can_be_told_apart,
+    sweeps.cases_are_distinguishable,
 )
 OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
@@ -66,7 +66,7 @@ OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
 )
 OF_SAMPLES: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     data.workload_takes_the_samples,
-    data.workload_tells_the_classes_apart,
+    data.workload_distinguishes_the_classes,
     ranks.workload_can_be_split,
 )
 OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (

@@ -94,7 +94,7 @@ def fields_are_used(config: RunConfig) -> Refusals:
         )
 
 
-def cases_write_apart(config: RunConfig) -> Refusals:
+def cases_write_separate_files(config: RunConfig) -> Refusals:
     """Refuse cases side by side that would write the same files."""
     if config.cases.parallel == 1:
         return
@@ -129,7 +129,7 @@ RULES = RuleSet(
         command_has_no_ranks,
         fields_exist,
         fields_are_used,
-        cases_write_apart,
+        cases_write_separate_files,
     ),
     of_place=(program_is_there,),
 )

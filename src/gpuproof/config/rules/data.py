@@ -128,7 +128,7 @@ def workload_takes_the_samples(config: RunConfig, chosen: ChosenWorkload) -> Ref
         )
 
 
-def workload_tells_the_classes_apart(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
+def workload_distinguishes_the_classes(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
     """Refuse a model that has by itself fewer classes than the data set."""
     classes = CLASSES.get(config.data.name, 0)
     if chosen.shape.kind == "image" and chosen.shape.num_targets < classes:

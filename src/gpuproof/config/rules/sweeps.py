@@ -104,7 +104,7 @@ def cases_are_of_the_suite(config: RunConfig) -> Refusals:
     yield from without_effect("cases", config.cases, "it is for `gpuproof matrix`", step, beside="suite")
 
 
-def cases_can_be_told_apart(config: RunConfig) -> Refusals:
+def cases_are_distinguishable(config: RunConfig) -> Refusals:
     """Refuse a choice of cases that names none, and names that two cases share."""
     if config.cases.only or config.cases.name is not None:
         from gpuproof.config.matrix import names_are_different, only_names_cases

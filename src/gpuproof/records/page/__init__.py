@@ -86,7 +86,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MeasureCell:
     """A measure, and how it reads in a cell."""
 
     measure: Measure
@@ -100,7 +100,7 @@ class Pivot:
 
     title: str
     headers: tuple[Header, ...]
-    rows: tuple[tuple[Cell | Figure, ...], ...]
+    rows: tuple[tuple[Cell | MeasureCell, ...], ...]
     is_folded: bool = False
     """As that of a table."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import MISSING, SCALED, in_one_unit
-from gpuproof.records.page import Align, Cell, Figure, Header, Pivot, Table
+from gpuproof.records.page import Align, Cell, Header, MeasureCell, Pivot, Table
 from gpuproof.records.result import Measure
 
 
@@ -22,7 +22,7 @@ class Column:
     """A column and how it reads a row: its text, or a cell with a tone."""
 
     header: Header
-    text: Callable[[Any], str | Cell | Figure]
+    text: Callable[[Any], str | Cell | MeasureCell]
     is_optional: bool = False
     """Left out where no row has anything in it."""
 
@@ -30,7 +30,7 @@ class Column:
     def of(
         cls,
         title: str,
-        text: Callable[[Any], str | Cell | Figure],
+        text: Callable[[Any], str | Cell | MeasureCell],
         *,
         align: Align = "right",
         folds: bool = False,
@@ -70,7 +70,7 @@ def pivot(
     )
 
 
-def figure(
+def measure_column(
     title: str,
     key: Hashable,
     text: Callable[[Measure], str | Cell] = lambda measure: measure.text,
@@ -79,13 +79,17 @@ def figure(
 ) -> Column:
     """Return the column of a pivot in which each row's measure of a key stands; `text` is how it reads."""
 
-    def cell(row: Mapping[Hashable, Measure]) -> str | Figure:
+    def cell(row: Mapping[Hashable, Measure]) -> str | MeasureCell:
         if key not in row:
             return ""
         shown = _cell(text(row[key]))
-        return Figure(row[key], shown.text, shown.tone)
+        return MeasureCell(row[key], shown.text, shown.tone)
 
     return Column.of(title, cell, is_optional=is_optional)
+
+
+figure = measure_column
+"""Its name in 0.2, which suites of others may import."""
 
 
 def pivot_of_rows(title: str, rows: Sequence[Any], *columns: Column) -> Pivot:
@@ -94,9 +98,9 @@ def pivot_of_rows(title: str, rows: Sequence[Any], *columns: Column) -> Pivot:
     return Pivot(title=title, headers=headers, rows=cells)
 
 
-def as_figure(measure: Measure | None, text: str | None = None) -> Figure | str:
+def measure_cell(measure: Measure | None, text: str | None = None) -> MeasureCell | str:
     """Return the cell of a measure, which reads as the measure does; "–" where there is none."""
-    return MISSING if measure is None else Figure(measure, measure.text if text is None else text)
+    return MISSING if measure is None else MeasureCell(measure, measure.text if text is None else text)
 
 
 def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float], str]]]) -> Pivot:
@@ -105,7 +109,7 @@ def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float]
 
     def column(name: str, measure: Measure, text: Callable[[float], str]) -> Column:
         values = {launch.replicate: launch.value for launch in measure.launches}
-        return Column.of(name, lambda row: as_figure(measure, text(values[row])) if row in values else "")
+        return Column.of(name, lambda row: measure_cell(measure, text(values[row])) if row in values else "")
 
     number = Column.of("launch", lambda row: str(row + 1))
     return pivot_of_rows(title, list(replicates), number, *(column(*figure) for figure in figures))
@@ -113,7 +117,7 @@ def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float]
 
 def _laid_out(
     rows: Sequence[Any], columns: Sequence[Column]
-) -> tuple[tuple[Header, ...], tuple[tuple[Cell | Figure, ...], ...]]:
+) -> tuple[tuple[Header, ...], tuple[tuple[Cell | MeasureCell, ...], ...]]:
     """Return the headers and the cells of every row, less optional columns in which nothing stands."""
     cells = [_in_one_unit([_cell(column.text(row)) for row in rows]) for column in columns]
     shown = [
@@ -124,9 +128,9 @@ def _laid_out(
     return tuple(header for header, _ in shown), tuple(zip(*(texts for _, texts in shown), strict=True))
 
 
-def _in_one_unit(cells: list[Cell | Figure]) -> list[Cell | Figure]:
+def _in_one_unit(cells: list[Cell | MeasureCell]) -> list[Cell | MeasureCell]:
     """Return a column with one prefix for all figures of one unit that read as they do by themselves."""
-    plain = [cell for cell in cells if isinstance(cell, Figure) and cell.text == cell.measure.text]
+    plain = [cell for cell in cells if isinstance(cell, MeasureCell) and cell.text == cell.measure.text]
     scaled = [(cell, cell.measure.value) for cell in plain if cell.measure.value is not None]
     shared, *others = {cell.measure.unit for cell, _ in scaled} or {""}
     if others or shared not in SCALED or len({cell.text.rpartition(" ")[2] for cell, _ in scaled}) < 2:
@@ -136,5 +140,5 @@ def _in_one_unit(cells: list[Cell | Figure]) -> list[Cell | Figure]:
     return [rewritten.get(id(cell), cell) for cell in cells]
 
 
-def _cell(value: str | Cell | Figure) -> Cell | Figure:
+def _cell(value: str | Cell | MeasureCell) -> Cell | MeasureCell:
     return Cell(value) if isinstance(value, str) else value

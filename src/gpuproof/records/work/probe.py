@@ -195,7 +195,7 @@ class ProbeSpec(Options):
 
 @record_kind("probe")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeFigure:
+class ProbeReading:
     """One figure of one rank: of a probe, or of a check of what a workload computed."""
 
     rank: int

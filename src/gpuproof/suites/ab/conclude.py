@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuproof.base import units
 from gpuproof.base.errors import ExitCode
-from gpuproof.comparison.conditions import UnlikeKey
+from gpuproof.comparison.conditions import DifferingKey
 from gpuproof.comparison.judge import ComparedRun, Judgement, SideBySide, compared_measures, judge
 from gpuproof.comparison.measures import ComparedMeasure, MeasureKey, clocks_of, comparable, compare_measures
 from gpuproof.comparison.page import headline
@@ -34,7 +34,7 @@ from gpuproof.suites.ab.plan import (
 )
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
-from gpuproof.suites.results import compared_figures, positions_in_time
+from gpuproof.suites.results import compared_values, positions_in_time
 
 MAIN = "main"
 """The case of both sides' measures, so that they stand beside each other."""
@@ -47,7 +47,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config: RunConfig = evidence.config
     options = read_options(config)
     concluded = list(conclude_points(evidence, points_of(config, options).values()))
-    figures = {launch_key(launch.case): compared_figures(launch) for launch in evidence.launches}
+    figures = {launch_key(launch.case): compared_values(launch) for launch in evidence.launches}
     taken = course(options, figures)
     comparison = _side_by_side(evidence, options, taken, figures, concluded)
     conclusion = conclusion_of_points(
@@ -149,21 +149,21 @@ def _confirm(
     return replace(measure, confirmation=confirmation)
 
 
-def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
+def _differences(config: RunConfig, options: AbOptions) -> Iterator[DifferingKey]:
     values = config.model_dump(mode="json")
     for key in dict.fromkeys([*options.a, *options.b]):
         section, _, name = key.partition(".")
         base = values[section][name] if name else values[section]
         a, b = options.a.get(key, base), options.b.get(key, base)
-        yield from _unlike(key, a, b)
+        yield from _mismatch(key, a, b)
 
 
-def _unlike(key: str, a: Any, b: Any) -> Iterator[UnlikeKey]:
+def _mismatch(key: str, a: Any, b: Any) -> Iterator[DifferingKey]:
     if isinstance(a, dict) and isinstance(b, dict):
         for name in dict.fromkeys([*a, *b]):
-            yield from _unlike(f"{key}.{name}", a.get(name), b.get(name))
+            yield from _mismatch(f"{key}.{name}", a.get(name), b.get(name))
     elif a != b:
-        yield UnlikeKey(key=key, a=str(a), b=str(b))
+        yield DifferingKey(key=key, a=str(a), b=str(b))
 
 
 def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Result:

@@ -12,8 +12,8 @@ from gpuproof.records.page.tables import Column, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.ab.conclude import JUDGEMENT
 from gpuproof.suites.ab.plan import NAME, SIDES
-from gpuproof.suites.points.page import figure_columns, validity_cell
-from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.points.page import measure_columns, validity_cell
+from gpuproof.suites.points.results import PointsDetail, read_values
 from gpuproof.suites.sections import benchmark_page
 
 
@@ -22,13 +22,13 @@ def page(result: Result) -> Page:
     common = from_json(PointsDetail, result.detail, place="result.json: detail").common
     comparison = from_json(SideBySide, result.detail[NAME], place="result.json: detail.ab")
     names = dict(zip(SIDES, (comparison.a.name, comparison.b.name), strict=True))
-    points = read_figures(result)
+    points = read_values(result)
     sides = pivot_of_rows(
         "Sides",
         points,
         Column.of("", lambda point: names[point.case_id], align="left", folds=True),
         Column.of("launches", lambda point: str(point.num_launches)),
-        *(figure_columns(points) if any(point.rate for point in points) else ()),  # of requests none
+        *(measure_columns(points) if any(point.rate for point in points) else ()),  # of requests none
         Column.of("validity", validity_cell, align="left"),
     )
     laid_out = benchmark_page(result, common, *comparison_sections(comparison), sides, num_measures=0)

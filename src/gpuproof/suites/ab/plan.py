@@ -17,7 +17,7 @@ from math import log, log1p
 from typing import Any
 
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -32,7 +32,7 @@ from gpuproof.suites.results import (
     MEDIAN_FIRST_TOKEN,
     MEDIAN_LATENCY,
     MEDIAN_TOKEN,
-    compared_figures,
+    compared_values,
 )
 from gpuproof.suites.serving.plan import case_of_load, load_of
 
@@ -93,7 +93,7 @@ class AbPlan:
         key = launch_key(launch.case)
         if key not in self.order:
             return self
-        return replace(self, figures={**self.figures, key: compared_figures(launch)})
+        return replace(self, figures={**self.figures, key: compared_values(launch)})
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what is neither settled nor running, in turns."""

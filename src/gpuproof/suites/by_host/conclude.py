@@ -12,12 +12,12 @@ from gpuproof.base.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import WHOLE, Doubt, Measure, worst
-from gpuproof.statistics.outliers import UNKNOWN_REACH, Apart, Slower, Standard
+from gpuproof.statistics.outliers import UNKNOWN_REACH, OutlyingHost, Slower, Standard
 from gpuproof.suites.base import Conclusion, Suite
 from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
 from gpuproof.suites.by_host.hosts import FleetSummary, Outlier, TypeSummary
-from gpuproof.suites.by_host.hosts_suite import HostApart, SuiteSummary, TypeOverall
+from gpuproof.suites.by_host.hosts_suite import OutlierOfTests, SuiteSummary, TypeOverall
 from gpuproof.suites.by_host.report import (
     HostsReport,
     HostState,
@@ -30,7 +30,7 @@ from gpuproof.suites.by_host.report import (
 )
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions
 from gpuproof.suites.sections import Common
-from gpuproof.verdict.doubts.neighbours import FAULT
+from gpuproof.verdict.doubts.interference import FAULT
 from gpuproof.verdict.doubts.rules import invalid_first
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"
@@ -111,7 +111,7 @@ def _detail(
         hosts=report.states,
         energy_title=energy_unit(report.item),
         cost_title=f"{report.currency}/million",
-        apart=(*_unjudged(hosts, report), *apart_lines(report)),
+        apart=(*_unjudged(hosts, report), *outlier_lines(report)),
         outlying=tuple((host.host, name) for host in report.summary.apart for name, _ in host.tests),
     )
 
@@ -206,15 +206,15 @@ def _missing(summary: SuiteSummary) -> Iterator[str]:
         yield f"types of GPU are not compared: {summary.types_missing}"
 
 
-def apart_lines(report: HostsReport) -> Iterator[str]:
+def outlier_lines(report: HostsReport) -> Iterator[str]:
     """Yield who stands apart, and by which limits hosts were judged."""
     if report.what != "launches":
-        yield from _apart_of_points(report)
+        yield from _outliers_of_points(report)
     elif report.summary.num_measured:
-        yield from _apart_of_recipe(report.summary.tests[0].summary, report.item)
+        yield from _outliers_of_recipe(report.summary.tests[0].summary, report.item)
 
 
-def _apart_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
+def _outliers_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
     """Yield a line a host that stands apart, and one a type with its limit."""
     for outlier in summary.outliers:
         rate = units.rate(outlier.items_per_s_per_device, item)
@@ -230,10 +230,10 @@ def _apart_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
             yield f"{kind.gpu_type}: {num_apart or 'none'} of {num_hosts} hosts; the limit is {limit}"
 
 
-def _apart_of_points(report: HostsReport) -> Iterator[str]:
+def _outliers_of_points(report: HostsReport) -> Iterator[str]:
     """Yield a line a host that stands apart, and what was looked at of each type."""
     for host in report.summary.apart:
-        yield _host_apart(host, report)
+        yield _outlier_line(host, report)
     judged = [test.name for test in report.summary.tests]
     if len(judged) < len(report.columns):
         others = (
@@ -285,7 +285,7 @@ def _type_lines(
         yield f"{gpu_type}: {names} did not measure all {what} that most hosts did: not judged by the mean"
 
 
-def _host_apart(apart: HostApart, report: HostsReport) -> str:
+def _outlier_line(apart: OutlierOfTests, report: HostsReport) -> str:
     parts = []
     if apart.overall is not None:
         told = _than(apart.overall, apart.gpu_type) + _score(apart.overall)
@@ -296,17 +296,17 @@ def _host_apart(apart: HostApart, report: HostsReport) -> str:
     return f"{apart.host}: {'; '.join(parts)}"
 
 
-def _than(apart: Apart | Outlier, gpu_type: str) -> str:
+def _than(apart: OutlyingHost | Outlier, gpu_type: str) -> str:
     other = f"the other hosts with {gpu_type}" if apart.modified_z is None else f"the median of {gpu_type}"
     return f"{_difference(apart)} than {other}"
 
 
-def _difference(apart: Apart | Outlier) -> str:
+def _difference(apart: OutlyingHost | Outlier) -> str:
     side = "faster" if apart.relative_difference > 0 else "slower"
     return f"{units.share(abs(apart.relative_difference))} {side}"
 
 
-def _score(apart: Apart | Outlier) -> str:
+def _score(apart: OutlyingHost | Outlier) -> str:
     return "" if apart.modified_z is None else f" (modified Z {apart.modified_z:.1f})"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.launches.point_figures import STEP, PointFigures
+from gpuproof.launches.point_measures import STEP, PointMeasures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, JsonContent
@@ -75,7 +75,7 @@ def _recipe_row(host: HostConclusion, state: HostState) -> dict[str, Any]:
         "num_devices": state.num_devices,
         "num_launches": point.num_launches,
         "num_planned": point.num_planned,
-        **_figures(host, point),
+        **_values(host, point),
         "validity": state.validity,
         "stage": state.stage,
         "failure": state.failure,
@@ -104,12 +104,12 @@ def _suite_row(host: HostConclusion, state: HostState, relative_to_type: float |
     }
 
 
-def _cell(host: HostConclusion, point: PointFigures) -> dict[str, Any]:
+def _cell(host: HostConclusion, point: PointMeasures) -> dict[str, Any]:
     """Return one test on one host: its figures, or why it has none."""
     outcome = "" if point.success else "not run"
     if point.success is False:
         outcome = f"failed: {point.failures[0].cause.replace('_', ' ')}"
-    total, of_device, energy, cost = _figures(host, point).items()
+    total, of_device, energy, cost = _values(host, point).items()
     return dict(
         [
             ("success", point.success),
@@ -124,7 +124,7 @@ def _cell(host: HostConclusion, point: PointFigures) -> dict[str, Any]:
     )
 
 
-def _figures(host: HostConclusion, point: PointFigures) -> dict[str, float | None]:
+def _values(host: HostConclusion, point: PointMeasures) -> dict[str, float | None]:
     measured = host.measured(point.case_id)
     return {
         "items_per_s_total": measured.items_per_s_total if measured else None,
@@ -151,7 +151,7 @@ def _document(host: HostConclusion) -> dict[str, Any]:
     return {"results": [test for point in host.points.values() for test in _tests(host, point)]}
 
 
-def _tests(host: HostConclusion, point: PointFigures) -> Iterator[dict[str, Any]]:
+def _tests(host: HostConclusion, point: PointMeasures) -> Iterator[dict[str, Any]]:
     """Yield the launches of a point as tests in S0's form; of one that failed, that it did."""
     about = {
         "test_name": point.case_id,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuproof.base.groups import grouped
 from gpuproof.launches.launch import throughput
-from gpuproof.launches.point_figures import ENERGY, ITEMS, WINDOW, PointFigures
+from gpuproof.launches.point_measures import ENERGY, ITEMS, WINDOW, PointMeasures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -22,7 +22,7 @@ from gpuproof.suites.base import Conclusion, Suite, launch_key
 from gpuproof.suites.by_host.hosts import HostMeasured, cost_per_million
 from gpuproof.suites.by_host.plan import as_on_one_machine
 from gpuproof.suites.points.ranking import rank
-from gpuproof.suites.points.results import read_figures
+from gpuproof.suites.points.results import read_values
 from gpuproof.suites.sections import Common
 
 UNKNOWN_TYPE = "devices of unknown type"
@@ -43,7 +43,7 @@ class HostConclusion:
     """Of its files those that each host has; what makes the others would hold all that it measured, and of
     hosts with points stands in the files of all."""
     common: Common
-    points: Mapping[str, PointFigures]
+    points: Mapping[str, PointMeasures]
     """By name, in order; the recipe itself where there are no points. Empty where hosts have figures of their
     own only: requests, collectives, points that a search chose on each host."""
     unreached: Failure | None
@@ -95,7 +95,7 @@ class HostConclusion:
         point = self.points[name]
         return self.figures(point) if self.is_single or point.success else None
 
-    def figures(self, point: PointFigures) -> HostMeasured | None:
+    def figures(self, point: PointMeasures) -> HostMeasured | None:
         """Return a point as hosts are compared by; None where nothing was measured."""
         items, window_s = point.value(ITEMS), point.value(WINDOW)
         if not items or not window_s or point.num_devices is None or point.device is None:
@@ -257,7 +257,7 @@ def conclude_host(
     )
     detail = conclusion.result.detail
     # A search chooses its points by what it meets on the host, so that hosts share none.
-    points = () if detail.get("is_search") else read_figures(conclusion.result)
+    points = () if detail.get("is_search") else read_values(conclusion.result)
     return HostConclusion(
         host=host,
         conclusion=replace(

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from gpuproof.statistics.outliers import ERROR_RATE, WHOLE_SHARE, Apart, HostRate, HostsJudged, judge_hosts
+from gpuproof.statistics.outliers import (
+    ERROR_RATE,
+    WHOLE_SHARE,
+    HostRate,
+    HostsJudged,
+    OutlyingHost,
+    judge_hosts,
+)
 from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, Outlier, summarize_fleet
 
 NO_COMMON_TEST = "no test was measured on every type"
@@ -50,14 +57,14 @@ class TypeSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostApart:
+class OutlierOfTests:
     """A host that stands apart from those of its type, and in which tests."""
 
     host: str
     gpu_type: str
     tests: tuple[tuple[str, Outlier], ...]
     """Name and figures, the farthest first."""
-    overall: Apart | None = None
+    overall: OutlyingHost | None = None
     """In the mean over tests; None where it does not stand apart there."""
 
 
@@ -87,7 +94,7 @@ class SuiteSummary:
     """The fastest first."""
     types_missing: str | None
     """Why types are not compared; None where they are, and where there is but one."""
-    apart: tuple[HostApart, ...]
+    apart: tuple[OutlierOfTests, ...]
     """Those that stand apart in most tests first."""
     overall: tuple[TypeOverall, ...] = ()
     """A type each; none where there is but one test."""
@@ -122,7 +129,7 @@ def summarize_suite(
         ),
         types=types,
         types_missing=types_missing,
-        apart=tuple(_apart(fleet_tests, overall)),
+        apart=tuple(_outliers(fleet_tests, overall)),
         overall=overall,
     )
 
@@ -232,14 +239,14 @@ def _types(
     return tuple(sorted(speeds, key=lambda speed: -middle[speed.gpu_type])), None
 
 
-def _apart(fleet_tests: Sequence[FleetTest], overall: Sequence[TypeOverall]) -> list[HostApart]:
+def _outliers(fleet_tests: Sequence[FleetTest], overall: Sequence[TypeOverall]) -> list[OutlierOfTests]:
     in_mean = {(apart.host, kind.gpu_type): apart for kind in overall for apart in kind.judged.apart}
     by_host: dict[tuple[str, str], list[tuple[str, Outlier]]] = {key: [] for key in in_mean}
     for test in fleet_tests:
         for outlier in test.summary.outliers:
             by_host.setdefault((outlier.host, outlier.gpu_type), []).append((test.name, outlier))
     apart = [
-        HostApart(
+        OutlierOfTests(
             host=host,
             gpu_type=gpu_type,
             tests=tuple(sorted(tests, key=lambda test: -abs(test[1].relative_difference))),

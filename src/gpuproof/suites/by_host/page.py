@@ -8,8 +8,8 @@ from dataclasses import replace
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Figure, Page, Pivot, Section, Text
-from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
+from gpuproof.records.page import Cell, MeasureCell, Page, Pivot, Section, Text
+from gpuproof.records.page.tables import Column, measure_cell, measure_column, pivot, pivot_of_rows
 from gpuproof.records.result import WHOLE, Measure, Result
 from gpuproof.suites.by_host.conclude import HostsDetail
 from gpuproof.suites.by_host.host import titled
@@ -40,7 +40,7 @@ def page(result: Result) -> Page:
     """Lay out hosts, types of GPU, and who stands apart."""
     detail = from_json(HostsDetail, result.detail, place="result.json: detail")
     compared = result.measures[detail.num_headlines :][: detail.num_compared]
-    sections = _figures(detail, compared) if detail.what == "figures" else _points(detail, compared)
+    sections = _values(detail, compared) if detail.what == "figures" else _points(detail, compared)
     during = (f"{state.host}: {sentence}" for state in detail.hosts for sentence in state.sentences)
     return benchmark_page(
         result,
@@ -51,7 +51,7 @@ def page(result: Result) -> Page:
     )
 
 
-def _figures(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Section]:
+def _values(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Section]:
     """Lay out what each host says of itself."""
     yield _hosts(detail, lambda *_, **__: None)
     of_hosts = grouped((measure.subject, measure) for measure in measures)
@@ -61,7 +61,7 @@ def _figures(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Secti
             f"{group} of each host",
             [m for m in measures if titles[id(m)] in {column.name for column in columns}],
             [Column.of("host", lambda m: m.subject.removeprefix("host/"), align="left", folds=True)],
-            *(figure(column.label, column.name) for column in columns),
+            *(measure_column(column.label, column.name) for column in columns),
             key=lambda m: titles[id(m)],
         )
     yield Text(title=APART, lines=detail.apart)
@@ -164,11 +164,11 @@ def _how(state: HostState) -> Cell:
     return Cell(state.validity or units.MISSING, TONES.get(state.validity or "", "plain"))
 
 
-def _number(measure: Measure | None) -> Figure | str:
+def _number(measure: Measure | None) -> MeasureCell | str:
     """Return the cell of a figure whose unit stands above its column; a share has its own."""
     if measure is None or measure.value is None or measure.unit == "1":
-        return as_figure(measure)
-    return as_figure(measure, units.significant(measure.value))
+        return measure_cell(measure)
+    return measure_cell(measure, units.significant(measure.value))
 
 
 def _types_of_recipe(detail: HostsDetail, types: Sequence[Measure], find: Find) -> Pivot:
@@ -209,11 +209,11 @@ def _grid(detail: HostsDetail, group: str, find: Find) -> Pivot:
     items = {column.item for column in columns}
     unit = f"{items.pop()}/s" if len(items) == 1 else "items/s"
 
-    def cell(state: HostState, name: str) -> Cell | Figure | str:
+    def cell(state: HostState, name: str) -> Cell | MeasureCell | str:
         if name in state.failed:
             return Cell(FAILED, "bad")
         number = _number(find(DEVICE, subject=f"host/{state.host}", case=name))
-        if isinstance(number, Figure) and (state.host, name) in detail.outlying:
+        if isinstance(number, MeasureCell) and (state.host, name) in detail.outlying:
             return replace(number, tone="warn")
         return number
 
@@ -234,7 +234,7 @@ def _types(detail: HostsDetail, types: Sequence[Measure]) -> Pivot:
         types,
         Column.of("type", lambda kind: kind.labels["gpu_type"], align="left", folds=True),
         Column.of("hosts", lambda kind: str(kind.labels["num_hosts"])),
-        Column.of("of the fastest", as_figure),
+        Column.of("of the fastest", measure_cell),
         Column.of(detail.what, lambda kind: str(kind.labels["num_tests"])),
     )
 

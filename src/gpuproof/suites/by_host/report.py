@@ -273,10 +273,10 @@ def measures_side_by_side(hosts: Sequence[HostConclusion], report: HostsReport) 
         of_host = {ENERGY: energy, COST: cost, OF_TYPE: speeds.get(host.name)}
         for name, value in of_host.items():
             if value is not None:
-                yield _figure(name, value, report, report.item, subject=f"host/{host.name}")
+                yield _value(name, value, report, report.item, subject=f"host/{host.name}")
         yield from _rates(host, report)
     for speed in report.summary.types:
-        yield _figure(
+        yield _value(
             OF_FASTEST,
             speed.relative_to_fastest,
             report,
@@ -298,7 +298,7 @@ def _rates(host: HostConclusion, report: HostsReport) -> Iterator[Measure]:
         if measured is not None:
             rates = {TOTAL: measured.items_per_s_total, DEVICE: measured.items_per_s_per_device}
             for name, value in rates.items():
-                yield _figure(name, value, report, column.item, subject=subject, case=column.name)
+                yield _value(name, value, report, column.item, subject=subject, case=column.name)
 
 
 def _spread(
@@ -320,11 +320,11 @@ def _spread(
     }
     for name, value in values.items():
         if value is not None:
-            figure = _figure(name, value, report, item, case=case, labels=labels)
+            figure = _value(name, value, report, item, case=case, labels=labels)
             yield replace(figure, num_samples=spread.num_hosts)
 
 
-def _figure(
+def _value(
     name: str,
     value: float | None,
     report: HostsReport,

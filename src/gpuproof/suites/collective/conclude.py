@@ -11,7 +11,7 @@ from typing import Any
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
+from gpuproof.launches.collectives import CollectiveLaunch, CollectiveValues, summarize_collectives
 from gpuproof.launches.explanations import LaunchExplanation, explain_launch, readings_by_launch
 from gpuproof.launches.limits import communication_limit
 from gpuproof.readings.evidence import Evidence
@@ -30,11 +30,11 @@ from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, i
 from gpuproof.verdict.rules.model import COUNTS_OF_WRONG
 
 CSV_FILE = "collectives.csv"
-Point = list[tuple[CollectiveLaunch, CollectiveFigures]]
+Point = list[tuple[CollectiveLaunch, CollectiveValues]]
 """One operation at one size in every launch."""
 BUS_BANDWIDTH = "bus bandwidth"
 WRONG_VALUES = COUNTS_OF_WRONG[0]
-OfLaunch = Callable[[CollectiveFigures], float | None]
+OfLaunch = Callable[[CollectiveValues], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class CollectiveQuantity:
     """What it is called in collectives.csv."""
     unit: str
     of_launch: OfLaunch
-    over: Callable[[Sequence[CollectiveFigures]], float | None]
+    over: Callable[[Sequence[CollectiveValues]], float | None]
     """Of all launches together."""
     statistic: str
     text: Callable[[float], str]
@@ -250,14 +250,14 @@ class CollectiveQuantity:
     missing: str = ""
     """Why a launch has none, where some may have none."""
 
-    def name_at(self, point: CollectiveFigures) -> str:
+    def name_at(self, point: CollectiveValues) -> str:
         """Return what the measure at a size is called; a size alone is its bus bandwidth."""
         at = f"{point.operation} of {units.memory(point.size_bytes)}"
         return at if self.name == BUS_BANDWIDTH else f"{at}, {self.name}"
 
 
-def _mean(of_launch: OfLaunch) -> Callable[[Sequence[CollectiveFigures]], float | None]:
-    def mean(launches: Sequence[CollectiveFigures]) -> float | None:
+def _mean(of_launch: OfLaunch) -> Callable[[Sequence[CollectiveValues]], float | None]:
+    def mean(launches: Sequence[CollectiveValues]) -> float | None:
         values = [value for launch in launches if (value := of_launch(launch)) is not None]
         return fmean(values) if values else None
 
@@ -265,10 +265,10 @@ def _mean(of_launch: OfLaunch) -> Callable[[Sequence[CollectiveFigures]], float 
 
 
 def _percentile(q: float) -> CollectiveQuantity:
-    def of_launch(figures: CollectiveFigures) -> float | None:
+    def of_launch(figures: CollectiveValues) -> float | None:
         return figures.latency(q).value
 
-    def pooled(launches: Sequence[CollectiveFigures]) -> float | None:
+    def pooled(launches: Sequence[CollectiveValues]) -> float | None:
         times_s = tuple(time_s for launch in launches for time_s in launch.iterations_s)
         return of_launch(replace(launches[0], iterations_s=times_s))
 
@@ -285,11 +285,11 @@ def _percentile(q: float) -> CollectiveQuantity:
     )
 
 
-def _wrong(figures: CollectiveFigures) -> float | None:
+def _wrong(figures: CollectiveValues) -> float | None:
     return float(figures.num_wrong) if figures.num_checked else None
 
 
-def _all_wrong(launches: Sequence[CollectiveFigures]) -> float | None:
+def _all_wrong(launches: Sequence[CollectiveValues]) -> float | None:
     return float(sum(launch.num_wrong for launch in launches)) if launches[0].num_checked else None
 
 

@@ -10,11 +10,11 @@ from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Chart, Page, Series
-from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.page.tables import Column, measure_column, pivot
 from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.collective.conclude import BUS_BANDWIDTH, WRONG_VALUES, CollectiveDetail
 from gpuproof.suites.sections import benchmark_page
-from gpuproof.verdict.expectations import figures_of, load_expectations
+from gpuproof.verdict.expectations import load_expectations, published_for
 from gpuproof.verdict.page import by_size
 
 
@@ -29,14 +29,14 @@ def page(result: Result) -> Page:
             Column.of("operation", lambda measure: measure.labels["operation"], align="left"),
             Column.of("size (B)", lambda measure: units.count(measure.labels["size_bytes"])),
         ),
-        figure("time", "mean latency"),
-        figure("algbw", "algorithm bandwidth"),
-        figure("busbw", BUS_BANDWIDTH),
-        figure("#wrong", WRONG_VALUES, _wrong),
-        figure("p50", "p50 latency"),
-        figure("p99", "p99 latency", is_optional=True),
-        figure("longest", "longest latency"),
-        figure("rank spread", "rank spread"),
+        measure_column("time", "mean latency"),
+        measure_column("algbw", "algorithm bandwidth"),
+        measure_column("busbw", BUS_BANDWIDTH),
+        measure_column("#wrong", WRONG_VALUES, _wrong),
+        measure_column("p50", "p50 latency"),
+        measure_column("p99", "p99 latency", is_optional=True),
+        measure_column("longest", "longest latency"),
+        measure_column("rank spread", "rank spread"),
     )
     return benchmark_page(
         result, detail.common, _bandwidths(of_sizes, result), sizes, num_measures=detail.num_headlines
@@ -64,7 +64,7 @@ def _published(operation: str, conditions: Mapping[str, Any]) -> Iterator[Series
         "num_hosts": conditions.get("num_hosts"),
     }
     figures = load_expectations().figures.values()
-    for one in figures_of(measured, figures, unit="B/s", ignoring=("size_bytes", "tool")):
+    for one in published_for(measured, figures, unit="B/s", ignoring=("size_bytes", "tool")):
         if one.size_bytes is not None:
             point = (float(one.size_bytes), one.value)
             yield Series(name=f"published: {one.key}", points=(point,), form="points", colour="ink")

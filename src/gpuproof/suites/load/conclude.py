@@ -13,7 +13,7 @@ from gpuproof.records.run import Failure
 from gpuproof.suites.base import Conclusion, Export
 from gpuproof.suites.load.exports import RESULTS_FILE, loadtest_json
 from gpuproof.suites.load.plan import TESTS, LoadTest, points_of_tests
-from gpuproof.suites.load.readings import LoadReadings, read_beside
+from gpuproof.suites.load.readings import LoadReadings, read_during
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.results import environment_facts, json_export
 from gpuproof.suites.sections import PointLabel
@@ -64,7 +64,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config = evidence.config
     points = conclude_points(evidence, points_of_tests(config).values())
     tests = [  # one test at a time, so that its recordings are still at hand
-        LoadResult(test=test, point=point, readings=read_beside(point.launches, evidence))
+        LoadResult(test=test, point=point, readings=read_during(point.launches, evidence))
         for test, point in zip(TESTS, points, strict=True)
     ]
     launches = [launch for test in tests for launch in test.point.launches]
@@ -81,7 +81,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     ended = [test.success for test in tests]
     result = replace(
         result,
-        measures=(*result.measures, *_beside(tests)),
+        measures=(*result.measures, *_usage_during(tests)),
         doubts=tuple(map(with_suite_remedy, result.doubts)),
         headline=f"{ended.count(True)} of {len(tests)} tests",
     )
@@ -107,7 +107,7 @@ def _label(test: LoadTest) -> PointLabel:
     )
 
 
-def _beside(tests: Sequence[LoadResult]) -> Iterator[Measure]:
+def _usage_during(tests: Sequence[LoadResult]) -> Iterator[Measure]:
     """Yield how busy host and GPUs were while each test was measured."""
     for test in tests:
         readings = {HOST_USE: test.readings.cpu_percent, GPU_USE: test.readings.gpu_utilization_percent}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, WINDOW
+from gpuproof.launches.point_measures import PEAK_MEMORY, STEP, WINDOW
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start

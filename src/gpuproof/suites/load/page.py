@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuproof.base.units import MISSING
-from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, THROUGHPUT, PointFigures
+from gpuproof.launches.point_measures import PEAK_MEMORY, STEP, THROUGHPUT, PointMeasures
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Page, Text
-from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
+from gpuproof.records.page.tables import Column, measure_cell, pivot_of_rows
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import GPU_USE, HOST_USE
 from gpuproof.suites.points.page import continued, in_rows, limit_text, validity_cell
-from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.points.results import PointsDetail, read_values
 from gpuproof.suites.sections import benchmark_page
 
 P95_STEP = "p95 step"
@@ -21,12 +21,12 @@ P95_STEP = "p95 step"
 def page(result: Result) -> Page:
     """Lay out the tests."""
     detail = from_json(PointsDetail, result.detail, place="result.json: detail")
-    points = read_figures(result)
+    points = read_values(result)
     tests = pivot_of_rows(
         "Tests",
         points,
         Column.of("test", lambda point: point.case_id, align="left"),
-        Column.of("throughput", lambda point: as_figure(point.rate) if point.success else MISSING),
+        Column.of("throughput", lambda point: measure_cell(point.rate) if point.success else MISSING),
         _column("mean step", STEP),
         _column(P95_STEP, P95_STEP, is_optional=True),
         _column("memory", PEAK_MEMORY, is_optional=True),
@@ -47,12 +47,12 @@ def _column(title: str, name: str, *, is_optional: bool = False) -> Column:
     """Return a column of figures; a test that did not come to its end has none, whatever was measured."""
     return Column.of(
         title,
-        lambda point: as_figure(point.measure(name)) if point.success else MISSING,
+        lambda point: measure_cell(point.measure(name)) if point.success else MISSING,
         is_optional=is_optional,
     )
 
 
-def _outcome(point: PointFigures) -> Cell:
+def _outcome(point: PointMeasures) -> Cell:
     if point.failures:
         return Cell(f"failed: {point.failures[0].cause.replace('_', ' ')}", "bad")
     return validity_cell(point) if point.success else Cell("not run")

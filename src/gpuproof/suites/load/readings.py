@@ -102,7 +102,7 @@ class _Cut:
     """Of metrics that anything is known of."""
 
 
-def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
+def read_during(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
     """Cut the windows of a test's launches out of the recordings."""
     cuts: list[_Cut] = []
     lost: list[str] = []

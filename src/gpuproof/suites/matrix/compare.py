@@ -19,7 +19,7 @@ from gpuproof.comparison.winners import ComparedSide, compare_sides, contest
 from gpuproof.records.result import Better, Doubt, Measure
 from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_launches
 from gpuproof.suites.base import LaunchKey
-from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.matrix.case_values import CaseValues
 from gpuproof.suites.matrix.measures import MEAN_MEMORY, MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
 
 CONFIDENCE = 0.95
@@ -35,7 +35,7 @@ DoubtsOfCases = Mapping[LaunchKey, Sequence[Doubt]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigurationFigures:
+class ConfigurationValues:
     """All launches of one configuration."""
 
     name: str
@@ -106,13 +106,13 @@ class MatrixRanking:
     """By configuration, why it can be neither the best nor worse than it, and is on no front."""
 
 
-def memory_cost(configurations: Sequence[ConfigurationFigures]) -> str:
+def memory_cost(configurations: Sequence[ConfigurationValues]) -> str:
     """Return the memory that a front is against: of devices where any configuration has it, else resident."""
     return MEMORY if any(one.value(MEMORY) is not None for one in configurations) else RESIDENT
 
 
 def choose_metric(
-    cases: Sequence[CaseFigures], metric: str | None, better: Better | None
+    cases: Sequence[CaseValues], metric: str | None, better: Better | None
 ) -> tuple[str, Better]:
     """Return what is compared: the metric, else an accuracy that all have, else throughput, else time."""
     done = [case for case in cases if case.status == "done"]
@@ -126,14 +126,14 @@ def choose_metric(
 
 
 def configurations(
-    cases: Sequence[CaseFigures],
+    cases: Sequence[CaseValues],
     metric: str,
     better: Better = "higher",
     *,
     seed: str,
     doubts: DoubtsOfCases = MappingProxyType({}),
     positions: Mapping[LaunchKey, int] = NO_POSITIONS,
-) -> list[ConfigurationFigures]:
+) -> list[ConfigurationValues]:
     """Put the launches of each configuration together, in the order of the matrix."""
     groups = grouped((case.configuration, case) for case in cases)
     found = []
@@ -148,7 +148,7 @@ def configurations(
         of_launches = (doubt for case in done for doubt in doubts.get((case.case_id, case.replicate), ()))
         measures = measures_of(done, metric, better, name=name, labels=assignment, positions=positions)
         found.append(
-            ConfigurationFigures(
+            ConfigurationValues(
                 name=name,
                 assignment=assignment,
                 num_launches=len(group),
@@ -163,7 +163,7 @@ def configurations(
 
 
 def rank_configurations(
-    figures: Sequence[ConfigurationFigures], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
+    figures: Sequence[ConfigurationValues], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
 ) -> MatrixRanking:
     """Name the best configuration where each comparison with another shows it.
 
@@ -190,7 +190,7 @@ def rank_configurations(
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
     level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
 
-    def is_worse(one: ConfigurationFigures) -> bool:
+    def is_worse(one: ConfigurationValues) -> bool:
         compared = compare_sides(top.side, one.side, better=better, confidence=level, figure=metric)
         return compared.verdict == "slower"
 
@@ -202,7 +202,7 @@ def rank_configurations(
 
 
 def _reason_not_ranked(
-    usable: Sequence[ConfigurationFigures], metric: str, unlike: Sequence[Doubt]
+    usable: Sequence[ConfigurationValues], metric: str, unlike: Sequence[Doubt]
 ) -> str | None:
     """Say why configurations cannot be compared; None where they can."""
     if len(usable) < 2:
@@ -217,12 +217,12 @@ def _reason_not_ranked(
     return None
 
 
-def _launches(usable: Sequence[ConfigurationFigures], name: str) -> str:
+def _launches(usable: Sequence[ConfigurationValues], name: str) -> str:
     num = next(len(one.values) for one in usable if one.name == name)
     return f"{num} launch{'' if num == 1 else 'es'}"
 
 
-def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:
+def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
     """Yield why configurations cannot be ranked: other numbers of steps, other schedules."""
     done = [case for case in cases if case.status == "done"]
     for name in STEPS:
@@ -237,10 +237,10 @@ def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:
                 remedy="Give all of them the same number of steps; until then they are not ranked",
             )
             break
-    yield from _unlike_schedules(done)
+    yield from _differing_schedules(done)
 
 
-def _unlike_schedules(done: Sequence[CaseFigures]) -> Iterator[Doubt]:
+def _differing_schedules(done: Sequence[CaseValues]) -> Iterator[Doubt]:
     """Compare courses at the same point of the way, between cases that end alike."""
     for name, limit in (("sparsity", SPARSITY_APART), ("learning_rate", RATE_APART)):
         first: dict[float, tuple[str, tuple[float, ...]]] = {}
@@ -272,7 +272,7 @@ def _furthest(a: Sequence[float], b: Sequence[float], *, scale: float) -> tuple[
 
 
 def pareto_front(
-    group: Sequence[ConfigurationFigures],
+    group: Sequence[ConfigurationValues],
     cost: str,
     better: Better,
     *,

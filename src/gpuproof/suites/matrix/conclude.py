@@ -25,25 +25,25 @@ from gpuproof.records.result import Better, Doubt, Result
 from gpuproof.records.run import Failure
 from gpuproof.records.work.command import CollectedFiles, CommandEnded, CommandStarted
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
+from gpuproof.suites.matrix.case_values import CaseValues, case_limits, case_values
 from gpuproof.suites.matrix.compare import (
-    ConfigurationFigures,
+    ConfigurationValues,
     DoubtsOfCases,
     MatrixRanking,
     choose_metric,
     configurations,
+    differing_work,
     memory_cost,
     pareto_front,
     rank_configurations,
-    unlike_work,
 )
 from gpuproof.suites.matrix.exports import exports_of
-from gpuproof.suites.matrix.figures import CaseFigures, case_figures, case_limits
 from gpuproof.suites.matrix.measures import NO_POSITIONS, WALL
 from gpuproof.suites.matrix.plan import MOST_ALIKE, MatrixPlan, failure_reason, plan
 from gpuproof.suites.results import benchmark_result, positions_in_time
 from gpuproof.suites.sections import Common, at_point, torn_notes
 from gpuproof.verdict.doubts.base import Measured, suspect
-from gpuproof.verdict.doubts.neighbours import NEIGHBOURS_CODE, fill_the_processors
+from gpuproof.verdict.doubts.interference import NEIGHBOURS_CODE, fill_the_cpus
 from gpuproof.verdict.doubts.rules import doubts_about, invalid_first, joined_doubts
 
 MOST_NAMED = 20
@@ -54,8 +54,8 @@ class MatrixDetail:
     """What the page of a matrix needs beyond the result."""
 
     common: Common
-    configurations: tuple[ConfigurationFigures, ...]
-    cases: tuple[CaseFigures, ...]
+    configurations: tuple[ConfigurationValues, ...]
+    cases: tuple[CaseValues, ...]
     """Without their courses over time."""
     ranking: MatrixRanking
     front_by_memory: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config: RunConfig = evidence.config
     planned = plan(config)
     cases = [
-        case_figures(records, evidence, planned.cases[records.case.case_id])
+        case_values(records, evidence, planned.cases[records.case.case_id])
         for records in evidence.launches
         if records.case.case_id in planned.cases
     ]
@@ -91,7 +91,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def matrix_result(
-    cases: Sequence[CaseFigures],
+    cases: Sequence[CaseValues],
     evidence: Evidence,
     *,
     title: str,
@@ -104,7 +104,7 @@ def matrix_result(
     limits: Sequence[LaunchLimits] = (),
 ) -> Result:
     """Return the result of cases, wherever they were read from."""
-    spec, unlike = evidence.config.cases, list(unlike_work(cases))
+    spec, unlike = evidence.config.cases, list(differing_work(cases))
     metric, better = choose_metric(cases, spec.metric, spec.better)
     num_done = sum(case.status == "done" for case in cases)
     rows = configurations(cases, metric, better, seed=spec.seed, doubts=doubts_of_cases, positions=positions)
@@ -132,14 +132,14 @@ def matrix_result(
     )
 
 
-def _fronts(group: Sequence[ConfigurationFigures], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
+def _fronts(group: Sequence[ConfigurationValues], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
     """Return both fronts, by time and by the one kind of memory that there is."""
     by_time = pareto_front(group, WALL, better, figures=(metric, WALL))
     by_memory = pareto_front(group, memory_cost(group), better, figures=(metric,))
     return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
 
 
-def _without_courses(case: CaseFigures) -> CaseFigures:
+def _without_courses(case: CaseValues) -> CaseValues:
     bare = [replace(amount, course=()) for amount in (case.memory, case.resident)]
     return replace(case, memory=bare[0], resident=bare[1], schedules={})
 
@@ -194,7 +194,7 @@ def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: Matrix
     return replace(failure, next_step=f"{failure.next_step}. {step}" if failure.next_step else step)
 
 
-def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Iterator[str]:
+def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseValues]) -> Iterator[str]:
     for reason in dict.fromkeys(case.metrics_missing for case in cases if case.metrics_missing):
         names = list(dict.fromkeys(case.case_id for case in cases if case.metrics_missing == reason))
         yield f"no figures of its own from {units.first_of(names, MOST_NAMED)}: {reason}"
@@ -305,7 +305,7 @@ def _crowding(ran: _Ran, evidence: Evidence) -> _Crowded | None:
     if isinstance(read, MissingReadings) or read.host.cpu_percent is None or not isinstance(num_cpus, int):
         return None
     busy_cpus = read.host.cpu_percent / 100 * num_cpus
-    if not fill_the_processors(busy_cpus, ran.command_cpus, num_cpus):
+    if not fill_the_cpus(busy_cpus, ran.command_cpus, num_cpus):
         return None
     return _Crowded(
         case_id=ran.case.case_id, others_cpus=max(0.0, busy_cpus - ran.command_cpus), num_cpus=num_cpus

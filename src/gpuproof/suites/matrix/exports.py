@@ -26,8 +26,8 @@ from gpuproof.records.page import Axis, Chart, Picture, Series
 from gpuproof.records.result import Better, Result, weakening
 from gpuproof.records.work.command import ERROR_LOG, FILES, OUTPUT_LOG
 from gpuproof.suites.base import Export, PictureContent, RecordingFiles
+from gpuproof.suites.matrix.case_values import Amount, CaseValues, as_row, shown_memory
 from gpuproof.suites.matrix.compare import configurations
-from gpuproof.suites.matrix.figures import Amount, CaseFigures, as_row, shown_memory
 from gpuproof.suites.results import json_export
 
 STAMP = "%Y%m%d_%H%M%S"
@@ -45,7 +45,7 @@ def tree_name(created: str) -> str:
     return f"{TREE}{datetime.fromisoformat(created):{STAMP}}"
 
 
-def exports_of(cases: Sequence[CaseFigures], result: Result, evidence: Evidence) -> Iterator[Export]:
+def exports_of(cases: Sequence[CaseValues], result: Result, evidence: Evidence) -> Iterator[Export]:
     """Yield every file; what cannot be drawn is said when it is written."""
     tree = tree_name(evidence.description["created"])
     yield json_export(f"{tree}/all_results.json", [as_row(case) for case in cases])
@@ -60,7 +60,7 @@ def exports_of(cases: Sequence[CaseFigures], result: Result, evidence: Evidence)
         yield from graphs_of(cases, result, f"{tree}/graphs", seed=evidence.config.cases.seed)
 
 
-def graphs_of(cases: Sequence[CaseFigures], result: Result, folder: str, *, seed: str) -> Iterator[Export]:
+def graphs_of(cases: Sequence[CaseValues], result: Result, folder: str, *, seed: str) -> Iterator[Export]:
     """Yield the pictures of a matrix."""
     ranking = result.detail["ranking"]
     compared = partial(comparison, cases, metric=ranking["metric"], better=ranking["better"], seed=seed)
@@ -72,7 +72,7 @@ def graphs_of(cases: Sequence[CaseFigures], result: Result, folder: str, *, seed
         yield Export(name=f"{folder}/{name}.png", content=PictureContent(make))
 
 
-def _case_exports(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:
+def _case_exports(figures: CaseValues, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:
     name = figures.case_id if figures.replicate == 0 else f"{figures.case_id}-{figures.replicate + 1}"
     folder, source = f"{tree}/{name}", evidence.folder_of(case)
     if figures.host is not None and not isinstance(evidence.recording(case, figures.host), MissingReadings):
@@ -106,7 +106,7 @@ def _config_text(evidence: Evidence) -> str:
     )
 
 
-def summary_text(cases: Sequence[CaseFigures], result: Result) -> str:
+def summary_text(cases: Sequence[CaseValues], result: Result) -> str:
     """Write the summary: each case's outcome, memory, energy and time, then what was compared."""
     lines = [f"{result.headline}", f"{result.verdict}", ""]
     for case in cases:
@@ -126,7 +126,7 @@ def summary_text(cases: Sequence[CaseFigures], result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def memory_timeline(cases: Sequence[CaseFigures]) -> Picture:
+def memory_timeline(cases: Sequence[CaseValues]) -> Picture:
     """Return the memory of each configuration's first launch since it began.
 
     Raises:
@@ -152,7 +152,7 @@ def memory_timeline(cases: Sequence[CaseFigures]) -> Picture:
     )
 
 
-def memory_bars(cases: Sequence[CaseFigures]) -> Picture:
+def memory_bars(cases: Sequence[CaseValues]) -> Picture:
     """Return mean and peak memory of each configuration's first launch.
 
     Raises:
@@ -175,7 +175,7 @@ def memory_bars(cases: Sequence[CaseFigures]) -> Picture:
     return Picture(title="Memory of the cases", subtitle=_bases(shown, memory), charts=(chart,))
 
 
-def comparison(cases: Sequence[CaseFigures], *, metric: str, better: Better, seed: str) -> Picture:
+def comparison(cases: Sequence[CaseValues], *, metric: str, better: Better, seed: str) -> Picture:
     """Return what is compared: each configuration's launches, their mean and its interval.
 
     Raises:
@@ -211,13 +211,13 @@ def comparison(cases: Sequence[CaseFigures], *, metric: str, better: Better, see
     return Picture(title=metric, subtitle=f"{better} is better", charts=(chart,))
 
 
-def _firsts(cases: Sequence[CaseFigures], is_shown: Callable[[CaseFigures], bool]) -> list[CaseFigures]:
+def _firsts(cases: Sequence[CaseValues], is_shown: Callable[[CaseValues], bool]) -> list[CaseValues]:
     """Return the first launch of each configuration of those that have memory.
 
     Raises:
         EnvironmentUnfitError: none has.
     """
-    first: dict[str, CaseFigures] = {}
+    first: dict[str, CaseValues] = {}
     for case in filter(is_shown, cases):
         first.setdefault(case.configuration, case)
     _refuse_without(first, "no case has memory over time")
@@ -229,5 +229,5 @@ def _refuse_without(drawn: object, reason: str) -> None:
         raise EnvironmentUnfitError(reason)
 
 
-def _bases(shown: Sequence[CaseFigures], memory: Callable[[CaseFigures], Amount]) -> str:
+def _bases(shown: Sequence[CaseValues], memory: Callable[[CaseValues], Amount]) -> str:
     return ", ".join(dict.fromkeys(memory(case).basis for case in shown))

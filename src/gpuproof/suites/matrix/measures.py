@@ -13,7 +13,7 @@ from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import LaunchKey
-from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.matrix.case_values import CaseValues
 from gpuproof.suites.results import with_interval
 
 WALL, MEMORY, RESIDENT, ENERGY = "wall_s", "memory_bytes", "resident_bytes", "energy_j"
@@ -29,8 +29,8 @@ class MatrixMeasure:
     name: str
     better: Better
     unit: str
-    read: Callable[[CaseFigures], float | None]
-    reason_missing: Callable[[CaseFigures], str | None] = lambda _: None
+    read: Callable[[CaseValues], float | None]
+    reason_missing: Callable[[CaseValues], str | None] = lambda _: None
 
 
 COSTS = (
@@ -53,7 +53,7 @@ COSTS = (
 )
 
 
-def value_of(case: CaseFigures, metric: str) -> float | None:
+def value_of(case: CaseValues, metric: str) -> float | None:
     """Return what a launch says of a metric."""
     return case.wall_s if metric == WALL else case.metrics.get(metric)
 
@@ -64,7 +64,7 @@ def _compared(metric: str, better: Better) -> MatrixMeasure:
 
 
 def measures_of(
-    done: Sequence[CaseFigures],
+    done: Sequence[CaseValues],
     metric: str,
     better: Better,
     *,
@@ -104,7 +104,7 @@ def measures_of(
         )
 
 
-def _reason_missing(what: MatrixMeasure, done: Sequence[CaseFigures], num_measured: int) -> str | None:
+def _reason_missing(what: MatrixMeasure, done: Sequence[CaseValues], num_measured: int) -> str | None:
     """Say why there is no mean over all launches; None where there is one."""
     bases = _bases(done)
     if what.name == MEMORY and len(bases) > 1:
@@ -115,6 +115,6 @@ def _reason_missing(what: MatrixMeasure, done: Sequence[CaseFigures], num_measur
     return next(reasons, f"{num_measured} of {len(done)} launches have {what.name}")
 
 
-def _bases(done: Sequence[CaseFigures]) -> list[str]:
+def _bases(done: Sequence[CaseValues]) -> list[str]:
     """Return what the memory of launches is of, those left out of which none is known."""
     return list(dict.fromkeys(case.memory.basis for case in done if case.memory.basis))

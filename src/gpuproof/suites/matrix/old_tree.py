@@ -28,10 +28,10 @@ from gpuproof.readings.window import whole
 from gpuproof.records.result import Result
 from gpuproof.records.work.command import FileMetrics, read_metrics
 from gpuproof.suites.base import Export
+from gpuproof.suites.matrix.case_values import NO_DEVICE, SCHEDULES, Amount, CaseValues, device_memory
 from gpuproof.suites.matrix.compare import CONFIDENCE, configurations
 from gpuproof.suites.matrix.conclude import matrix_result
 from gpuproof.suites.matrix.exports import graphs_of
-from gpuproof.suites.matrix.figures import NO_DEVICE, SCHEDULES, Amount, CaseFigures, device_memory
 from gpuproof.suites.matrix.measures import MEAN_MEMORY
 from gpuproof.suites.matrix.plan import kind_of
 
@@ -51,7 +51,7 @@ def is_old_tree(folder: Path) -> bool:
     )
 
 
-def read_old_tree(folder: Path) -> list[CaseFigures]:
+def read_old_tree(folder: Path) -> list[CaseValues]:
     """Read every test of the folder.
 
     Raises:
@@ -81,7 +81,7 @@ def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
     return {str(row["test_id"]): row for row in rows if isinstance(row, Mapping) and "test_id" in row}
 
 
-def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
+def _case(folder: Path, row: Mapping[str, Any]) -> CaseValues:
     metrics, missing = _metrics(folder / METRICS)
     values = {
         **{
@@ -96,7 +96,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
     recording, unread = _recording(folder)
     energy_j, energy_missing = _energy(recording)
     memory = Amount(missing=unread) if recording is None else device_memory(recording)
-    return CaseFigures(
+    return CaseValues(
         case_id=folder.name,
         replicate=0,
         configuration=kind_of(assignment, RunConfig()),
@@ -117,7 +117,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
     )
 
 
-def _recorded_case(folder: Path) -> CaseFigures:
+def _recorded_case(folder: Path) -> CaseValues:
     """Return a test of a tree of recordings alone: it is done where its recording tells of memory."""
     case = _case(folder, {"success": not (folder / ERROR).exists(), "error": f"it left {ERROR}"})
     memory = case.memory.mean_bytes
@@ -164,12 +164,12 @@ def tree_evidence(folder: Path) -> Evidence:
     )
 
 
-def pictures_of(cases: Sequence[CaseFigures], result: Result) -> Iterator[Export]:
+def pictures_of(cases: Sequence[CaseValues], result: Result) -> Iterator[Export]:
     """Return the pictures of an older tree, in its folder graphs/."""
     return graphs_of(cases, result, "graphs", seed="seed")
 
 
-def conclude_old_tree(folder: Path) -> tuple[list[CaseFigures], Result]:
+def conclude_old_tree(folder: Path) -> tuple[list[CaseValues], Result]:
     """Return the cases of an older tree, and the result that they make.
 
     Raises:
@@ -185,7 +185,7 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseFigures], Result]:
     return cases, replace(result, headline=_memory_headline(cases) or result.headline)
 
 
-def _memory_headline(cases: Sequence[CaseFigures]) -> str:
+def _memory_headline(cases: Sequence[CaseValues]) -> str:
     """Set the two least mean memories of recordings against each other; empty where other figures lead."""
     done = [case for case in cases if case.status == "done"]
     if not all(MEAN_MEMORY in case.metrics for case in done):

@@ -8,12 +8,12 @@ from dataclasses import replace
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Cell, Figure, Page, Pivot, Section, Series, Text
-from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
+from gpuproof.records.page import Axis, Cell, MeasureCell, Page, Pivot, Section, Series, Text
+from gpuproof.records.page.tables import Column, measure_cell, pivot_of_rows
 from gpuproof.records.result import Result
-from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures, memory_cost
+from gpuproof.suites.matrix.case_values import CaseValues
+from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationValues, memory_cost
 from gpuproof.suites.matrix.conclude import MatrixDetail
-from gpuproof.suites.matrix.figures import CaseFigures
 from gpuproof.suites.matrix.measures import ENERGY, MEMORY, RESIDENT, WALL
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.page import plain_chart
@@ -37,7 +37,7 @@ def _configurations(detail: MatrixDetail) -> Pivot:
     metric, best = detail.ranking.metric, detail.ranking.best
 
     def figure(title: str, name: str, *, is_optional: bool = True) -> Column:
-        return Column.of(title, lambda one: as_figure(one.measure(name)), is_optional=is_optional)
+        return Column.of(title, lambda one: measure_cell(one.measure(name)), is_optional=is_optional)
 
     return pivot_of_rows(
         "Configurations",
@@ -63,7 +63,7 @@ def _energy(value_j: float | None) -> str:
     return units.MISSING if value_j is None else f"{units.significant(value_j, 4)} J"
 
 
-def _interval(one: ConfigurationFigures) -> str:
+def _interval(one: ConfigurationValues) -> str:
     if one.interval is None:
         return units.MISSING
     return " – ".join(units.significant(end, 4) for end in one.interval)
@@ -132,11 +132,11 @@ def _cases(detail: MatrixDetail) -> Section:
     )
 
     def figure(
-        title: str, name: str, text: Callable[[CaseFigures], str], *, is_optional: bool = True
+        title: str, name: str, text: Callable[[CaseValues], str], *, is_optional: bool = True
     ) -> Column:
-        def cell(case: CaseFigures) -> Figure | str:
+        def cell(case: CaseValues) -> MeasureCell | str:
             measure = by_name[case.configuration].measure(name) if case.status == "done" else None
-            return as_figure(measure, text(case)) if measure and measure.launches else text(case)
+            return measure_cell(measure, text(case)) if measure and measure.launches else text(case)
 
         return Column.of(title, cell, is_optional=is_optional)
 
@@ -154,7 +154,7 @@ def _cases(detail: MatrixDetail) -> Section:
     )
 
 
-def _status_cell(case: CaseFigures, first: Mapping[str, str]) -> Cell:
+def _status_cell(case: CaseValues, first: Mapping[str, str]) -> Cell:
     """Say how a case ended; `first` names the first case of each text, and others like it name that one."""
     if case.status == "done":
         return Cell("done", "good")
@@ -162,6 +162,6 @@ def _status_cell(case: CaseFigures, first: Mapping[str, str]) -> Cell:
     return Cell(text if first[text] == case.case_id else f"as {first[text]}", "bad")
 
 
-def _status_text(case: CaseFigures) -> str:
+def _status_text(case: CaseValues) -> str:
     status = "" if case.exit_status is None else f" (status {case.exit_status})"
     return f"{case.failure or case.status}{status}"[:160]

@@ -96,7 +96,7 @@ class MatrixPlan:
             ahead.remove(self.order[position])
             position += 1
         kind = kind_of(self.cases[key[0]], self.config)
-        cases, alike = self.config.cases, _failed_alike(self.failed_alike, launch)
+        cases, alike = self.config.cases, _failed_identically(self.failed_alike, launch)
         stops = (cases.stop_on_failure and launch.status != "done") or (
             not cases.keep_going and alike is not None and len(alike) == MOST_ALIKE
         )
@@ -195,7 +195,7 @@ def failure_reason(launch: CaseRecords) -> str | None:
     return f"{failure.cause}: {failure.message}".replace(launch.case.case_id, "CASE")
 
 
-def _failed_alike(before: tuple[str, ...] | None, launch: CaseRecords) -> tuple[str, ...] | None:
+def _failed_identically(before: tuple[str, ...] | None, launch: CaseRecords) -> tuple[str, ...] | None:
     reason = failure_reason(launch)
     if before is None or reason is None or (before and before[0] != reason):
         return None

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.config.matrix import short_names
-from gpuproof.launches.point_figures import (
+from gpuproof.launches.point_measures import (
     PEAK_MEMORY,
     RATE_ONE_BY_ONE,
     STEP,
     STEPS,
     THROUGHPUT,
     TIME_PER_OUTPUT,
-    PointFigures,
+    PointMeasures,
 )
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Cell, Chart, Page, Reference, Text
-from gpuproof.records.page.tables import Column, as_figure, pivot_of_rows
+from gpuproof.records.page.tables import Column, measure_cell, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.points.ranking import Ranking, outcome_text, rank, value_text
-from gpuproof.suites.points.results import PointsDetail, read_figures
+from gpuproof.suites.points.results import PointsDetail, read_values
 from gpuproof.suites.sections import TONES, benchmark_page
 from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
 
@@ -32,7 +32,7 @@ WIDE = 8.0
 def points_page(result: Result) -> Page:
     """Lay out the figures of the whole, then the points."""
     detail = from_json(PointsDetail, result.detail, place="result.json: detail")
-    points = read_figures(result)
+    points = read_values(result)
     ranking = rank(points)
     names = short_names(list(points[0].assignment)) if points else {}
     rows = pivot_of_rows(
@@ -40,7 +40,7 @@ def points_page(result: Result) -> Page:
         points,
         *(_axis(key, name) for key, name in names.items()),
         Column.of("launches", lambda point: f"{point.num_launches}/{point.num_planned}"),
-        *figure_columns(points),
+        *measure_columns(points),
         Column.of("limited by", limit_text, align="left", is_optional=True),
         Column.of("validity", validity_cell, align="left"),
         Column.of("outcome", lambda point: outcome_text(point, ranking), align="left", folds=True),
@@ -51,7 +51,7 @@ def points_page(result: Result) -> Page:
     )
 
 
-def continued(points: Sequence[PointFigures]) -> Text:
+def continued(points: Sequence[PointMeasures]) -> Text:
     """Say of which points more steps were measured than requested, and why."""
     details = [steps.detail for point in points if (steps := point.measure(STEPS)) is not None]
     lines = (f"{details.count(text)} of {len(points)}: {text}" for text in dict.fromkeys(details) if text)
@@ -62,39 +62,39 @@ def _axis(key: str, name: str) -> Column:
     return Column.of(name, lambda point: value_text(point.assignment[key]))
 
 
-def figure_columns(points: Sequence[PointFigures]) -> tuple[Column, ...]:
+def measure_columns(points: Sequence[PointMeasures]) -> tuple[Column, ...]:
     """Return the columns of the points' own figures; in latency mode a rate is no throughput."""
-    rate = (Column.of("throughput", lambda point: as_figure(point.rate)), Column.of("", uncertainty))
+    rate = (Column.of("throughput", lambda point: measure_cell(point.rate)), Column.of("", uncertainty))
     latencies = [x.measures[0] for x in points if x.measure(RATE_ONE_BY_ONE) is not None]
     if latencies:
         rate = (
-            Column.of(latencies[0].name, lambda point: as_figure(next(iter(point.measures), None))),
-            Column.of("one batch after another", lambda point: as_figure(point.rate)),
+            Column.of(latencies[0].name, lambda point: measure_cell(next(iter(point.measures), None))),
+            Column.of("one batch after another", lambda point: measure_cell(point.rate)),
         )
     return (
         *rate,
-        Column.of("mean step", lambda point: as_figure(point.measure(STEP))),
-        Column.of("memory", lambda point: as_figure(point.measure(PEAK_MEMORY)), is_optional=True),
+        Column.of("mean step", lambda point: measure_cell(point.measure(STEP))),
+        Column.of("memory", lambda point: measure_cell(point.measure(PEAK_MEMORY)), is_optional=True),
     )
 
 
-def uncertainty(point: PointFigures) -> str:
+def uncertainty(point: PointMeasures) -> str:
     """Write the uncertainty of a point's rate, or nothing where there is no interval."""
     return "" if point.rate is None else point.rate.uncertainty or ""
 
 
-def limit_text(point: PointFigures) -> str:
+def limit_text(point: PointMeasures) -> str:
     """Name what limited a point; nothing where that is not known."""
     limit = point.measure(LIMITED_BY)
     return "" if limit is None or limit.missing is not None else limit.text
 
 
-def validity_cell(point: PointFigures) -> Cell:
+def validity_cell(point: PointMeasures) -> Cell:
     """Return a point's validity, set off by its gravity."""
     return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))
 
 
-def point_charts(points: Sequence[PointFigures]) -> Iterator[Chart]:
+def point_charts(points: Sequence[PointMeasures]) -> Iterator[Chart]:
     """Yield throughput, or in latency mode latency, and memory of all points."""
     first = next((point.measures[0] for point in points if point.measures), None)
     for name in dict.fromkeys([*([] if first is None else [first.name]), PEAK_MEMORY]):
@@ -102,7 +102,7 @@ def point_charts(points: Sequence[PointFigures]) -> Iterator[Chart]:
             yield chart
 
 
-def trade_off(points: Sequence[PointFigures], ranking: Ranking) -> Chart | None:
+def trade_off(points: Sequence[PointMeasures], ranking: Ranking) -> Chart | None:
     """Draw tokens/s over the time that each token takes, where points decode.
 
     The knee is the point of the least time whose throughput is not shown to be under the best one's: beyond
@@ -137,7 +137,7 @@ def _knee(timed: Mapping[str, tuple[float, Measure]], ranking: Ranking) -> str |
     return knee if knee and any(time_s > timed[knee][0] for time_s, _ in timed.values()) else None
 
 
-def _along(points: Sequence[PointFigures], name: str) -> Chart | None:
+def _along(points: Sequence[PointMeasures], name: str) -> Chart | None:
     """Return a measure along the swept number with most values; other keys tell curves apart."""
     numbers = {
         key: {point.assignment[key] for point in points}
@@ -164,11 +164,11 @@ def _along(points: Sequence[PointFigures], name: str) -> Chart | None:
     return plain_chart(title, "line", x, axis_of(measured[0][1], name), series)
 
 
-def _others(point: PointFigures, key: str, titles: dict[str, str]) -> str:
+def _others(point: PointMeasures, key: str, titles: dict[str, str]) -> str:
     values = {other: value for other, value in point.assignment.items() if other != key}
     return ", ".join(f"{titles[other]} {value_text(value)}" for other, value in values.items())
 
 
-def in_rows(points: Sequence[PointFigures], name: str) -> Chart | None:
+def in_rows(points: Sequence[PointMeasures], name: str) -> Chart | None:
     """Return a measure of every point in rows; None where fewer than two have it."""
     return bars(titled(name), [(point.case_id, point.measure(name)) for point in points], name)

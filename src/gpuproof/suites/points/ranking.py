@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.base.units import would_show
 from gpuproof.comparison.winners import FORKED, ComparedSide, compare_sides, contest
-from gpuproof.launches.point_figures import PEAK_MEMORY, STEP, WINDOW, PointFigures
+from gpuproof.launches.point_measures import PEAK_MEMORY, STEP, WINDOW, PointMeasures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
@@ -57,7 +57,7 @@ class AgainstBest:
 class Ranking:
     """All points of a sweep against the best one."""
 
-    best: PointFigures | None
+    best: PointMeasures | None
     """The point of the highest throughput."""
     missing: str | None
     """Why no point can be called the best."""
@@ -75,11 +75,11 @@ class BatchLimits:
     """The largest batch size that fits; None where none did."""
     too_large: int | None
     """The smallest batch size that ran out of memory; None where all fit."""
-    knee: PointFigures | None
+    knee: PointMeasures | None
     """The smallest batch whose throughput is near the best one's."""
 
 
-def side_of(point: PointFigures) -> ComparedSide:
+def side_of(point: PointMeasures) -> ComparedSide:
     """Return a point as others are held against it, by its rate."""
     return ComparedSide(
         name=point.case_id,
@@ -90,7 +90,7 @@ def side_of(point: PointFigures) -> ComparedSide:
     )
 
 
-def rank(points: Sequence[PointFigures]) -> Ranking:
+def rank(points: Sequence[PointMeasures]) -> Ranking:
     """Find the best point of those that can be used and compare the others with it."""
     measured = [point for point in points if point.rate_value is not None]
     outcome = contest([side_of(point) for point in measured], better="higher")
@@ -109,13 +109,13 @@ def rank(points: Sequence[PointFigures]) -> Ranking:
     return Ranking(best=best, missing=None, against_best=compared, left_out=outcome.left_out)
 
 
-def _rate(point: PointFigures) -> float:
+def _rate(point: PointMeasures) -> float:
     value = point.rate_value
     assert value is not None
     return value
 
 
-def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> AgainstBest:
+def _compare(point: PointMeasures, best: PointMeasures, *, confidence: float) -> AgainstBest:
     a, b = best.launches, point.launches
     if min(len(a), len(b)) < MIN_LAUNCHES:
         return AgainstBest(comparison=None, missing=TOO_FEW)
@@ -125,7 +125,7 @@ def _compare(point: PointFigures, best: PointFigures, *, confidence: float) -> A
     return AgainstBest(comparison=comparison, missing=comparison.reason)
 
 
-def batch_limits(points: Sequence[PointFigures], ranking: Ranking, *, key: str) -> BatchLimits:
+def batch_limits(points: Sequence[PointMeasures], ranking: Ranking, *, key: str) -> BatchLimits:
     """Read the limits off a search over `key`, whose values are batch sizes."""
     fit = [point for point in points if point.num_launches and not point.refused]
     best = ranking.best
@@ -138,7 +138,7 @@ def batch_limits(points: Sequence[PointFigures], ranking: Ranking, *, key: str) 
     )
 
 
-def describe_comparison(point: PointFigures, ranking: Ranking) -> str:
+def describe_comparison(point: PointMeasures, ranking: Ranking) -> str:
     """Say in words how a point stands to the best one; "" where they cannot stand beside each other."""
     if reason := ranking.left_out.get(point.case_id):
         return f"cannot tell: {reason.removeprefix(f'{point.case_id} is ')}"
@@ -223,7 +223,7 @@ def _point_json(point: PointResult, ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def _row(point: PointFigures, ranking: Ranking, evidence: Evidence) -> dict[str, Any]:
+def _row(point: PointMeasures, ranking: Ranking, evidence: Evidence) -> dict[str, Any]:
     interval, step_s = None if point.rate is None else point.rate.interval, point.value(STEP)
     return {
         "experiment_name": evidence.config.run.experiment_name,
@@ -249,7 +249,7 @@ def value_text(value: Any) -> str:
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def outcome_text(point: PointFigures, ranking: Ranking) -> str:
+def outcome_text(point: PointMeasures, ranking: Ranking) -> str:
     """Say what a point says: best, how it compares with the best one, or why it measured nothing."""
     if point.refused:
         return "out of memory, as was to be found"

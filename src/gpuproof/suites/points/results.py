@@ -12,7 +12,7 @@ from typing import Any
 from gpuproof.base.groups import grouped
 from gpuproof.config.matrix import short_names
 from gpuproof.launches.launch import Launch, summarize_launch
-from gpuproof.launches.point_figures import THROUGHPUT, PointFigures
+from gpuproof.launches.point_measures import THROUGHPUT, PointMeasures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.result import WHOLE, Doubt, Measure, Result
@@ -42,7 +42,7 @@ class PointResult:
     """One point: what its own suite made of it."""
 
     point: Point
-    figures: PointFigures
+    figures: PointMeasures
     result: Result
     """Its measures bear the point's name and labels, and the place of each launch in the whole run."""
     summary: Mapping[str, Any]
@@ -57,7 +57,7 @@ class PointsDetail:
     """What the page of several points needs beyond the result."""
 
     common: Common
-    points: tuple[PointFigures, ...]
+    points: tuple[PointMeasures, ...]
     num_headlines: int
     """Of the measures, those of the whole: they come first, and those of the points after them."""
     is_search: bool = False
@@ -83,7 +83,7 @@ def _conclude_point(
     conclusion = find_suite(point.config).conclude(launched)
     measures = _point_measures(conclusion.result, point, positions)
     result = replace(conclusion.result, measures=measures)
-    figures = _figures(result, point)
+    figures = _values(result, point)
     summary, epochs = dict(_content(conclusion, "run_summary.json").value), _content(conclusion, EPOCHS)
     if is_refused:
         num_launched = len(launched.launches)
@@ -101,9 +101,9 @@ def _conclude_point(
     )
 
 
-def read_figures(result: Result) -> tuple[PointFigures, ...]:
+def read_values(result: Result) -> tuple[PointMeasures, ...]:
     """Return every recipe that a result is of, with its measures; none where it is of other work."""
-    points = [from_json(PointFigures, point, place="points") for point in result.detail.get("points", ())]
+    points = [from_json(PointMeasures, point, place="points") for point in result.detail.get("points", ())]
     of_points = result.measures[result.detail.get("num_headlines", 0) :]
     by_case = grouped((measure.case, measure) for measure in of_points if measure.subject == WHOLE)
     if len(points) == 1:  # a recipe by itself, which needs no name of a case
@@ -111,9 +111,9 @@ def read_figures(result: Result) -> tuple[PointFigures, ...]:
     return tuple(replace(point, measures=tuple(by_case.get(point.case_id, ()))) for point in points)
 
 
-def _figures(result: Result, point: Point) -> PointFigures:
+def _values(result: Result, point: Point) -> PointMeasures:
     """Return the point that a result, whose measures bear its name, is of."""
-    figures = next(iter(read_figures(result)), None) or _figures_of_requests(result, point)
+    figures = next(iter(read_values(result)), None) or _values_of_requests(result, point)
     return replace(figures, case_id=point.case_id, assignment=point.assignment, doubts=result.doubts)
 
 
@@ -121,9 +121,9 @@ def _content(conclusion: Conclusion, name: str) -> Any:
     return next((export.content for export in conclusion.exports if export.name == name), None)
 
 
-def _figures_of_requests(result: Result, point: Point) -> PointFigures:
+def _values_of_requests(result: Result, point: Point) -> PointMeasures:
     config = point.config
-    return PointFigures(
+    return PointMeasures(
         case_id=point.case_id,
         assignment=point.assignment,
         kind=config.kind,
@@ -194,7 +194,7 @@ def conclusion_of_points(
     return Conclusion(result=result, exports=tuple(exports))
 
 
-def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> str:
+def _headline(measures: Sequence[Measure], points: Sequence[PointMeasures]) -> str:
     num_measured = sum(point.num_launches > 0 for point in points)
     return (headline(measures) if num_measured else "") or f"{num_measured} of {len(points)} points"
 

@@ -11,7 +11,7 @@ from gpuproof.launches.probes import FINGERPRINT, WRONG_VALUES
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged, Status
 from gpuproof.records.page import Cell, Chart, Notice, Notices, Page, Section, Tone
-from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.page.tables import Column, measure_column, pivot
 from gpuproof.records.result import LIMITED_BY, Measure, Result
 from gpuproof.suites.probe.conclude import ProbeDetail
 from gpuproof.suites.sections import benchmark_page
@@ -36,8 +36,8 @@ def page(result: Result) -> Page:
             Column.of("of", lambda measure: _short(measure.subject), align="left"),
             Column.of("conditions", lambda measure: _labels(measure.labels), align="left"),
         ),
-        figure("value", THE_ONE, _value),
-        figure("±", THE_ONE, lambda measure: measure.uncertainty or "", is_optional=True),
+        measure_column("value", THE_ONE, _value),
+        measure_column("±", THE_ONE, lambda measure: measure.uncertainty or "", is_optional=True),
         key=lambda _: THE_ONE,
     )
     sections = (*_outcomes(result.outcomes), *_links(measures), *_matrix(measures), figures)
@@ -89,7 +89,7 @@ def _matrix(measures: Sequence[Measure]) -> Iterator[Section]:
             f"From each device (row) to each other, {units.memory(largest)}, one way",
             one_way,
             (Column.of("from", lambda measure: _device(_ends(measure)[0]), align="left"),),
-            *(figure(_device(end), end) for end in ends),
+            *(measure_column(_device(end), end) for end in ends),
             key=lambda measure: _ends(measure)[1],
         )
 

@@ -23,7 +23,7 @@ from gpuproof.launches.explanations import (
 )
 from gpuproof.launches.launch import Launch
 from gpuproof.launches.limits import limits_of
-from gpuproof.launches.point_figures import PointFigures
+from gpuproof.launches.point_measures import PointMeasures
 from gpuproof.launches.power_cap import resolution_text
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits
@@ -56,7 +56,7 @@ class RecipeDetail:
     """What the page of a recipe needs beyond the result."""
 
     common: Common
-    points: tuple[PointFigures, ...]
+    points: tuple[PointMeasures, ...]
     """The recipe itself, as every suite of recipes has them."""
     num_shown: int
     """Of the measures, those among the page's figures: they come first."""
@@ -154,10 +154,10 @@ def _common(
     )
 
 
-def _point(evidence: Evidence, summary: RunSummary) -> PointFigures:
+def _point(evidence: Evidence, summary: RunSummary) -> PointMeasures:
     config = evidence.config
     first = summary.launches[0] if summary.launches else None
-    return PointFigures(
+    return PointMeasures(
         case_id=evidence.launches[0].case.case_id if evidence.launches else CASE_ID,
         assignment={},
         kind=config.kind,

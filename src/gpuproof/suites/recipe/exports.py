@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.launches.launch import Launch, throughput
 from gpuproof.launches.limits import data_wait_share
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json

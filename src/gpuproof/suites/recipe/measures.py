@@ -16,7 +16,7 @@ from gpuproof.launches.communication import phases_of
 from gpuproof.launches.explanations import RunEnergy
 from gpuproof.launches.launch import Launch
 from gpuproof.launches.limits import data_wait_share, idle_share, idle_text
-from gpuproof.launches.point_figures import (
+from gpuproof.launches.point_measures import (
     ENERGY,
     ITEMS,
     RATE_ONE_BY_ONE,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from gpuproof.base import units
-from gpuproof.launches.point_figures import STEP, STEPS, THROUGHPUT, WINDOW
+from gpuproof.launches.point_measures import STEP, STEPS, THROUGHPUT, WINDOW
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Chart, Page, Picture, Pivot, Reference, Section, Series, Table
 from gpuproof.records.page.tables import Column, by_launch, table

@@ -51,12 +51,12 @@ class Repeats:
         is_foreign = plan is self.plan
         if is_foreign or not self._may_grow:
             return replace(self, plan=plan)
-        from gpuproof.suites.results import compared_figures  # it imports numpy
+        from gpuproof.suites.results import compared_values  # it imports numpy
 
         after = replace(
             self,
             plan=plan,
-            figures=(*self.figures, *compared_figures(launch).values()),
+            figures=(*self.figures, *compared_values(launch).values()),
             taken_s=self.taken_s + (launch.taken_s or 0.0),
         )
         return after if plan.num_left or not after._needs_another() else after._with_another()

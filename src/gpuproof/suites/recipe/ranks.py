@@ -19,9 +19,9 @@ from gpuproof.launches.launch import Launch, throughput
 from gpuproof.launches.ranks import Basis, RanksCompared, compare_ranks
 from gpuproof.launches.subjects import subjects_of_ranks
 from gpuproof.records.page import Cell, Section, Text
-from gpuproof.records.page.tables import Column, figure, pivot
+from gpuproof.records.page.tables import Column, measure_column, pivot
 from gpuproof.records.result import LaunchValue, Measure
-from gpuproof.records.work.probe import COSTS, ProbeFigure
+from gpuproof.records.work.probe import COSTS, ProbeReading
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.results import with_interval
@@ -105,8 +105,11 @@ def sections_of_ranks(
             Column.of("host", lambda measure: shown.names[str(measure.labels["rank"])][0], align="left"),
             Column.of("device", lambda measure: shown.names[str(measure.labels["rank"])][1], align="left"),
         ),
-        *(figure(quantity, quantity, is_optional=quantity == "alone") for quantity in QUANTITIES[:-1]),
-        figure(LAG, LAG, lag),
+        *(
+            measure_column(quantity, quantity, is_optional=quantity == "alone")
+            for quantity in QUANTITIES[:-1]
+        ),
+        measure_column(LAG, LAG, lag),
     )
     yield Text(title="", lines=(_explanation(shown),))
 
@@ -138,7 +141,7 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
     `rates` are those of whole launches.
     """
     by_subject: dict[str, list[_DeviceRate]] = {}
-    checks: dict[tuple[str, str], list[ProbeFigure]] = {}
+    checks: dict[tuple[str, str], list[ProbeReading]] = {}
     for launch, of_launch in zip(summary.launches, rates, strict=True):
         labels = _labels(launch)
         subjects = [rank.device for rank in subjects_of_ranks(launch.case, launch.windows, launch.setups)]
@@ -224,7 +227,7 @@ def _labels(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _cost(subject: str, figures: Sequence[ProbeFigure], launch: Launch) -> Measure:
+def _cost(subject: str, figures: Sequence[ProbeReading], launch: Launch) -> Measure:
     """Return the median over launches of what is measured after passes over memory."""
     values = [figure.value for figure in figures if figure.value is not None]
     value, is_time = median(values) if values else None, figures[0].unit == "s"
@@ -243,7 +246,7 @@ def _cost(subject: str, figures: Sequence[ProbeFigure], launch: Launch) -> Measu
     )
 
 
-def _wrong_values(subject: str, checks: Sequence[ProbeFigure], launch: Launch) -> Measure:
+def _wrong_values(subject: str, checks: Sequence[ProbeReading], launch: Launch) -> Measure:
     value = sum(check.value or 0.0 for check in checks)
     return Measure(
         name="wrong values",

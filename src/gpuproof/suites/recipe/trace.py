@@ -122,7 +122,7 @@ def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSumma
         by_operator = _rows(_by_launching_operator(on_device, operators))
         kernels = _rows((event.name, event.end_us - event.begin_us) for event in on_device)
     elif operators:
-        lanes = _processor_lanes(operators, [event for event in relevant if _is_gloo(event)])
+        lanes = _cpu_lanes(operators, [event for event in relevant if _is_gloo(event)])
         by_operator, kernels = _rows(_self_times(operators)), ()
     else:
         return None
@@ -179,7 +179,7 @@ def _device_lanes(events: Sequence[TraceEvent]) -> _Lanes:
     )
 
 
-def _processor_lanes(operators: Sequence[TraceEvent], collectives: Sequence[TraceEvent]) -> _Lanes:
+def _cpu_lanes(operators: Sequence[TraceEvent], collectives: Sequence[TraceEvent]) -> _Lanes:
     """Take an operator's time as computing, but for copies and for handing a collective over."""
     compute: list[Span] = []
     copies: list[Span] = []

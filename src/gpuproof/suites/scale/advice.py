@@ -23,7 +23,7 @@ from gpuproof.statistics.comparison import compare_launches
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.points.ranking import side_of
 from gpuproof.suites.points.results import PointResult
-from gpuproof.suites.scale.apart import PointApart
+from gpuproof.suites.scale.breakdown import PointBreakdown
 from gpuproof.suites.scale.plan import Payback, Prices, ScaleOptions, Worth, read_options, worth_of
 from gpuproof.suites.scale.speed_up import BENEFICIAL, RuleOfThumb, SpeedUp, advise, conclusion_in_words
 
@@ -80,7 +80,7 @@ class AdviceDetail:
 def advice_from(
     averages: Sequence[tuple[str, SpeedUp]],
     concluded: Sequence[PointResult],
-    apart: Sequence[PointApart],
+    apart: Sequence[PointBreakdown],
     options: ScaleOptions,
 ) -> AdviceDetail:
     """Return the advice of a study; `averages` are its speed-ups over all batch sizes, each with its law."""

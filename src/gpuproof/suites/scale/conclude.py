@@ -8,7 +8,7 @@ from statistics import geometric_mean
 
 from gpuproof.comparison.winners import ComparedSide
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.point_figures import PointFigures
+from gpuproof.launches.point_measures import PointMeasures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import A_THROUGHPUT, Doubt, Result, worst
@@ -18,7 +18,7 @@ from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.ranking import side_of
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.scale.advice import AdviceDetail, advice_from, advice_lines
-from gpuproof.suites.scale.apart import PointApart, take_apart
+from gpuproof.suites.scale.breakdown import PointBreakdown, break_down
 from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
 from gpuproof.suites.scale.measures import (
@@ -58,7 +58,7 @@ class ScaleRow:
     batch_size: int
     num_devices: int
     law: Law | None
-    figures: PointFigures
+    figures: PointMeasures
     speed_up: SpeedUp | None
     """None on one device, or where one of the two sides measured nothing."""
     outlier_launches: tuple[int, ...]
@@ -87,7 +87,7 @@ class ScaleStudy:
     rule_of_thumb: RuleOfThumb | None
     """None where nothing was measured, so that the parameters are not counted."""
     num_parameters: int | None
-    apart: tuple[PointApart, ...]
+    apart: tuple[PointBreakdown, ...]
     """Points whose steps were taken apart, or whose memory and step times are known."""
     curves: tuple[ScaleCurve, ...]
     advice: AdviceDetail
@@ -204,7 +204,7 @@ def _add_doubts(result: Result, study: ScaleStudy) -> Result:
     return replace(result, doubts=doubts, validity=validity, verdict=validity)
 
 
-def _learns_otherwise(apart: PointApart) -> Doubt:
+def _learns_otherwise(apart: PointBreakdown) -> Doubt:
     assert apart.alike is not None
     return Doubt(
         validity="SUSPECT",
@@ -250,7 +250,7 @@ def _study(
         thumb = advise(parameters, max(options.batch_sizes), options)
     launches = {result.point.case_id: result.launches for result in concluded}
     averages = tuple(_averages(rows, confidence=confidence))
-    apart = tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id])
+    apart = tuple(break_down(x, launches[x.case_id]) for x in points if launches[x.case_id])
     return ScaleStudy(
         rows=rows,
         averages=averages,
@@ -262,7 +262,7 @@ def _study(
     )
 
 
-def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
+def _row(point: ScalePoint, figures: Mapping[str, PointMeasures], *, confidence: float) -> ScaleRow:
     entry = figures[point.case_id]
     alone = figures.get(replace(point, num_devices=1, law=None).case_id)
     rates = [launch.value for launch in entry.launches]

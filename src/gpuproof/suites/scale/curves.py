@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from gpuproof.launches.launch import Launch
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.statistics.comparison import MIN_LAUNCHES
 from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import Interval, Unavailable

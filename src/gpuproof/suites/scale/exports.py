@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.launches.communication import LaunchFigure, sync_difference_s
+from gpuproof.launches.communication import AcrossLaunches, sync_difference_s
 from gpuproof.launches.launch import Launch
-from gpuproof.launches.point_figures import PointFigures
+from gpuproof.launches.point_measures import PointMeasures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import A_THROUGHPUT, Result, weakening
@@ -16,7 +16,7 @@ from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_rates
 from gpuproof.suites.base import Export
 from gpuproof.suites.results import json_export
-from gpuproof.suites.scale.apart import WAYS, PointApart
+from gpuproof.suites.scale.breakdown import WAYS, PointBreakdown
 from gpuproof.suites.scale.curves import fabric_of
 from gpuproof.suites.sections import Common, DeviceDuring, notes_of_setup
 
@@ -95,18 +95,18 @@ def _communication(row: ScaleRow, study: ScaleStudy) -> dict[str, Any]:
     if measured is None:
         return {"mean_communication_ms": None, "communication_missing": "nothing was measured"}
     figures = {way: getattr(measured.communication, way) for way, _ in WAYS}
-    chosen: LaunchFigure = figures["sync_difference"]
+    chosen: AcrossLaunches = figures["sync_difference"]
     return {
         "mean_communication_ms": _ms(chosen.mean_s),
         "communication_missing": None if chosen.values_s else chosen.missing,
         "communication_is": COMMUNICATION_IS,
-        "communication": {f"{way}_ms": _figure(figure) for way, figure in figures.items()},
+        "communication": {f"{way}_ms": _value(figure) for way, figure in figures.items()},
         "bucket_bytes": list(measured.communication.bucket_bytes),
         "phases_ms": _phases(measured),
     }
 
 
-def _figure(figure: LaunchFigure) -> dict[str, Any]:
+def _value(figure: AcrossLaunches) -> dict[str, Any]:
     interval = figure.interval
     return {
         "mean": _ms(figure.mean_s),
@@ -115,7 +115,7 @@ def _figure(figure: LaunchFigure) -> dict[str, Any]:
     }
 
 
-def _phases(measured: PointApart) -> dict[str, Any]:
+def _phases(measured: PointBreakdown) -> dict[str, Any]:
     if measured.phases is None:
         return {"missing": measured.phases_missing}
     parts = {name.replace(" ", "_"): _ms(value) for name, value in measured.phases.parts_s.items()}
@@ -130,7 +130,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def _runs(
-    figures: PointFigures,
+    figures: PointMeasures,
     memory_mb: Mapping[int, float],
     utilization: Mapping[int, float],
     point: PointResult,

@@ -13,7 +13,14 @@ from gpuproof.records.result import Better, Measure
 from gpuproof.records.run import Environment
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.statistics.estimate import Interval, as_record
-from gpuproof.suites.scale.apart import LEAST_CORRELATION, MOST_LOSS, MOST_NORM, MOST_WEIGHT, WAYS, PointApart
+from gpuproof.suites.scale.breakdown import (
+    LEAST_CORRELATION,
+    MOST_LOSS,
+    MOST_NORM,
+    MOST_WEIGHT,
+    WAYS,
+    PointBreakdown,
+)
 from gpuproof.suites.scale.curves import FittedLaw, ScaleCurve
 from gpuproof.suites.scale.plan import Law
 
@@ -108,7 +115,7 @@ def _speed_up(row: ScaleRow) -> Iterator[Measure]:
     yield efficiency
 
 
-def _communication(point: PointApart, at: _Place) -> Iterator[Measure]:
+def _communication(point: PointBreakdown, at: _Place) -> Iterator[Measure]:
     """Yield the measures of communication of a point on several devices, each under its own name."""
     if point.num_devices == 1:
         return
@@ -132,7 +139,7 @@ def _communication(point: PointApart, at: _Place) -> Iterator[Measure]:
     yield at.figure(COMMUNICATION, "buckets", total if talk.bucket_bytes else None, "B", text=sizes)
 
 
-def _phases(point: PointApart, at: _Place) -> Iterator[Measure]:
+def _phases(point: PointBreakdown, at: _Place) -> Iterator[Measure]:
     phases = point.phases
     if phases is None:
         return
@@ -148,7 +155,7 @@ def _phases(point: PointApart, at: _Place) -> Iterator[Measure]:
     yield at.figure(PHASES, "timing overhead", overhead, "1", text=units.share(overhead))
 
 
-def _learning(point: PointApart, at: _Place) -> Iterator[Measure]:
+def _learning(point: PointBreakdown, at: _Place) -> Iterator[Measure]:
     alike = point.alike
     if alike is None or point.num_devices == 1:
         return
@@ -164,7 +171,7 @@ def _learning(point: PointApart, at: _Place) -> Iterator[Measure]:
         yield at.figure(LEARNING, name, value, "1", text=text, is_alike=alike.is_alike)
 
 
-def _memory(point: PointApart, at: _Place) -> Iterator[Measure]:
+def _memory(point: PointBreakdown, at: _Place) -> Iterator[Measure]:
     held = point.memory
     if held is None:
         return
@@ -251,7 +258,7 @@ def _plain(interval: Interval) -> str:
     return f"{interval.centre:.3g} ({max(0.0, interval.low):.3g} – {interval.high:.3g})"
 
 
-def about_communication(points: Sequence[PointApart]) -> Iterator[str]:
+def about_communication(points: Sequence[PointBreakdown]) -> Iterator[str]:
     """Say what the three measures are; nothing where none was taken."""
     if all(point.communication.sync_difference.missing == ALONE for point in points):
         return
@@ -268,7 +275,7 @@ def about_communication(points: Sequence[PointApart]) -> Iterator[str]:
         yield f"{units.MISSING if is_missing else 'no intervals'}: {reason}"
 
 
-def about_phases(points: Sequence[PointApart]) -> Iterator[str]:
+def about_phases(points: Sequence[PointBreakdown]) -> Iterator[str]:
     """Say how phases were timed; nothing where none was."""
     phases = [point.phases for point in points if point.phases is not None]
     if not phases:
@@ -283,7 +290,7 @@ def about_phases(points: Sequence[PointApart]) -> Iterator[str]:
     yield from (str(remark) for remark in dict.fromkeys(remarks) if remark)
 
 
-def about_learning(points: Sequence[PointApart]) -> Iterator[str]:
+def about_learning(points: Sequence[PointBreakdown]) -> Iterator[str]:
     """Say what is called alike, and why it was not looked at."""
     if any(point.alike is not None for point in points):
         yield ABOUT_LEARNING

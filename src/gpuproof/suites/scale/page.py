@@ -9,14 +9,14 @@ from math import inf
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
-from gpuproof.launches.point_figures import PointFigures
+from gpuproof.launches.point_measures import PointMeasures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Cell, Chart, Figure, Page, Pivot, Reference, Series, Text
-from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
+from gpuproof.records.page import Axis, Cell, Chart, MeasureCell, Page, Pivot, Reference, Series, Text
+from gpuproof.records.page.tables import Column, measure_cell, measure_column, pivot, pivot_of_rows
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.points.page import continued, limit_text, uncertainty, validity_cell
-from gpuproof.suites.points.results import PointsDetail, read_figures
-from gpuproof.suites.scale.apart import NUM_QUANTILES
+from gpuproof.suites.points.results import PointsDetail, read_values
+from gpuproof.suites.scale.breakdown import NUM_QUANTILES
 from gpuproof.suites.scale.conclude import PointState, ScaleDetail
 from gpuproof.suites.scale.measures import (
     COMMUNICATION,
@@ -70,20 +70,20 @@ def page(result: Result) -> Page:
         memory(measures),
         Text(title="Topology", lines=detail.topology),
         *step_charts(detail, measures),
-        Text(title="Launches", lines=(*detail.launches, *continued(read_figures(result)).lines)),
+        Text(title="Launches", lines=(*detail.launches, *continued(read_values(result)).lines)),
         Text(title=HEURISTIC, lines=detail.rule_of_thumb),
         num_measures=0,
     )
 
 
 def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) -> Pivot:
-    figures = {point.case_id: point for point in read_figures(result)}
+    figures = {point.case_id: point for point in read_values(result)}
     speeds = {(m.case, m.labels.get("quantity")): m for m in measures if m.labels.get("section") == SPEED_UP}
 
     def speed(quantity: str, text: Callable[[Measure], str]) -> Column:
-        def cell(state: PointState) -> Figure | str:
+        def cell(state: PointState) -> MeasureCell | str:
             measure = speeds.get((state.case_id, quantity))
-            return as_figure(measure, None if measure is None else text(measure))
+            return measure_cell(measure, None if measure is None else text(measure))
 
         return Column.of(quantity, cell)
 
@@ -94,7 +94,7 @@ def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) 
         Column.of("devices", lambda state: units.count(state.num_devices)),
         Column.of("scaling", lambda state: state.law or "", align="left", is_optional=True),
         Column.of("launches", lambda state: _launch_count(figures[state.case_id]), is_optional=True),
-        Column.of("throughput", lambda state: as_figure(figures[state.case_id].rate)),
+        Column.of("throughput", lambda state: measure_cell(figures[state.case_id].rate)),
         Column.of("", lambda state: uncertainty(figures[state.case_id])),
         speed(SPEED_UP, _ratio),
         speed(EFFICIENCY, lambda measure: measure.text),
@@ -106,7 +106,7 @@ def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) 
     )
 
 
-def _launch_count(point: PointFigures) -> str:
+def _launch_count(point: PointMeasures) -> str:
     """Count the launches where some are missing."""
     done, planned = point.num_launches, point.num_planned
     return "" if done == planned else f"{done}/{planned}"
@@ -127,9 +127,9 @@ def overheads(measures: Sequence[Measure]) -> Pivot:
         "Overhead of a step: what it takes beyond its share of one device's step",
         measures,
         OVERHEAD,
-        figure("mean step", "mean step"),
-        figure("overhead", "overhead", _with_range),
-        figure("of the step", "of the step"),
+        measure_column("mean step", "mean step"),
+        measure_column("overhead", "overhead", _with_range),
+        measure_column("of the step", "of the step"),
     )
 
 
@@ -139,7 +139,7 @@ def predictions(measures: Sequence[Measure]) -> Pivot:
         "Predicted, not measured: beyond the edge of the host, as if its own links went on",
         measures,
         PREDICTION,
-        figure(EFFICIENCY, EFFICIENCY),
+        measure_column(EFFICIENCY, EFFICIENCY),
         Column.of("95 % interval", lambda row: _shares(row[EFFICIENCY])),
         Column.of("rests on", lambda row: row[EFFICIENCY].labels["law"], align="left"),
     )
@@ -151,15 +151,17 @@ def communication(measures: Sequence[Measure]) -> Pivot:
         "Communication of a step",
         measures,
         COMMUNICATION,
-        *(figure(title, way, _with_range) for way, title in OF_COMMUNICATION.items()),
-        figure("bus bandwidth", "bus bandwidth"),
-        figure("buckets", "buckets"),
+        *(measure_column(title, way, _with_range) for way, title in OF_COMMUNICATION.items()),
+        measure_column("bus bandwidth", "bus bandwidth"),
+        measure_column("buckets", "buckets"),
     )
 
 
 def phases(measures: Sequence[Measure]) -> Pivot:
     """Tabulate the phases of a step."""
-    columns = (figure(name, name) for name in (*PARTS_OF_A_STEP, "sum", "residual", "timing overhead"))
+    columns = (
+        measure_column(name, name) for name in (*PARTS_OF_A_STEP, "sum", "residual", "timing overhead")
+    )
     return _pivot("Phases of a step", measures, PHASES, *columns)
 
 
@@ -169,8 +171,8 @@ def learning(measures: Sequence[Measure]) -> Pivot:
         LEARNING_ALIKE,
         measures,
         LEARNING,
-        *(figure(name, name) for name in ("losses apart", "norms correlate", "weights apart")),
-        Column.of("alike", _is_alike, align="left"),
+        *(measure_column(name, name) for name in ("losses apart", "norms correlate", "weights apart")),
+        Column.of("alike", _agrees, align="left"),
     )
 
 
@@ -180,8 +182,11 @@ def memory(measures: Sequence[Measure]) -> Pivot:
         "Memory of the rank that holds the most",
         measures,
         MEMORY,
-        *(figure(name, name) for name in (*PARTS_OF_MEMORY, "measured peak")),
-        *(figure(name, name, is_optional=True) for name in ("measured over expected", "of the device")),
+        *(measure_column(name, name) for name in (*PARTS_OF_MEMORY, "measured peak")),
+        *(
+            measure_column(name, name, is_optional=True)
+            for name in ("measured over expected", "of the device")
+        ),
     )
 
 
@@ -212,7 +217,7 @@ def _shares(measure: Measure) -> str:
     return units.MISSING if span is None else f"{units.share(span.low)} – {units.share(span.high)}"
 
 
-def _is_alike(row: Mapping[str, Measure]) -> str:
+def _agrees(row: Mapping[str, Measure]) -> str:
     return "yes" if all(measure.labels["is_alike"] for measure in row.values()) else "NO"
 
 
@@ -223,7 +228,7 @@ def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
     """
     if not any(state.law for state in detail.rows):
         return
-    points = {point.case_id: point for point in read_figures(result)}
+    points = {point.case_id: point for point in read_values(result)}
     measures = {(m.case, m.labels.get("quantity")): m for m in result.measures}
 
     def rate(state: PointState) -> Measure | None:

@@ -8,7 +8,7 @@ from gpuproof.base import units
 from gpuproof.base.groups import grouped
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Chart, Page, Pivot, Reference
-from gpuproof.records.page.tables import Column, as_figure, figure, pivot, pivot_of_rows
+from gpuproof.records.page.tables import Column, measure_cell, measure_column, pivot, pivot_of_rows
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.conclude import ServingDetail
@@ -41,7 +41,7 @@ def _windows(measures: Iterable[Measure]) -> Pivot:
 
     def column(title: str) -> Column:
         place = titles.index(title)
-        return Column.of(title, lambda window: as_figure(window[place]), is_optional=title == "goodput")
+        return Column.of(title, lambda window: measure_cell(window[place]), is_optional=title == "goodput")
 
     return pivot_of_rows(
         "Requests",
@@ -64,7 +64,7 @@ def _rates(measures: Iterable[Measure]) -> Pivot:
             Column.of("bound", lambda measure: measure.labels["bound"], align="left"),
             Column.of("", lambda measure: RATE_OUTCOMES[measure.labels["outcome"]]),
         ),
-        *(figure(OF_A_RATE.get(quantity, quantity), quantity) for quantity in quantities),
+        *(measure_column(OF_A_RATE.get(quantity, quantity), quantity) for quantity in quantities),
     )
 
 

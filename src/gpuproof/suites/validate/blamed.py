@@ -99,7 +99,7 @@ def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator
     if why:
         yield _undecided(suspicion.reason.why, [*why, *time], _subject_of(followed)), is_slow
     elif not accused:
-        yield _nobody(followed, findings), is_slow
+        yield _no_culprit(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
     for host, search in followed.inside.items():  # that the host is at fault is decided, and it is judged
@@ -187,7 +187,7 @@ def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome
     )
 
 
-def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
+def _no_culprit(followed: FollowedUp, findings: Findings) -> Outcome:
     why, slowdown = followed.suspicion.reason.why, followed.suspicion.slowdown
     sought = f"by {units.share(slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"

@@ -17,7 +17,7 @@ from typing import Any
 from gpuproof.base import units
 from gpuproof.config.models import RunConfig
 from gpuproof.launches.launch import Launch, summarize_launch
-from gpuproof.launches.point_figures import THROUGHPUT
+from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Doubt, Measure, MeasureInterval, Result, Validity

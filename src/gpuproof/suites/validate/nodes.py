@@ -217,16 +217,16 @@ def _host_entry(host: Mapping[str, Any]) -> dict[str, Any]:
 
 def without_shared(judged: Sequence[Judged], results: Sequence[StageResult]) -> list[Judged]:
     """Turn failures of figures that others shared into errors."""
-    shared = dict(_shared_figures(results))
-    return [_as_error(item, why) if (why := shared.get(_figure(item))) else item for item in judged]
+    shared = dict(_shared_values(results))
+    return [_as_error(item, why) if (why := shared.get(_value(item))) else item for item in judged]
 
 
-def _figure(item: Judged) -> tuple[str, float | None]:
+def _value(item: Judged) -> tuple[str, float | None]:
     is_figure = item.outcome.status == "FAIL" and item.basis != "none"
     return item.outcome.subject, item.outcome.measured_value if is_figure else None
 
 
-def _shared_figures(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
+def _shared_values(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
     """Yield the figures of launches beside which others used a device, each with who did."""
     for one in results:
         doubts = () if one.result is None else one.result.doubts

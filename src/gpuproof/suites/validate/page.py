@@ -18,7 +18,7 @@ from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Measure, Result
 from gpuproof.records.subject_names import named
 from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY
-from gpuproof.suites.many_subjects import figures_table
+from gpuproof.suites.many_subjects import values_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
 from gpuproof.suites.validate.cells import shown_by
@@ -84,7 +84,7 @@ def page(result: Result) -> Page:
         Text(title="Left out", lines=tuple(line for row in detail.stages for line in row.left_out)),
         failures_section(result.failures),
         replace(
-            figures_table([measure for measure in result.measures if BLAME not in measure.labels]),
+            values_table([measure for measure in result.measures if BLAME not in measure.labels]),
             is_folded=True,
         ),
         Text(title="Notes", lines=detail.common.notes),

@@ -28,8 +28,8 @@ from gpuproof.suites.validate.suspicion import (
     blame_devices,
     blame_hosts,
     collective_seen,
-    figure_of,
     suspicions,
+    value_of,
 )
 
 PREFIX = "blame-"
@@ -92,7 +92,7 @@ class StageOrder:
             seen={**self.seen, key: collective_seen(launch)}
             if launch.case.kind == "collective" and not is_test
             else self.seen,
-            tested={**self.tested, key[0]: figure_of(launch)} if is_test else self.tested,
+            tested={**self.tested, key[0]: value_of(launch)} if is_test else self.tested,
         )
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:

@@ -22,7 +22,7 @@ from gpuproof.verdict.page import MOST_ROWS, TONES, axis_of, bars, intervals
 from gpuproof.verdict.rollup import listed
 from gpuproof.verdict.rules.bounds import dense_rate
 from gpuproof.verdict.rules.model import MeasureMatch
-from gpuproof.verdict.rules.outcomes import published_beside
+from gpuproof.verdict.rules.outcomes import published_to_show
 
 NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}
@@ -123,7 +123,7 @@ def _row(
         of=_of(of_row) or ("all" if first.subject == WHOLE else first.subject),
         value=" to ".join(dict.fromkeys(map(_text, (of_row[0], of_row[-1])))) if of_row else "–",
         expected=_expected(first, judged),
-        published=published_beside(of_row[0], facts) if of_row else "",
+        published=published_to_show(of_row[0], facts) if of_row else "",
         share_of_sheet=_share_of_sheet(of_row, measures, facts),
         limited_by=", ".join(dict.fromkeys(_limits(of_row, measures))),
         standing=worst,
@@ -182,7 +182,7 @@ def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
     by_host = grouped((_host(one), one) for judged in judging.values() for one in judged)
     if len(by_host.keys() - {ALL}) < 2:
         return
-    hosts = grouped((_told(judged), host) for host, judged in by_host.items())
+    hosts = grouped((_shown(judged), host) for host, judged in by_host.items())
     columns = sorted(
         map(set, hosts.values()),
         key=lambda same: min(_gravity(one) for host in same for one in by_host[host]),
@@ -201,7 +201,7 @@ def _host(judged: Judged) -> str:
     return ALL if host == WHOLE else host.removeprefix("host/")
 
 
-def _told(judged: Sequence[Judged]) -> object:
+def _shown(judged: Sequence[Judged]) -> object:
     """Return what is said of a host: of equal ones a column says it of all."""
     passed = (one for one in judged if one.outcome.status == "PASS")
     others = (one for one in judged if one.outcome.status != "PASS")

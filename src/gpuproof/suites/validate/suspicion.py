@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from gpuproof.base import units
 from gpuproof.config.models import RunConfig
-from gpuproof.launches.collectives import CollectiveFigures, summarize_collectives
+from gpuproof.launches.collectives import CollectiveValues, summarize_collectives
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Start, is_host_failure
@@ -56,7 +56,7 @@ class CollectiveSeen:
     """What a launch of the collective stage came to."""
 
     records: CaseRecords
-    points: tuple[CollectiveFigures, ...]
+    points: tuple[CollectiveValues, ...]
     failure: str | None
     """What became of it, where it began and did not end well by itself."""
 
@@ -167,7 +167,7 @@ def noise_of(launches: Sequence[CollectiveSeen]) -> float:
     return min(MOST_NOISE, max(LEAST_NOISE, pooled, median(within) if within else 0.0))
 
 
-def _largest(launch: CollectiveSeen) -> list[CollectiveFigures]:
+def _largest(launch: CollectiveSeen) -> list[CollectiveValues]:
     """Return the first operation's point at the largest size; nothing of a launch without figures."""
     points = [point for point in launch.points if point.operation == launch.points[0].operation]
     return [max(points, key=lambda point: point.size_bytes)] if points else []
@@ -229,7 +229,7 @@ class Blaming:
         """
         if not launch.case.case_id.startswith(f"{self.name}-"):
             return self
-        return self.with_figures({**self.figures, launch.case.case_id: figure_of(launch)})
+        return self.with_figures({**self.figures, launch.case.case_id: value_of(launch)})
 
     def with_figures(self, figures: Mapping[str, float | None]) -> Blaming:
         """Return the state after tests, by case; those of other searches change nothing."""
@@ -297,7 +297,7 @@ def blame_devices(
     return Blaming(config=config, search=search, part="device", places={place.name: place}, name=name)
 
 
-def figure_of(launch: CaseRecords) -> float | None:
+def value_of(launch: CaseRecords) -> float | None:
     """Return the rate of a test; 0 where nothing right got through, None where it did not begin."""
     collectives = summarize_collectives(launch)
     if collectives is None or not collectives.figures:
@@ -308,6 +308,6 @@ def figure_of(launch: CaseRecords) -> float | None:
     return 0.0 if figures.num_wrong else bytes_per_s(figures)
 
 
-def bytes_per_s(figures: CollectiveFigures) -> float:
+def bytes_per_s(figures: CollectiveValues) -> float:
     """Return the size over the median iteration, each as long as on the rank that took longest."""
     return figures.size_bytes / median(figures.iterations_s)

@@ -64,7 +64,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFigures:
+class GroupValues:
     """A group's figures of a round, or of several where none could be judged before."""
 
     group: Group
@@ -74,7 +74,7 @@ class GroupFigures:
 
 
 def level_of(
-    figures: Sequence[GroupFigures], before: Level | None, *, noise: float, slowdown: float
+    figures: Sequence[GroupValues], before: Level | None, *, noise: float, slowdown: float
 ) -> Level | None:
     """Return the level of one kind of group; None where no two figures agree on it.
 

@@ -219,7 +219,7 @@ def links_tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_lin
     return LinksTried(
         num_tried=num_tried,
         num_not_tried=num_links - num_tried,
-        not_tried=_sets_apart(members, tests, every_link=every_link) if num_tried < num_links else (),
+        not_tried=_separate_sets(members, tests, every_link=every_link) if num_tried < num_links else (),
     )
 
 
@@ -253,7 +253,7 @@ def _tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bo
     return tried
 
 
-def _sets_apart(
+def _separate_sets(
     members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool
 ) -> tuple[tuple[str, ...], ...]:
     """Join members that were in a test together, again and again."""

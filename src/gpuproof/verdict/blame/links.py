@@ -64,14 +64,14 @@ class Quarters:
         common = set(slow[0]).intersection(*slow) if len(slow) == 3 else set()
         sets = [tuple(m for m in self.suspects if m in common)] if len(common) > 1 else slow
         steps = tuple(search_links(both, size=self.size, every_link=True) for both in sets)
-        return StepOutcome(steps=steps) if steps else not_apart(self.suspects)
+        return StepOutcome(steps=steps) if steps else slow_together(self.suspects)
 
     def instead(self) -> Step:
         """Try all pairs."""
         return AllPairs(suspects=self.suspects, are_good=True)
 
 
-def not_apart(members: Sequence[str]) -> StepOutcome:
+def slow_together(members: Sequence[str]) -> StepOutcome:
     """Say that members are slow together and not in parts."""
     return StepOutcome(
         undecided=(unclear(members, "slow together, and not in parts: it comes and goes, or needs them all"),)
@@ -110,7 +110,7 @@ class AllPairs:
             accused=tuple(accusation for outcome in outcomes for accusation in outcome.accused),
             undecided=(
                 *(accusation for outcome in outcomes for accusation in outcome.undecided),
-                *(not_apart(self.suspects).undecided if nothing else ()),
+                *(slow_together(self.suspects).undecided if nothing else ()),
                 *(unclear(g.members) for g, v in verdicts.items() if v == "undecided" and nothing),
             ),
         )

@@ -24,7 +24,7 @@ from gpuproof.verdict.blame.evidence import (
     SLOW,
     Accusation,
     Group,
-    GroupFigures,
+    GroupValues,
     Level,
     Step,
     StepOutcome,
@@ -226,7 +226,7 @@ class BlameSearch:
         before = self.levels.get(kind)
         alike = [r for entry in self.open for r in entry.requests if r.group.kind == kind]
         untested = any(r.verdict is None and not r.tries for r in alike)
-        figures = list(self._figures(kind))
+        figures = list(self._values(kind))
         level = (
             None
             if before is None and untested
@@ -256,15 +256,15 @@ class BlameSearch:
             tests=tests,
         )
 
-    def _figures(self, kind: Kind) -> Iterator[GroupFigures]:
+    def _values(self, kind: Kind) -> Iterator[GroupValues]:
         good = set(self.good)
         for entry in self.open:
             for request in entry.requests:
                 if request.group.kind == kind and request.waiting:
                     is_good = good.difference(entry.step.suspects).issuperset(request.group.members)
-                    yield GroupFigures(group=request.group, values=request.waiting, is_trusted=is_good)
+                    yield GroupValues(group=request.group, values=request.waiting, is_trusted=is_good)
 
-    def _asking_again(self, figures: Sequence[GroupFigures]) -> BlameSearch:
+    def _asking_again(self, figures: Sequence[GroupValues]) -> BlameSearch:
         """Ask once more for the fastest group: one figure alone is no level."""
         if not figures:
             return self

@@ -24,7 +24,7 @@ NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 
 
 @check("clocks", "the clocks of all hosts agree")
-def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
+def judge_clock_agreement(facts: FleetFacts) -> Sequence[Outcome]:
     """Compare the wall clocks of all hosts at the end of windows over them."""
     if len(facts.all_hosts) < 2:
         return [not_applicable("one host: no other clock to compare with")]

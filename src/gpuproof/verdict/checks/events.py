@@ -76,7 +76,7 @@ def _of_job(pairs: Sequence[Concluded]) -> Outcome:
 
 def _warning(subject: str, pairs: Sequence[Concluded]) -> Outcome:
     more = f"; {len(pairs) - 1} more incidents of it" if len(pairs) > 1 else ""
-    return _outcome(subject, f"{_told(pairs[0])}{more}: {pairs[0][1].word}", pairs[0])
+    return _outcome(subject, f"{_reported(pairs[0])}{more}: {pairs[0][1].word}", pairs[0])
 
 
 def _outcome(subject: str, text: str, pair: Concluded, *, expected: str = "no driver event") -> Outcome:
@@ -94,7 +94,7 @@ def _outcome(subject: str, text: str, pair: Concluded, *, expected: str = "no dr
     )
 
 
-def _told(pair: Concluded) -> str:
+def _reported(pair: Concluded) -> str:
     incident, meaning = pair
     hosts = units.first_of(incident.other_hosts, 3)
     also = f"; also on {hosts} at the time" if hosts and not incident.is_of_most_hosts else ""
@@ -117,7 +117,7 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
         seen += f"; the kernel's log was not read: {unread}" if unread else ""
         return pass_or_fail(subject, True, seen, expected="no error of the GPU", source=XIDS, next_step=None)
     conclusion = worst[1]
-    text = "; ".join([f"{_told(worst)}: {conclusion.word}", *_names(pairs[1:])])
+    text = "; ".join([f"{_reported(worst)}: {conclusion.word}", *_names(pairs[1:])])
     if conclusion.status == "ERROR":
         return not_judged(subject, text, conclusion.next_step, conclusion.actor)
     return _outcome(subject, text, worst, expected="no error of the GPU")

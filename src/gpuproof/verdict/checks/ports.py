@@ -21,7 +21,7 @@ from gpuproof.verdict.check import ask, check
 from gpuproof.verdict.facts import FleetFacts
 
 if TYPE_CHECKING:  # it needs numpy, and doctor does not
-    from gpuproof.readings.ports import PortChange, PortsBesideLaunch
+    from gpuproof.readings.ports import PortChange, PortsDuringLaunch
 
 NAME = "port errors"
 NEXT = "Look at cable, transceiver and both ends: perfquery, ethtool -S, the switch's counters"
@@ -99,7 +99,7 @@ def _explained(hosts: Sequence[str], causes: Mapping[str, str], item: Judged) ->
     return replace(item, name=NAME, outcome=failed, measure=None, labels={})
 
 
-def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
+def _of_host(host: str, beside: Sequence[PortsDuringLaunch]) -> Outcome:
     subject, changes = f"host/{host}", [change for one in beside for change in one.changes]
     growing = [one.launch for one in beside if _growth(one.changes, "error")]
     if growing:
@@ -116,7 +116,7 @@ def _of_host(host: str, beside: Sequence[PortsBesideLaunch]) -> Outcome:
     return pass_or_fail(subject, True, "; ".join([measured, *silent]), next_step=None, **EXPECTATION)
 
 
-def _unknown(beside: PortsBesideLaunch) -> Iterator[str]:
+def _unknown(beside: PortsDuringLaunch) -> Iterator[str]:
     """Yield which errors are not known, and why; a host need not have ports of every medium."""
     yield from beside.unknown(*(() if beside.changes else ("rdma", "ethernet", "pcie")))
     for change in beside.changes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpuproof.base.units import count, memory, seconds, share
-from gpuproof.launches.collectives import CollectiveFigures
+from gpuproof.launches.collectives import CollectiveValues
 from gpuproof.launches.probes import WRONG_VALUES, ProbeValue
-from gpuproof.launches.ranks import Basis, RankFigures, RanksCompared, compare_ranks
+from gpuproof.launches.ranks import Basis, RanksCompared, RankValues, compare_ranks
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
@@ -60,7 +60,7 @@ def operations_left_out(measured: Measured) -> Iterator[Doubt]:
         )
 
 
-def ranks_apart(measured: Measured) -> Iterator[Doubt]:
+def uneven_ranks(measured: Measured) -> Iterator[Doubt]:
     """Find symmetric operations of which some ranks took much longer than others."""
     symmetric = [figures for figures in _figures(measured) if figures.is_symmetric]
     apart = [figures for figures in symmetric if figures.rank_spread > RANKS_APART]
@@ -111,11 +111,11 @@ def devices_passed_over(measured: Measured) -> Iterator[Doubt]:
         )
 
 
-def _figures(measured: Measured) -> tuple[CollectiveFigures, ...]:
+def _figures(measured: Measured) -> tuple[CollectiveValues, ...]:
     return () if measured.collectives is None else measured.collectives.figures
 
 
-def _name(figures: CollectiveFigures) -> str:
+def _name(figures: CollectiveValues) -> str:
     return f"{figures.operation} of {memory(figures.size_bytes)}"
 
 
@@ -166,7 +166,7 @@ OF_COLLECTIVES: tuple[Rule, ...] = (
     results_not_checked,
     operations_left_out,
     devices_passed_over,
-    ranks_apart,
+    uneven_ranks,
     scattered,
 )
 """Of launches that measure operations over all ranks, whose times differ from size to size by intent."""
@@ -206,12 +206,12 @@ def _times(compared: RanksCompared) -> str:
     return f"{seconds(time_s)} against {seconds(time_s / (1 + first.slower_by))}{unit}"
 
 
-def rank_name(rank: RankFigures) -> str:
+def rank_name(rank: RankValues) -> str:
     """Name a rank by its number, host and device."""
     return f"rank {rank.rank} on {rank.host} ({device_name(rank)})"
 
 
-def device_name(rank: RankFigures) -> str:
+def device_name(rank: RankValues) -> str:
     """Name a rank's device so that it can be found: its permanent identity where it has one."""
     device = rank.device
     which = device.uuid or ("" if device.index is None else f"{device.kind}:{device.index}")

@@ -48,7 +48,7 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
     if not causes and (len(followed) < len(ordered) or len(codes) == 1 or not codes & SEEN_TO_CHANGE):
         followed = []  # what else was seen may be the cause, and one says it best itself
     notices = doubt_notices([x for x in ordered if x not in followed], num_launches=num_launches)
-    more = [_besides(causes, followed)] if followed else []
+    more = [_contributing(causes, followed)] if followed else []
     yield Notices(title=title, notices=(*notices, *more))
     yield Text(title="", lines=(CODES,) if doubts else ())
     yield _folded(followed)
@@ -94,7 +94,7 @@ def _joined(alike: Sequence[Doubt], num_launches: int | None) -> Doubt:
     return Doubt(validity=first.validity, code=first.code, reason=reason, remedy=first.remedy)
 
 
-def _besides(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
+def _contributing(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
     """Name in one line what others on the machine cause, or may have; without any, what the machine does."""
     codes = dict.fromkeys(doubt.code for doubt in followed)
     named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)

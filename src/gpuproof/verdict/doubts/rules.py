@@ -16,7 +16,8 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import more_launches
 from gpuproof.verdict.doubts.base import GRAVEST, Measured, Rule, suspect
 from gpuproof.verdict.doubts.collectives import unequal_ranks
-from gpuproof.verdict.doubts.figures import (
+from gpuproof.verdict.doubts.interference import device_faults, shared_cpu, shared_device
+from gpuproof.verdict.doubts.plausibility import (
     contradictions,
     other_than_configured,
     over_ceiling,
@@ -24,7 +25,6 @@ from gpuproof.verdict.doubts.figures import (
     work_disagrees,
     wrong_products,
 )
-from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
 from gpuproof.verdict.doubts.window import (
     LIMITS,
     gaps,
@@ -48,8 +48,8 @@ OF_STEPS: tuple[Rule, ...] = (
     gaps,
     unsteady,
     growing,
-    processor_neighbours,
-    device_neighbours,
+    shared_cpu,
+    shared_device,
     unequal_ranks,
     other_than_configured,
     work_disagrees,
@@ -60,7 +60,7 @@ OF_STEPS: tuple[Rule, ...] = (
     not_finite,
 )
 """For launches that run steps."""
-NEIGHBOURS: tuple[Rule, ...] = (processor_neighbours, device_neighbours)
+NEIGHBOURS: tuple[Rule, ...] = (shared_cpu, shared_device)
 """For launches of other work, beside the rules of that work's own."""
 OF_READINGS = (device_faults,)
 

@@ -16,7 +16,7 @@ from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.statistics.series import OUTLYING, Steadiness, judge_steadiness
 from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, suspect
-from gpuproof.verdict.doubts.figures import AGREEMENT
+from gpuproof.verdict.doubts.plausibility import AGREEMENT
 
 OFTEN = 0.10
 """Share of the launches that found the device at rest, from which a wait that nobody measured may matter."""

@@ -18,7 +18,7 @@ from gpuproof.base.units import memory, share, significant
 from gpuproof.hardware.boards import board_names
 from gpuproof.records.work.collective import Operation
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
-from gpuproof.verdict.expectations import PublishedFigure, load_expectations
+from gpuproof.verdict.expectations import PublishedValue, load_expectations
 from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault
 from gpuproof.verdict.rules.bounds import LARGE_BYTES, board_rates, bus_bound, highest_rate, types_of
 from gpuproof.verdict.rules.model import is_unit_of, units_of_quantity
@@ -273,7 +273,7 @@ def _boards_of(threshold: Threshold) -> list[str]:
     return [name for name in board_names() if chips & set(CHIP.findall(name)[:1])]
 
 
-def _is_of(figure: PublishedFigure, quantity: str, chip: str, size_bytes: int) -> bool:
+def _is_of(figure: PublishedValue, quantity: str, chip: str, size_bytes: int) -> bool:
     """Say whether a figure was measured of this; `chip` may join several: H100/H200."""
     return (
         figure.kind == "measured"

@@ -23,7 +23,7 @@ from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.registry import find_check
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, MeasureOutcomes, Rule, Rules
-from gpuproof.verdict.rules.outcomes import judge_figures, reason_no_figure
+from gpuproof.verdict.rules.outcomes import judge_values, reason_no_value
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
 from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
@@ -118,7 +118,7 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
 def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) -> Past:
     """Return what figures come to that rules of a kind hold against the spread of the baseline."""
     by_spread = [rule for rule in rules if is_by_spread(rule)]
-    measures = [m for rule in by_spread for m in standards.matched(rule) if reason_no_figure(m) is None]
+    measures = [m for rule in by_spread for m in standards.matched(rule) if reason_no_value(m) is None]
     return past_of(measures, standards.facts, error_rate=len(by_spread) * standards.error_rates[is_required])
 
 
@@ -153,7 +153,7 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
 
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
     """Say why a figure cannot be judged, and what to do."""
-    if (reason := reason_no_figure(measure)) is not None:
+    if (reason := reason_no_value(measure)) is not None:
         return reason, FINISH
     if (reason := reason_implausible(measure, facts)) is not None:
         return (
@@ -175,7 +175,7 @@ def _outcomes(
         case "baseline":
             return judge_by_past(rule, measures, facts, standards.pasts[rule.required])
         case _:
-            return judge_figures(rule, measures, facts, error_rate=error_rate)
+            return judge_values(rule, measures, facts, error_rate=error_rate)
 
 
 def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: Sequence[str] = ()) -> Judged:

@@ -17,9 +17,9 @@ from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.verdict.expectations import (
     PUBLISHED,
-    PublishedFigure,
-    figures_of,
-    reason_unlike,
+    PublishedValue,
+    published_for,
+    reason_not_comparable,
     shown_condition,
 )
 from gpuproof.verdict.facts import FleetFacts
@@ -30,7 +30,7 @@ from gpuproof.verdict.rules.refusals import (
     MOST_MEASURED,
     healthy_reference,
     measured_conditions,
-    published_figures,
+    published_values,
     reason_vacuous,
     with_unit,
 )
@@ -145,7 +145,7 @@ def _expected_text(limit: Limit, measure: Measure) -> str:
     return f"{bound}: {expected} less {share(limit.slack / limit.expected)} ({limit.how})"
 
 
-def reason_no_figure(measure: Measure) -> str | None:
+def reason_no_value(measure: Measure) -> str | None:
     """Say why a measure has no figure to judge."""
     if measure.value is None:
         return measure.missing or "nothing was measured, and no reason was given"
@@ -154,7 +154,7 @@ def reason_no_figure(measure: Measure) -> str | None:
     return "the measurement is INVALID" if measure.validity == "INVALID" else None
 
 
-def judge_figures(
+def judge_values(
     rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
 ) -> MeasureOutcomes:
     """Judge each measure by itself; `error_rate` is for all of them together."""
@@ -202,7 +202,7 @@ def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, 
     if rule.expect.reference == PUBLISHED:
         return _lowest_published(rule, measure, facts)
     figure, ignoring = facts.expectations.find(rule.expect.reference), rule.expect.ignored
-    unlike = reason_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
+    unlike = reason_not_comparable(figure, measured_conditions(measure, facts), ignoring=ignoring)
     if unlike is None and figure.unit != measure.unit:
         unlike = f"it is in {figure.unit}, and the measure is in {measure.unit}"
     if unlike is None:
@@ -222,8 +222,8 @@ def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[
     return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expect.ignored)}"
 
 
-def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[PublishedFigure, ...]:
-    return figures_of(
+def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[PublishedValue, ...]:
+    return published_for(
         measured_conditions(measure, facts),
         facts.expectations.figures.values(),
         unit=measure.unit,
@@ -245,12 +245,12 @@ def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> st
     )
 
 
-def published_beside(measure: Measure, facts: FleetFacts) -> str:
+def published_to_show(measure: Measure, facts: FleetFacts) -> str:
     """Return the lowest that was published of the same work, by its tool, else by its source; empty: nothing.
 
     It stands next to the measurement, and judges nothing.
     """
-    figure = next(iter(published_figures(measure, facts)), None)
+    figure = next(iter(published_values(measure, facts)), None)
     if figure is None:
         return ""
     return f"{figure.tool or figure.source.split()[0]}: {with_unit(figure.value, measure.unit)}"
@@ -327,7 +327,7 @@ def _is_large_product(measure: Measure) -> bool:
 def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
     rate = dense_rate(measure, facts)
     highest = measure.value if measure.interval is None else measure.interval.high
-    if rate is None or highest is None or reason_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
+    if rate is None or highest is None or reason_no_value(measure) or highest >= rate[0] * FAR_UNDER:
         return None
     return pass_or_fail(
         measure.subject,

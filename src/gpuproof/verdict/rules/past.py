@@ -16,15 +16,15 @@ from typing import Literal
 
 from gpuproof.records.outcome import Outcome, not_judged
 from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import HealthyFigure, Repeatability, past_of_fleet, past_of_subject
+from gpuproof.statistics.prediction import HealthyValue, Repeatability, past_of_fleet, past_of_subject
 from gpuproof.verdict.baseline import (
     Baseline,
     BaselineEntry,
     EntryKey,
+    differing_keys,
     identity_of,
     key_of,
     stack_of_run,
-    unlike_keys,
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, MeasureOutcomes, Rule
@@ -43,12 +43,12 @@ class EntryPast:
     """What one entry of a baseline lets expect."""
 
     entry: BaselineEntry
-    of_subjects: Mapping[str, tuple[HealthyFigure, str]]
+    of_subjects: Mapping[str, tuple[HealthyValue, str]]
     """By identity; with how many runs it rests on, in words."""
-    of_fleet: HealthyFigure | None
+    of_fleet: HealthyValue | None
     """None where subjects are too few."""
 
-    def limits(self, subject: str, error_rate: float) -> Iterator[tuple[HealthyFigure, float, str]]:
+    def limits(self, subject: str, error_rate: float) -> Iterator[tuple[HealthyValue, float, str]]:
         """Yield what a figure of a subject is held against, at which error rate, in words."""
         past = self.of_subjects.get(identity_of(subject))
         if past is not None:
@@ -112,7 +112,7 @@ def _past_text(sessions: Mapping[str, Sequence[float]]) -> str:
 def _reason_for_none(facts: FleetFacts) -> str | None:
     if facts.baseline is None:
         return "no baseline was given"
-    unlike = unlike_keys(stack_of_run(facts.hosts, facts.launches), facts.baseline.stack)
+    unlike = differing_keys(stack_of_run(facts.hosts, facts.launches), facts.baseline.stack)
     return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
 
 
@@ -168,7 +168,7 @@ def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outc
     return replace(outcome, minimum_detectable=_detectable(limit, expected))
 
 
-def _detectable(limit: Limit, expected: HealthyFigure | None) -> float | None:
+def _detectable(limit: Limit, expected: HealthyValue | None) -> float | None:
     """Return the smallest loss of a healthy subject that a limit fails in 95 % of cases, as a share."""
     if expected is None or not expected.centre:
         return None

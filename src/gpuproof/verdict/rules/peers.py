@@ -163,7 +163,7 @@ def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
 def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> MeasureOutcomes:
     """Judge who stands apart; `sides` is of all groups of rules of this kind."""
     for group in groups:
-        unclear = _reason_nobody_passes(group, sides)
+        unclear = _reason_none_passes(group, sides)
         for measure in group.measures:
             yield measure, _judged(rule, measure, group, sides, unclear)
 
@@ -183,7 +183,7 @@ def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclea
     return _outcome(rule, measure, group, "PASS", None)
 
 
-def _reason_nobody_passes(group: PeerGroup, sides: Sides) -> str | None:
+def _reason_none_passes(group: PeerGroup, sides: Sides) -> str | None:
     """Say why those of a group that nobody accuses do not pass; None where they do."""
     if group.middle <= 0:
         return "half of its peers measured 0"

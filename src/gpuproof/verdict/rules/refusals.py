@@ -22,7 +22,7 @@ from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import key_of
 from gpuproof.verdict.check import VACUOUS_OF_USUAL
-from gpuproof.verdict.expectations import PublishedFigure, figures_of
+from gpuproof.verdict.expectations import PublishedValue, published_for
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
 from gpuproof.verdict.rules.model import (
@@ -73,7 +73,7 @@ def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -
     if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
         return None
     edge = edge_of(expected.form, expected.number, rule.tolerated)
-    reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in _alike(matched, facts))
+    reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in _same_thing(matched, facts))
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -90,7 +90,7 @@ def reason_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: Fle
     return _reason_impossible(edge, alike, facts) or _reason_no_floor(edge, alike, facts)
 
 
-def _alike(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
+def _same_thing(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
     """Return measures of the same thing on boards of one name together."""
     groups = grouped(((key_of(measure), device_of(measure, facts)), measure) for measure in matched)
     return list(groups.values())
@@ -167,13 +167,13 @@ def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] 
 
 def published_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return the lowest figure that was measured and published of a board, with any tool, and its source."""
-    figures = published_figures(measure, facts)
+    figures = published_values(measure, facts)
     return (figures[0].value, figures[0].provenance) if figures else None
 
 
-def published_figures(measure: Measure, facts: FleetFacts) -> tuple[PublishedFigure, ...]:
+def published_values(measure: Measure, facts: FleetFacts) -> tuple[PublishedValue, ...]:
     """Return what was measured and published of a board, with any tool, the lowest first."""
-    return figures_of(
+    return published_for(
         measured_conditions(measure, facts),
         (figure for figure in facts.expectations.figures.values() if figure.kind == "measured"),
         unit=measure.unit,

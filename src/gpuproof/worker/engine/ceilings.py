@@ -21,7 +21,7 @@ import torch
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import CeilingTrial
-from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY, ProbeFigure
+from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY, ProbeReading
 from gpuproof.worker.engine.loop import StepClock
 from gpuproof.workloads.info.catalogue.gemm import gemm_bytes, gemm_flops
 from gpuproof.workloads.info.catalogue.memory import BUFFERS, memory_bytes
@@ -106,13 +106,13 @@ def try_ceilings(
 
 def try_costs(
     rank: int, *, device: torch.device, cache_bytes: int | None, clock: StepClock, beat: Callable[[], None]
-) -> Iterator[ProbeFigure]:
+) -> Iterator[ProbeReading]:
     """Yield what a kernel takes that does next to nothing, and the rate of triads within the cache."""
     bench = _Bench(device=device, clock=clock, plan=replace(plan_for(device), flush_bytes=1), beat=beat)
     one = torch.zeros(1, device=device)
     launch_s = median(bench.time(lambda: _repeat(lambda: one.add_(1)), caches="any")) / BACK_TO_BACK
-    yield ProbeFigure(rank=rank, quantity=LAUNCH_LATENCY, unit="s", value=launch_s)
-    figure = ProbeFigure(rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s")
+    yield ProbeReading(rank=rank, quantity=LAUNCH_LATENCY, unit="s", value=launch_s)
+    figure = ProbeReading(rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s")
     if cache_bytes is None:
         yield replace(figure, missing="the size of its cache is not known")
         return

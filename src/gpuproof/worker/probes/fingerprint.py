@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.records.work.probe import FingerprintSpec, NumberFormat, ProbeFigure
+from gpuproof.records.work.probe import FingerprintSpec, NumberFormat, ProbeReading
 from gpuproof.records.work.training import Precision
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.step.determinism import choose_algorithms
@@ -48,7 +48,7 @@ SMALLEST_EDGE = 256
 """Done by every device in any case: what all of a fleet have in common."""
 
 
-def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield a digest for each round, number format and kind of work; formats that are not there are told."""
     accelerator = accelerator_of(bench.device)
     choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
@@ -60,7 +60,7 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
         if refused is None:
             works += [(dtype, edge) for edge in _edges(spec, dtype, drawn, bench)]
         else:
-            yield _figure(bench, {"dtype": dtype}, missing=refused.reason)
+            yield _value(bench, {"dtype": dtype}, missing=refused.reason)
     for number in range(spec.rounds):
         _heat(spec.heat_s, drawn(max((edge for _, edge in works), default=spec.edge)), bench)
         for dtype, edge in works:
@@ -68,14 +68,14 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
             for name, results in drawn(edge).works(TORCH_TYPES[dtype]):
                 bench.count_one()
                 done = {"round": number, "workload": name, "dtype": dtype, "edge": edge, "stack": stack}
-                yield _figure(bench, {"digest": digest_of(results), **done})
+                yield _value(bench, {"digest": digest_of(results), **done})
                 if name == "gemm" and number == spec.rounds - 1:
                     yield _compared_with_host(drawn(edge), results[0], dtype, bench)
 
 
 def _compared_with_host(
     drawn: _Drawn, product: torch.Tensor, dtype: NumberFormat, bench: Bench
-) -> ProbeFigure:
+) -> ProbeReading:
     """Return how many elements of the last product differ from the host's own."""
     left, right = (side.to(TORCH_TYPES[dtype]) for side in (drawn.left, drawn.right))
     checked = compare_product(left, right, product, PRECISIONS[dtype], rank=bench.identity.rank)
@@ -98,8 +98,8 @@ def _edges(
     return sorted({min(SMALLEST_EDGE, largest), largest})
 
 
-def _figure(bench: Bench, labels: Mapping[str, object], *, missing: str | None = None) -> ProbeFigure:
-    return ProbeFigure(
+def _value(bench: Bench, labels: Mapping[str, object], *, missing: str | None = None) -> ProbeReading:
+    return ProbeReading(
         rank=bench.identity.rank,
         quantity="fingerprint",
         unit="1",

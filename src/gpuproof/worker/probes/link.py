@@ -18,7 +18,7 @@ import torch
 from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import Device
-from gpuproof.records.work.probe import HostMemory, LinkSpec, ProbeFigure
+from gpuproof.records.work.probe import HostMemory, LinkSpec, ProbeReading
 from gpuproof.worker.engine.clocks import clock_for, time_repeats
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import rounded
@@ -105,11 +105,11 @@ class _Way:
         return [int(num) for num in self._num_wrong]
 
 
-def measure_links(spec: LinkSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def measure_links(spec: LinkSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield the times of all copies, and after each size how many words arrived wrong."""
     accelerator = accelerator_of(bench.device)
     if not accelerator.asynchronous:
-        yield ProbeFigure(
+        yield ProbeReading(
             rank=bench.identity.rank,
             quantity=QUANTITY,
             unit="B/s",
@@ -151,7 +151,7 @@ def _at(device: torch.device | None, words: Sequence[torch.Tensor]) -> Sequence[
 
 def _with_host(
     device: torch.device, size_bytes: int, memory: HostMemory, spec: LinkSpec, bench: Bench
-) -> Iterator[ProbeFigure]:
+) -> Iterator[ProbeReading]:
     accelerator = accelerator_of(device)
     if memory == "pinned" and not accelerator.pins_memory:
         return
@@ -171,7 +171,7 @@ def _with_host(
 
 def _between(
     source: torch.device, target: torch.device, size_bytes: int, spec: LinkSpec, bench: Bench
-) -> Iterator[ProbeFigure]:
+) -> Iterator[ProbeReading]:
     accelerator, words = accelerator_of(source), _words(size_bytes)
     ends = _Ends(source=source, target=target, size_bytes=words[0].nbytes)
     forth = _Way(words, ends)
@@ -189,7 +189,7 @@ def _between(
 
 def _timed(
     ways: Sequence[_Way], direction: Direction, run: Callable[[], None], spec: LinkSpec, bench: Bench
-) -> ProbeFigure:
+) -> ProbeReading:
     ends = ways[0].ends
 
     def first() -> None:
@@ -204,7 +204,7 @@ def _timed(
         before=first,
     )
     bench.count(times_s)
-    return ProbeFigure(
+    return ProbeReading(
         rank=bench.identity.rank,
         quantity=QUANTITY,
         unit="B/s",
@@ -216,12 +216,12 @@ def _timed(
     )
 
 
-def _wrong(way: _Way, bench: Bench, **labels: Direction) -> ProbeFigure:
+def _wrong(way: _Way, bench: Bench, **labels: Direction) -> ProbeReading:
     """Say how many words of all copies were not what was sent, and in how many of the copies."""
     num_wrong = way.num_wrong()
     bad = [place for place, num in enumerate(num_wrong, start=1) if num]
     first = f": {len(bad)} came out wrong, first number {bad[0]}" if bad else ""
-    return ProbeFigure(
+    return ProbeReading(
         rank=bench.identity.rank,
         quantity="wrong values",
         unit="1",

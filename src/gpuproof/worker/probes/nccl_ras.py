@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from gpuproof.base.outside import parse_json
-from gpuproof.records.work.probe import RAS_FAULTS, NcclRasSpec, ProbeFigure
+from gpuproof.records.work.probe import RAS_FAULTS, NcclRasSpec, ProbeReading
 from gpuproof.worker.rank.bench import Bench
 
 ADDRESS, VARIABLE = "localhost:28028", "NCCL_RAS_ADDR"
@@ -28,7 +28,7 @@ NO_ERROR = (0, 7)
 TOO_OLD = "this NCCL's RAS answers in text alone: {!r}"
 
 
-def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield, on rank 0, how many ranks NCCL misses or reports an error of, after an all-reduce over all."""
     is_nccl = bench.ranks.backend == "nccl"
     if is_nccl:
@@ -42,18 +42,18 @@ def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeFigure]:
             status = {} if reason else ras_status(address, timeout_s=spec.time_limit_s)
         except (OSError, ValueError) as error:
             reason = f"NCCL's RAS (2.24 or newer, on by default) did not answer: {error}"
-        yield figure_of(status, reason, num_ranks=bench.identity.world_size)
+        yield value_of(status, reason, num_ranks=bench.identity.world_size)
     bench.count_one()
     bench.ranks.barrier()
 
 
-def figure_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -> ProbeFigure:
+def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -> ProbeReading:
     """Return the number of faults, with each of them and what our own ranks say; or why there is none."""
     faults, sizes = list(ras_faults(status)), [one.get("size") for one in status.get("communicators") or ()]
     compared = (
         f"NCCL {status.get('nccl_version')}: communicators of {sizes} ranks; ours: {num_ranks} finished"
     )
-    return ProbeFigure(
+    return ProbeReading(
         rank=0,
         quantity=RAS_FAULTS,
         unit="1",

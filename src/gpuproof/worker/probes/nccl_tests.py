@@ -18,7 +18,7 @@ from time import monotonic
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.work.probe import NcclTestsSpec, ProbeFigure
+from gpuproof.records.work.probe import NcclTestsSpec, ProbeReading
 from gpuproof.worker.rank.bench import Bench
 
 QUANTITY = "bus bandwidth"
@@ -99,7 +99,7 @@ def _half(words: Sequence[str]) -> Half | None:
     )
 
 
-def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield bus bandwidth and wrong values of each size.
 
     Raises:
@@ -112,7 +112,7 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
     elif "nccl" not in accelerator.collectives:
         reason = f"{spec.program} needs devices that talk over NCCL, and the rank has the {accelerator.title}"
     if program is None or reason is not None:
-        yield ProbeFigure(
+        yield ProbeReading(
             rank=bench.identity.rank,
             quantity=QUANTITY,
             unit="B/s",
@@ -130,7 +130,7 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
             f"{spec.program} printed no row of its table: {printed}",
             next_step=f"Read {OUTPUT} beside the records; run {' '.join(command)} by hand",
         )
-    yield from figures_of(table, spec, rank=bench.identity.rank)
+    yield from values_of(table, spec, rank=bench.identity.rank)
 
 
 def command_of(program: str, spec: NcclTestsSpec, *, num_devices: int) -> list[str]:
@@ -174,7 +174,7 @@ def _output_of(command: Sequence[str], spec: NcclTestsSpec, bench: Bench) -> str
     return text
 
 
-def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[ProbeFigure]:
+def values_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[ProbeReading]:
     """Yield what the table says; a bandwidth that is printed as 0 is below its last digit, and no value."""
     operation = spec.program.removesuffix("_perf")
     notes = [] if table.is_complete else ["the table has no footer: the program was cut off"]
@@ -191,7 +191,7 @@ def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[
                 "tool": "nccl-tests",
             }
             bandwidth = half.bus_bytes_per_s
-            figure = partial(ProbeFigure, rank=rank, labels=labels, evidence=tuple(notes), is_of_host=True)
+            figure = partial(ProbeReading, rank=rank, labels=labels, evidence=tuple(notes), is_of_host=True)
             yield figure(
                 quantity=QUANTITY,
                 unit="B/s",

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 import torch
 import torch.distributed as dist
 
-from gpuproof.records.work.probe import OverlapSpec, ProbeFigure
+from gpuproof.records.work.probe import OverlapSpec, ProbeReading
 from gpuproof.worker.engine.clocks import time_repeats
 from gpuproof.worker.probes.fingerprint import fitting_edge
 from gpuproof.worker.rank.bench import Bench
@@ -22,7 +22,7 @@ from gpuproof.workloads.torch.gemm import MatrixProduct
 ELEMENT_BYTES = 4
 
 
-def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield the times of compute alone, of communication alone, and of both."""
     edge = _edge(spec, bench)
     product = _product(edge, bench)
@@ -44,7 +44,7 @@ def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeFigure]:
 
     for name, run in (("compute", compute), ("communication", communicate), ("both", both)):
         yield _timed(name, run, spec, bench, edge=edge)
-    yield ProbeFigure(
+    yield ProbeReading(
         rank=bench.identity.rank,
         quantity="wrong values",
         unit="1",
@@ -72,7 +72,7 @@ def _edge(spec: OverlapSpec, bench: Bench) -> int:
     return fitting_edge(spec.edge, limit_s, attempt, bench)
 
 
-def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench, *, edge: int) -> ProbeFigure:
+def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench, *, edge: int) -> ProbeReading:
     times_s = time_repeats(
         run,
         clock=bench.clock,
@@ -82,7 +82,7 @@ def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench, 
         is_blocking=True,
     )
     bench.count(times_s)
-    return ProbeFigure(
+    return ProbeReading(
         rank=bench.identity.rank,
         quantity="time",
         unit="s",

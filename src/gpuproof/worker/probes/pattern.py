@@ -17,7 +17,7 @@ import torch
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import free_bytes_of
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.work.probe import PatternSpec, ProbeFigure, WordPattern
+from gpuproof.records.work.probe import PatternSpec, ProbeReading, WordPattern
 from gpuproof.worker.rank.bench import Bench
 
 WORD_BYTES = 8
@@ -31,7 +31,7 @@ MIX = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """Constants of SplitMix64 (https://doi.org/10.1145/2714064.2660195) as signed numbers."""
 
 
-def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield the wrong words of each pattern and pass.
 
     Raises:
@@ -43,7 +43,7 @@ def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
             seed = spec.seed + number
             area.write(pattern, seed)
             num_wrong, shown = area.read(pattern, seed)
-            yield ProbeFigure(
+            yield ProbeReading(
                 rank=bench.identity.rank,
                 quantity="wrong values",
                 unit="1",

@@ -9,7 +9,7 @@ from typing import Any
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case, ProbeWork
-from gpuproof.records.work.probe import ProbeFigure, ProbeName
+from gpuproof.records.work.probe import ProbeName, ProbeReading
 from gpuproof.worker.probes.fingerprint import take_fingerprints
 from gpuproof.worker.probes.link import measure_links
 from gpuproof.worker.probes.nccl_ras import ask_nccl_ras
@@ -21,7 +21,7 @@ from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
 
-PROBES: Mapping[ProbeName, Callable[[Any, Bench], Iterator[ProbeFigure]]] = {
+PROBES: Mapping[ProbeName, Callable[[Any, Bench], Iterator[ProbeReading]]] = {
     "link": measure_links,
     "pattern": try_memory,
     "fingerprint": take_fingerprints,

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.records.work.probe import ProbeFigure, StorageSpec
+from gpuproof.records.work.probe import ProbeReading, StorageSpec
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import rounded
 
@@ -37,7 +37,7 @@ FEWEST_FREE = 2
 """The file may take one part in so many of the free room."""
 
 
-def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Yield the bandwidths; one rank of each host works, the others have nothing to do.
 
     Raises:
@@ -50,7 +50,7 @@ def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
     folder = Path(spec.folder)
     try:
         _check(folder, spec)
-        yield from _figures(folder, spec, bench)
+        yield from _values(folder, spec, bench)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise  # a full disk has a cause of its own
@@ -61,7 +61,7 @@ def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
         ) from error
 
 
-def _figures(folder: Path, spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
+def _values(folder: Path, spec: StorageSpec, bench: Bench) -> Iterator[ProbeReading]:
     """Write a file, read it, and remove it whatever happens."""
     handle, name = tempfile.mkstemp(prefix=".gpuproof-storage-", dir=folder)
     os.close(handle)
@@ -136,7 +136,7 @@ class _Trial:
     bench: Bench
     written_bytes: int = 0
 
-    def write(self) -> ProbeFigure:
+    def write(self) -> ProbeReading:
         """Write blocks of random bytes, and wait until the disk has them."""
         spec = self.spec
         block = memoryview(os.urandom(spec.block_bytes))
@@ -154,7 +154,7 @@ class _Trial:
             _forget(file)
         finally:
             os.close(file)
-        return self._figure(
+        return self._value(
             "storage write",
             (took_s,),
             self.written_bytes,
@@ -162,13 +162,13 @@ class _Trial:
             evidence=(WRITTEN, *self._cut_short(self.written_bytes, spec.file_bytes)),
         )
 
-    def read(self) -> Iterator[ProbeFigure]:
+    def read(self) -> Iterator[ProbeReading]:
         """Read the file in order, then blocks of it at random."""
         spec, whole = self.spec, self.written_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
         blocks = {access: whole // size for access, size in sizes.items()}
         if not blocks["sequential"] or not blocks["random"]:
-            yield ProbeFigure(
+            yield ProbeReading(
                 rank=self.bench.identity.rank,
                 quantity="storage read",
                 unit="B/s",
@@ -186,7 +186,7 @@ class _Trial:
                 times_s = self._read_blocks(file, offsets, size)
             finally:
                 os.close(file)
-            yield self._figure(
+            yield self._value(
                 "storage read",
                 tuple(times_s),
                 size,
@@ -226,7 +226,7 @@ class _Trial:
             return ()
         return (f"cut short by probe.storage.time_limit_s: {done:,} of {planned:,}",)
 
-    def _figure(
+    def _value(
         self,
         quantity: str,
         times_s: tuple[float, ...],
@@ -234,9 +234,9 @@ class _Trial:
         *,
         labels: dict[str, object],
         evidence: tuple[str, ...],
-    ) -> ProbeFigure:
+    ) -> ProbeReading:
         self.bench.count(list(times_s))
-        return ProbeFigure(
+        return ProbeReading(
             rank=self.bench.identity.rank,
             quantity=quantity,
             unit="B/s",

@@ -94,13 +94,13 @@ def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
     with recorder.phase("breakdown"):
         measure_phases(prepared, recorder)
         if prepared.parallelism is not None:
-            from gpuproof.worker.breakdown.alike import measure_alike
             from gpuproof.worker.breakdown.communication import measure_buckets, measure_overlap, measure_sync
+            from gpuproof.worker.breakdown.equivalence import measure_equivalence
 
             measure_overlap(prepared, recorder)
             measure_buckets(prepared, recorder)
             measure_sync(prepared, recorder)
-            measure_alike(prepared, recorder)
+            measure_equivalence(prepared, recorder)
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:

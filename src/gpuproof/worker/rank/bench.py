@@ -13,7 +13,7 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.devices.neighbours import other_users
+from gpuproof.devices.other_processes import other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import Progress, Setup, Window
 from gpuproof.worker.engine.clocks import EventClock, clock_for

@@ -16,10 +16,10 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.devices.neighbours import most_users, other_users
+from gpuproof.devices.other_processes import most_users, other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import (
-    DeviceNeighbours,
+    DeviceSharing,
     HostLoad,
     PhaseName,
     Window,
@@ -234,7 +234,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         writer = StepTimesWriter(
             recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s, steps_of_epoch=epoch
         )
-        neighbours = _neighbours(prepared)
+        neighbours = _other_processes(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
         eager = prepared.eager_step
@@ -271,7 +271,7 @@ def _planned(prepared: Prepared, warm: WarmUp) -> WindowPlan:
     )
 
 
-def _neighbours(prepared: Prepared) -> DeviceNeighbours:
+def _other_processes(prepared: Prepared) -> DeviceSharing:
     uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
     return other_users(uuid, our_pids=(os.getpid(),))
 
@@ -282,7 +282,7 @@ def _window_record(
     planned: WindowPlan,
     *,
     load: HostLoad,
-    neighbours: DeviceNeighbours,
+    neighbours: DeviceSharing,
 ) -> Window:
     """Return the record of a window; `neighbours` are those before it."""
     peaks = accelerator_of(prepared.device).peak_memory_bytes(prepared.device)
@@ -293,7 +293,7 @@ def _window_record(
         items_per_step=prepared.items_per_step,
         clock=prepared.clock.name,
         load=load,
-        neighbours=most_users(neighbours, _neighbours(prepared)),
+        neighbours=most_users(neighbours, _other_processes(prepared)),
     )
     return replace(record, peak_allocated_bytes=peaks[0], peak_reserved_bytes=peaks[1])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic, perf_counter
 
 from gpuproof.records.case import ModelWork
-from gpuproof.records.run import DeviceNeighbours, HostLoad, Window
+from gpuproof.records.run import DeviceSharing, HostLoad, Window
 from gpuproof.worker.engine.host_clock import ClockName
 from gpuproof.worker.engine.loop import FixedSteps, LongEnough, StepPlan, TimeLimit, WindowTiming
 from gpuproof.worker.engine.stopping import PrecisionLimit
@@ -114,7 +114,7 @@ def window_record(
     items_per_step: int,
     clock: ClockName,
     load: HostLoad,
-    neighbours: DeviceNeighbours,
+    neighbours: DeviceSharing,
 ) -> Window:
     """Return the record of a window; peaks of memory are the caller's to fill in."""
     clock_offset_s = monotonic() - perf_counter()

@@ -17,10 +17,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.base.errors import EnvironmentUnfitError
-from gpuproof.devices.neighbours import other_users
+from gpuproof.devices.other_processes import other_users
 from gpuproof.processes.granted import usable_cpus
 from gpuproof.records.case import Case, ServingWork
-from gpuproof.records.run import DeviceNeighbours, HostLoad, Progress
+from gpuproof.records.run import DeviceSharing, HostLoad, Progress
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.engine.loop import paused_collector
@@ -245,15 +245,15 @@ def _write_requests(
         wall_s=max((row.done_s for row in rows if row.done_s is not None), default=0.0),
         batches=(),
         load=load,
-        neighbours=_neighbours(spec, device_uuid),
+        neighbours=_other_processes(spec, device_uuid),
         failures=_failures(rows),
     )
 
 
-def _neighbours(spec: ServingSpec, device_uuid: str | None) -> DeviceNeighbours:
+def _other_processes(spec: ServingSpec, device_uuid: str | None) -> DeviceSharing:
     if spec.target != "model":
         reason = f"no device of this host is used: the target is {spec.target}"
-        return DeviceNeighbours(other_processes=None, other_memory_bytes=None, missing=reason)
+        return DeviceSharing(other_processes=None, other_memory_bytes=None, missing=reason)
     return other_users(device_uuid, our_pids=(os.getpid(),))
 
 

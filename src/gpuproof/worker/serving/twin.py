@@ -36,7 +36,7 @@ NEAR = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TwinAnswer:
     """How a twin answers."""
 
     chunks: int
@@ -52,7 +52,7 @@ def event_chunk(data: bytes) -> bytes:
 class Answering(asyncio.Protocol):
     """One connection of a twin."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: TwinAnswer) -> None:
         self._told = told
         self._came = b""
         usage = {"choices": [], "usage": {"completion_tokens": told.chunks}}
@@ -87,7 +87,7 @@ class Answering(asyncio.Protocol):
 
 def main(arguments: Sequence[str]) -> int:
     """Answer until standard input ends, with the process that started it; started by that, not by people."""
-    told = Told(**json.loads(arguments[0]))
+    told = TwinAnswer(**json.loads(arguments[0]))
     end_with_the_parent()
 
     async def serve() -> None:
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def twin(told: Told) -> Iterator[str]:
+def twin(told: TwinAnswer) -> Iterator[str]:
     """Start a twin and give its address; it does not outlive the block.
 
     Raises:
@@ -132,7 +132,9 @@ def measure_client(spec: ServingSpec, *, seed: int, num: int = 1) -> ClientAlone
     """
     prompts = Prompts(replace(spec, trace=None, arrivals="poisson"), seed)
     with ExitStack() as stack:
-        urls = [stack.enter_context(twin(Told(chunks=spec.new_tokens or NEW_TOKENS))) for _ in range(num)]
+        urls = [
+            stack.enter_context(twin(TwinAnswer(chunks=spec.new_tokens or NEW_TOKENS))) for _ in range(num)
+        ]
         connections = spec.endpoint.max_connections
         endpoints = [EndpointSpec(url=url, model="twin", max_connections=connections) for url in urls]
         run = stack.enter_context(clients([EndpointLoad(endpoint, prompts) for endpoint in endpoints]))

@@ -96,12 +96,12 @@ def count_call_flops(function: Any, name: str, args: Sequence[Any], kwargs: Any,
     if name in ATTENTION_KERNELS:  # torch's own formula may want as many heads of keys as of queries
         return float(attention_flops(*(operand.shape for operand in args[:3])))
     if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
-        return _processor_attention_flops(args)
+        return _cpu_attention_flops(args)
     formula = flop_registry.get(function._overloadpacket)  # the registry's own key
     return None if formula is None else float(formula(*args, **kwargs, out_val=out))
 
 
-def _processor_attention_flops(args: Sequence[Any]) -> float:
+def _cpu_attention_flops(args: Sequence[Any]) -> float:
     """Five products of (queries × keys × width) a head backward, the scores being made again."""
     query, key, value = args[1:4]
     pairs = math.prod(query.shape[:-1]) * key.shape[-2]

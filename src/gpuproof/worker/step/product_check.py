@@ -20,7 +20,7 @@ from math import log, sqrt
 
 import torch
 
-from gpuproof.records.work.probe import ProbeFigure
+from gpuproof.records.work.probe import ProbeReading
 from gpuproof.records.work.training import Precision
 from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 from gpuproof.workloads.torch.gemm import MatrixProduct
@@ -55,7 +55,7 @@ Those of fp8 keep about 14 bits on Hopper (https://arxiv.org/abs/2412.19437, 3.3
 made in fp64 too: both may be off."""
 
 
-def check_product(product: MatrixProduct, precision: Precision, *, rank: int) -> ProbeFigure:
+def check_product(product: MatrixProduct, precision: Precision, *, rank: int) -> ProbeReading:
     """Compare the product that was made last; the figure is how many elements are wrong."""
     factors = product.left[product.last], product.right[product.last]
     return compare_product(*factors, product.product, precision, rank=rank)
@@ -63,7 +63,7 @@ def check_product(product: MatrixProduct, precision: Precision, *, rank: int) ->
 
 def compare_product(
     left: torch.Tensor, right: torch.Tensor, product: torch.Tensor, precision: Precision, *, rank: int
-) -> ProbeFigure:
+) -> ProbeReading:
     """Compare a product with that of its operands on the host; the figure is how many elements are wrong."""
     left, right, got = (matrix.cpu().double() for matrix in (left, right, product))
     rows = _rows(left.shape[0], right.shape[1], left.shape[1])
@@ -79,7 +79,7 @@ def compare_product(
             value, right_value = float(got[some[row], column]), float(expected[row, column])
             shown.append(f"element ({int(some[row])}, {column}) is {value:.6g}, not {right_value:.6g}")
     share = "all elements" if len(rows) == len(left) else f"{len(rows)} of {len(left)} rows"
-    return ProbeFigure(
+    return ProbeReading(
         rank=rank,
         quantity="wrong values",
         unit="1",

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
-from gpuproof.devices.neighbours import most_users, other_users
+from gpuproof.devices.other_processes import most_users, other_users
 from gpuproof.monitor.host import cpu_model
 from gpuproof.processes.granted import threads_per_rank, users_threads
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
 from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.run import (
-    DeviceNeighbours,
+    DeviceSharing,
     Environment,
     Evaluation,
     NotApplied,
@@ -225,7 +225,7 @@ def _measure(
         epoch = steps_of_epoch(work, num_samples=None, num_shards=replicas)
         keep_times = work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=keep_times, steps_of_epoch=epoch)
-        neighbours, load_before = _neighbours(), read_load()
+        neighbours, load_before = _other_processes(), read_load()
         timing = run_window(prepared.training, prepared.clock, planned.plan, feed_plan(planned.plan, writer))
         load = load_between(load_before, read_load())
         writer.flush()
@@ -236,7 +236,7 @@ def _measure(
             items_per_step=prepared.items_per_step,
             clock=prepared.clock.name,
             load=load,
-            neighbours=most_users(neighbours, _neighbours()),
+            neighbours=most_users(neighbours, _other_processes()),
         )
         peak_bytes = prepared.mirrors.peak_memory_bytes(prepared.tf)
         recorder.write(
@@ -257,7 +257,7 @@ def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
     )
 
 
-def _neighbours() -> DeviceNeighbours:
+def _other_processes() -> DeviceSharing:
     """Look for other users of the device; TensorFlow tells no device's permanent identity."""
     return other_users(None, our_pids=(os.getpid(),))
 

@@ -14,14 +14,14 @@ from math import isfinite
 import numpy as np
 
 from gpuproof.launches.communication import (
-    PhaseFigures,
+    PhaseValues,
     StepCommunication,
     communication_of,
     first_reason,
     phases_of,
 )
 from gpuproof.launches.launch import Launch
-from gpuproof.records.breakdown import TrainedAlike
+from gpuproof.records.breakdown import TrainingAgreement
 from gpuproof.records.what_ran import MemoryParts
 from gpuproof.suites.scale.plan import Law, ScalePoint
 
@@ -69,7 +69,7 @@ class MemoryHeld:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointApart:
+class PointBreakdown:
     """One point, taken apart."""
 
     case_id: str
@@ -77,20 +77,20 @@ class PointApart:
     num_devices: int
     law: Law | None
     communication: StepCommunication
-    phases: PhaseFigures | None
+    phases: PhaseValues | None
     phases_missing: str | None
     memory: MemoryHeld | None
     step_quantiles_s: tuple[float, ...]
     """Of the step times of all launches: the least, each per cent, the longest; empty without any."""
-    alike: Alikeness | None = None
+    alike: Agreement | None = None
     """Whether several devices learn what one does."""
     alike_missing: str | None = None
 
 
-def take_apart(point: ScalePoint, launches: Sequence[Launch]) -> PointApart:
+def break_down(point: ScalePoint, launches: Sequence[Launch]) -> PointBreakdown:
     """Return what the launches of a point say."""
-    phases, alike = phases_of(launches), alikeness_of(launches)
-    return PointApart(
+    phases, alike = phases_of(launches), agreement_of(launches)
+    return PointBreakdown(
         case_id=point.case_id,
         batch_size=point.batch_size,
         num_devices=point.num_devices,
@@ -100,7 +100,7 @@ def take_apart(point: ScalePoint, launches: Sequence[Launch]) -> PointApart:
         phases_missing=phases if isinstance(phases, str) else None,
         memory=_memory(launches),
         step_quantiles_s=_quantiles(launches),
-        alike=alike if isinstance(alike, Alikeness) else None,
+        alike=alike if isinstance(alike, Agreement) else None,
         alike_missing=alike if isinstance(alike, str) else None,
     )
 
@@ -131,7 +131,7 @@ def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alikeness:
+class Agreement:
     """The worst of all ranks and launches of a point."""
 
     num_steps: int
@@ -150,7 +150,7 @@ class Alikeness:
         return is_near and correlates and self.norm_difference < MOST_NORM
 
 
-def alikeness_of(launches: Sequence[Launch]) -> Alikeness | str | None:
+def agreement_of(launches: Sequence[Launch]) -> Agreement | str | None:
     """Return what the launches of a point say, why they say nothing, or None where nobody looked."""
     records = [record for launch in launches for record in launch.trained_alike]
     complete = [record for record in records if record.missing is None]
@@ -160,7 +160,7 @@ def alikeness_of(launches: Sequence[Launch]) -> Alikeness | str | None:
     if not alikenesses:
         return first_reason([record.missing for record in records])
     correlations = [one.norm_correlation for one in alikenesses if one.norm_correlation is not None]
-    return Alikeness(
+    return Agreement(
         num_steps=min(one.num_steps for one in alikenesses),
         loss_difference=max(one.loss_difference for one in alikenesses),
         norm_correlation=min(correlations) if correlations else None,
@@ -169,11 +169,11 @@ def alikeness_of(launches: Sequence[Launch]) -> Alikeness | str | None:
     )
 
 
-def _of_rank(record: TrainedAlike) -> Alikeness:
+def _of_rank(record: TrainingAgreement) -> Agreement:
     together, alone = np.array(record.gradient_norm_together), np.array(record.gradient_norm_alone)
     losses = np.abs(np.array(record.loss_together) - np.array(record.loss_alone))
     is_steady = min(np.ptp(together), np.ptp(alone)) <= STEADY * max(np.max(alone), STEADY)
-    return Alikeness(
+    return Agreement(
         num_steps=len(losses),
         loss_difference=_or_infinite(np.max(losses)),
         norm_correlation=None if is_steady else _or_infinite(np.corrcoef(together, alone)[0, 1], bad=-1.0),

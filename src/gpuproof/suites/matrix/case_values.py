@@ -1,6 +1,6 @@
 """One launch of a case in figures: time, memory, energy, and what it said of itself.
 
-In: the records of a launch and the recording beside it. Out: `CaseFigures`. Memory and energy are of the case
+In: the records of a launch and the recording beside it. Out: `CaseValues`. Memory and energy are of the case
 alone, or they are missing with the reason: where several cases share a device, memory comes from the driver's
 list of processes and the case's own process tree, and energy cannot be told apart.
 """
@@ -19,7 +19,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.hardware.boards import find_memory_peak, find_peak
 from gpuproof.launches.launch import Launch, summarize_launch
 from gpuproof.launches.limits import limits_of
-from gpuproof.launches.point_figures import STEPS, THROUGHPUT
+from gpuproof.launches.point_measures import STEPS, THROUGHPUT
 from gpuproof.processes.start import exit_status
 from gpuproof.readings.evidence import Evidence, MissingReadings, WindowReadings
 from gpuproof.readings.limits import LaunchLimits, limits_of_readings
@@ -50,7 +50,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseFigures:
+class CaseValues:
     """One launch of one case."""
 
     case_id: str
@@ -87,13 +87,13 @@ class _Span:
     pids: frozenset[int]
 
 
-def shown_memory(cases: Iterable[CaseFigures]) -> Callable[[CaseFigures], Amount]:
+def shown_memory(cases: Iterable[CaseValues]) -> Callable[[CaseValues], Amount]:
     """Return which memory a picture or a front is of: of devices where any case has it, else resident."""
     has_device = any(case.memory.peak_bytes is not None for case in cases)
     return attrgetter("memory" if has_device else "resident")
 
 
-def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignment) -> CaseFigures:
+def case_values(records: CaseRecords, evidence: Evidence, assignment: Assignment) -> CaseValues:
     """Put together what is known of one launch."""
     config: RunConfig = evidence.config
     case, failure = records.case, records.primary_failure
@@ -103,7 +103,7 @@ def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignmen
     energy_j, energy_missing = _energy(records, evidence, span, recording)
     ended = next(iter(records.of(CommandEnded)), None)
     started = next(iter(records.of(Start)), None)
-    return CaseFigures(
+    return CaseValues(
         case_id=case.case_id,
         replicate=case.replicate,
         configuration=kind_of(assignment, config),
@@ -333,7 +333,7 @@ def _reason_no_energy(records: CaseRecords, recording: RecordingData | MissingRe
     return SHARED if _shares_its_device(records) else None
 
 
-def as_row(figures: CaseFigures) -> dict[str, Any]:
+def as_row(figures: CaseValues) -> dict[str, Any]:
     """Return a launch as a row of all_results.json: memory in MiB, as its readers expect."""
     memory = figures.memory
     mean, peak = (None if b is None else b / 2**20 for b in (memory.mean_bytes, memory.peak_bytes))

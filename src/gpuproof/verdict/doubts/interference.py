@@ -34,7 +34,7 @@ def device_faults(explanation: LaunchExplanation) -> Iterator[Doubt]:
         )
 
 
-def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
+def shared_cpu(measured: Measured) -> Iterator[Doubt]:
     """Find others that took the processors."""
     by_host = grouped((window.host, window) for window in measured.launch.windows)
     for host, windows in by_host.items():
@@ -92,7 +92,7 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
     return load.busy_cpu_s is not None and _is_full(load.busy_cpu_s / _span_s(windows[0]), load.num_cpus)
 
 
-def fill_the_processors(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
+def fill_the_cpus(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
     """Say whether others had part of processors that were all in use; how long one waited is not known."""
     return busy_cpus - launch_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
 
@@ -101,7 +101,7 @@ def _is_full(busy_cpus: float, num_cpus: int) -> bool:
     return busy_cpus > FULL_HOST * num_cpus
 
 
-def device_neighbours(measured: Measured) -> Iterator[Doubt]:
+def shared_device(measured: Measured) -> Iterator[Doubt]:
     """Find others that use the devices."""
     windows, setups = measured.launch.windows, measured.launch.setups
     for window, setup in zip(windows, setups, strict=bool(setups)):

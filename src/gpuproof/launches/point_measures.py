@@ -21,7 +21,7 @@ STEP, ENERGY = "step of all launches", "energy of all launches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointFigures:
+class PointMeasures:
     """One recipe of a run: the only one, a point of a sweep or a test of a suite."""
 
     case_id: str
@@ -61,7 +61,7 @@ class PointFigures:
         return all(launch.start == "exec" for launch in self.launches)
 
     @property
-    def without_measures(self) -> PointFigures:
+    def without_measures(self) -> PointMeasures:
         """The point as a detail holds it: the result has its measures."""
         return replace(self, measures=())
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuproof.records.breakdown import TrainedAlike
+from gpuproof.records.breakdown import TrainingAgreement
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared
@@ -26,12 +26,12 @@ DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout
 SPLIT = "under {} no rank holds the model whole, to train it alone"
 
 
-def measure_alike(prepared: Prepared, recorder: Recorder) -> None:
+def measure_equivalence(prepared: Prepared, recorder: Recorder) -> None:
     """Train both ways and write down losses, norms of gradients, and how far the weights end apart."""
     assert prepared.parallelism is not None
     rank, strategy = prepared.identity.rank, prepared.parallelism.strategy
     if strategy != "ddp":
-        recorder.write(TrainedAlike(rank=rank, missing=SPLIT.format(strategy)))
+        recorder.write(TrainingAgreement(rank=rank, missing=SPLIT.format(strategy)))
         return
     shards = [_of_all_ranks(prepared.pool.next_batch()) for _ in range(NUM_STEPS)]
     module = prepared.workload.module
@@ -46,7 +46,7 @@ def measure_alike(prepared: Prepared, recorder: Recorder) -> None:
     pairs = zip(together.parameters(), alone.parameters(), strict=True)
     furthest = max(float((a.detach() - b.detach()).abs().max()) for a, b in pairs)
     recorder.write(
-        TrainedAlike(
+        TrainingAgreement(
             rank=rank,
             loss_together=tuple(map(_mean_over_ranks, several[0])),
             loss_alone=tuple(float(loss) for loss in single[0]),

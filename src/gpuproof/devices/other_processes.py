@@ -16,7 +16,7 @@ from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import list_processes
 from gpuproof.records.readings import spellings
-from gpuproof.records.run import DeviceNeighbours
+from gpuproof.records.run import DeviceSharing
 
 DEADLINE_S = 5.0
 """Starting NVML beside a running framework takes well under a second; a driver that hangs must not hold up
@@ -38,7 +38,7 @@ def other_users(
     *,
     deadline_s: float = DEADLINE_S,
     proc: Path = Path("/proc"),
-) -> DeviceNeighbours:
+) -> DeviceSharing:
     """Return how many processes on a device are not among `our_pids`, and their memory.
 
     Display servers are named apart and not counted: a desktop that shows what is going on is on every
@@ -59,7 +59,7 @@ def other_users(
     return others_among(processes, our_pids, proc)
 
 
-def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbours:
+def most_users(begin: DeviceSharing, end: DeviceSharing) -> DeviceSharing:
     """Join what was seen at the two ends of a window: more users count, and a known number over an unknown.
 
     >>> most_users(_unknown("no context yet"), _unknown("the driver hangs")).missing
@@ -71,7 +71,7 @@ def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbou
 
 def others_among(
     processes: Sequence[DeviceProcess], our_pids: Collection[int] = (), proc: Path = Path("/proc")
-) -> DeviceNeighbours:
+) -> DeviceSharing:
     """Return how many processes are neither of `our_pids` nor a display server."""
     foreign = [process for process in processes if process.pid not in our_pids]
     if our_pids and len(foreign) == len(processes):
@@ -84,7 +84,7 @@ def others_among(
     sizes = [process.mem_used_bytes for process in others]
     sizes_bytes = [size for size in sizes if size is not None]
     complete = len(sizes_bytes) == len(sizes)
-    return DeviceNeighbours(
+    return DeviceSharing(
         other_processes=len(others),
         other_memory_bytes=sum(sizes_bytes) if complete else None,
         missing=None if complete else "the driver does not tell every process's memory",
@@ -121,5 +121,5 @@ def _process_name(pid: int, proc: Path) -> str | None:
         return None
 
 
-def _unknown(reason: str) -> DeviceNeighbours:
-    return DeviceNeighbours(other_processes=None, other_memory_bytes=None, missing=reason)
+def _unknown(reason: str) -> DeviceSharing:
+    return DeviceSharing(other_processes=None, other_memory_bytes=None, missing=reason)
