@@ -178,7 +178,6 @@ def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announ
             continue
         yield Announced(
             title=event.title,
-            is_of_log=message is not None,
             unix_s=begun.unix_s + recording.seconds_in(event.monotonic_s),
             pid=None if message is None else message.pid,
             instance=None if message is None else message.instance,

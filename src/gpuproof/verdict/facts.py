@@ -54,8 +54,6 @@ class Announced:
     """CASE/REPLICATE beside which it was recorded."""
     kill: Literal["before", "after"] | None = None
     """Whether it came before or after ranks of this launch were ended because one hung; None: none was."""
-    is_of_log: bool = False
-    """Whether the kernel's log tells it; the driver's library may tell it, too."""
     unheard: str | None = None
     """Why nothing could be heard during the launch, of a host by its log; then nothing was announced."""
 
