@@ -36,7 +36,7 @@ from gpuproof.suites.validate.nodes import (
 )
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes, wrong_outcomes
-from gpuproof.suites.validate.placing import lost_of
+from gpuproof.suites.validate.placing import lost_of, of_devices
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.rates import RateRow, rate_rows
 from gpuproof.suites.validate.stages import Recipes
@@ -113,10 +113,11 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     judged += port_findings(facts, judged)
-    cap, indices = _cap(evidence), device_indices(evidence.launches)
+    tested = replace(evidence, launches=of_devices(evidence.launches))
+    cap, indices = _cap(tested), device_indices(evidence.launches)
     readiness = judge_readiness(order, facts, judged, unsettled=_unsettled(results), capped=cap)
     detail = ValidateDetail(
-        common=_common(facts.hosts_there, results, evidence, options),
+        common=_common(facts.hosts_there, results, tested, options),
         readiness=readiness,
         rates=rate_rows(readiness.cells, measures, judged, facts),
         stages=tuple(_rows(order, results, left_out)),
@@ -301,7 +302,8 @@ def _rows(
 
 def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: Readiness) -> dict[str, Any]:
     trained = next((one.config for one in results if one.case.name == "training"), evidence.config)
-    setups = [setup for launch in evidence.launches for setup in launch.setups]
+    tested = of_devices(evidence.launches)
+    setups = [setup for launch in tested for setup in launch.setups]
     devices = sorted({setup.device.name for setup in setups})
     return {
         "kind": NAME,
@@ -309,9 +311,7 @@ def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: R
         "precision": trained.training.precision,
         "batch_size": trained.data.batch_size,
         "device": ", ".join(devices) or None,
-        "num_devices": max(
-            (launch.world_size for launch in evidence.launches if launch.setups), default=None
-        ),
+        "num_devices": max((launch.world_size for launch in tested if launch.setups), default=None),
         "is_capped": readiness.capped is not None,
     }
 
