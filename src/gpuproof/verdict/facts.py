@@ -81,6 +81,8 @@ class FleetFacts(Sequence[CaseRecords]):
     """What drivers announced of each GPU and host, by subject; None: nobody listened."""
     ports: Mapping[str, Sequence[PortsBesideLaunch]] = field(default_factory=dict)
     """What the ports of each host counted during each launch that was to be recorded."""
+    pcie_under_load: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By UUID the highest `pcie_gen` and `pcie_width` that were read of a GPU under load."""
 
     def __len__(self) -> int:
         """Count the launches."""
