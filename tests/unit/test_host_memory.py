@@ -87,3 +87,10 @@ def test_hosts_are_compared_with_each_other_and_a_slow_one_is_advice(tmp_path: P
         "host/c": "WARN",
     }
     assert not any(x.is_required for x in alike)
+
+
+def test_where_nothing_else_was_tested_no_gpu_was(tmp_path: Path) -> None:
+    found = run_of(tmp_path, HERE, "host_memory")
+    assert found.result.verdict == "INCONCLUSIVE"
+    assert found.result.conditions["is_capped"]
+    assert "no GPU was tested" in text_of(found)

@@ -113,11 +113,10 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     judged = without_shared(substitute(_without_lost(judged, evidence), order, results), results)
     judged += port_findings(facts, judged)
-    tested = replace(evidence, launches=of_devices(evidence.launches))
-    cap, indices = _cap(tested), device_indices(evidence.launches)
+    cap, indices = _cap(evidence), device_indices(evidence.launches)
     readiness = judge_readiness(order, facts, judged, unsettled=_unsettled(results), capped=cap)
     detail = ValidateDetail(
-        common=_common(facts.hosts_there, results, tested, options),
+        common=_common(facts.hosts_there, results, evidence, options),
         readiness=readiness,
         rates=rate_rows(readiness.cells, measures, judged, facts),
         stages=tuple(_rows(order, results, left_out)),
@@ -253,20 +252,21 @@ def _cap(evidence: Evidence) -> str | None:
     """Say why the verdict is INCONCLUSIVE at best: what was tested is no hardware to be ready."""
     if is_simulated(evidence.launches):
         return MEANING
-    kinds = {setup.device.kind for launch in evidence.launches for setup in launch.setups}
+    launches = of_devices(evidence.launches) or evidence.launches
+    kinds = {setup.device.kind for launch in launches for setup in launch.setups}
     return NO_GPU if "cpu" in kinds else None
 
 
 def _common(
     hosts: Sequence[str], results: Sequence[StageResult], evidence: Evidence, options: ValidateOptions
 ) -> Common:
-    devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
+    devices = {setup.device for launch in of_devices(evidence.launches) for setup in launch.setups}
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
-    on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
+    on_cpu = any(device.kind == "cpu" for device in devices)
     trained = notes_of_training(results, options.stages, evidence.description["origins"])
     return Common(
-        title=", ".join([title, *sorted(devices)]),
+        title=", ".join([title, *sorted({device.name for device in devices})]),
         work=title,
         names_cases=True,
         notes=tuple(
