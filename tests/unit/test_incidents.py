@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fleet_by_hand import gpu, hosts, measured
+from gpuproof.launches.explanations import explain_launch
+from gpuproof.launches.launch import summarize_launch
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
@@ -19,6 +21,7 @@ from gpuproof.records.work.window import MonitorSpec
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.events import advisory_events, judge_events
+from gpuproof.verdict.doubts.neighbours import device_faults
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner
 from gpuproof.verdict.incidents import conclude, incidents_in
 from recordings import MONOTONIC_S, UNIX_S, header, identity, sample, write
@@ -91,13 +94,6 @@ def test_repeats_within_minutes_are_one_incident_and_later_ones_another() -> Non
     )
     (warning,) = advisory_events(told)
     assert str(warning.outcome.measured).endswith("; 1 more incidents of it: cannot tell")
-
-
-def test_what_library_and_log_both_tell_is_counted_once_with_the_logs_process() -> None:
-    by_log = [xid(31, at_s, pid=USERS, is_of_log=True, instance="5") for at_s in (0.0, 1.0)]
-    (incident,) = incidents_in(facts(xid(31), xid(31, 1.1), *by_log))[ON]
-    assert (incident.num_events, incident.pids, incident.owner) == (2, (USERS,), "another's")
-    assert "on instance 5 of process 4242" in incident.text
 
 
 def test_a_users_fault_with_right_results_since_is_the_applications() -> None:
@@ -222,9 +218,9 @@ END = RecordingEnd(
 )
 
 
-def recorded(
+def evidence_of(
     folder: Path, *events: tuple[float, int, str], failures: Sequence[Failure | RankResult] = (result(),)
-) -> FleetFacts:
+) -> Evidence:
     """A launch of half a minute on the GPU, and what its driver announced beside it."""
     device = Device(kind="cuda", index=0, name="Fake GPU 80", uuid="GPU-0000", memory_total_bytes=None)
     announced = [
@@ -253,7 +249,7 @@ def recorded(
     ]
     monitored = replace(case(), monitor=MonitorSpec(interval_s=1.0))
     launches = (CaseRecords(case=monitored, records=of_own_launch(records)),)
-    evidence = Evidence(
+    return Evidence(
         description={},
         config=None,
         launches=launches,
@@ -261,7 +257,11 @@ def recorded(
         recording_at=lambda *_: path,
         folder_of=lambda _: Path(),
     )
-    return FleetFacts(measures=[], events=announced_in(evidence), launches=launches)
+
+
+def recorded(folder: Path, *events: tuple[float, int, str], **more: Any) -> FleetFacts:
+    evidence = evidence_of(folder, *events, **more)
+    return FleetFacts(measures=[], events=announced_in(evidence), launches=evidence.launches)
 
 
 NODE7 = "host/node7/gpu/GPU-0000"
@@ -304,12 +304,19 @@ def test_a_recording_says_whose_process_when_and_on_which_instance(tmp_path: Pat
     assert faults["ecc_corrected_count"].growth == 6
 
 
-def test_a_line_of_the_kernels_log_and_the_librarys_word_are_one_event(tmp_path: Path) -> None:
-    line = "NVRM: Xid (PCI:0000:01:00): 31, pid=4242, name=python, Ch 00000008"
+def test_an_xid_of_both_library_and_log_is_one_event_and_one_reason_to_suspect_the_run(
+    tmp_path: Path,
+) -> None:
+    line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, pid=4242, name=python, Ch 00000008"
     other = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module"
-    told = recorded(tmp_path, (8.0, 31, line), (8.2, 31, "XID 31"), (9.0, 0, other))
-    (fault, _) = incidents_in(told)[NODE7]
-    assert (fault.title, fault.num_events, fault.pids) == ("xid 31", 1, (4242,))
+    both = ((8.0, 31, line), (8.2, 31, "XID 31"), (9.0, 0, other))
+    (fault, _) = incidents_in(recorded(tmp_path, *both))[NODE7]
+    assert (fault.title, fault.num_events, fault.pids, fault.instance) == ("xid 31", 1, (USERS,), "5")
+    run = evidence_of(tmp_path, *both)
+    launch = summarize_launch(run.launches[0])
+    assert launch is not None
+    reasons = [doubt.reason for doubt in device_faults(explain_launch(launch, run))]
+    assert reasons == [f"GPU 0: xid 31: {line} (launch 1)"]
 
 
 def test_an_error_of_a_divided_gpu_is_joined_with_tests_of_its_instances() -> None:

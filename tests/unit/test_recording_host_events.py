@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuproof.observe.recording_page import recording_page, recording_result
-from gpuproof.records.page import Page
+from gpuproof.records.page import Notices, Page
 from gpuproof.records.readings import UNREAD, DriverEvent
 from recordings import MONOTONIC_S, header, identity, loaded, sample
 
@@ -42,3 +42,15 @@ def test_lines_of_one_kind_on_a_device_are_one_notice(tmp_path: Path) -> None:
     page = shown(tmp_path, *lines, place=0)
     assert repr(page).count("xid 45 5 times") >= 1
     assert "pid=4" not in repr(page)
+
+
+def test_an_xid_of_both_library_and_log_is_one_notice(tmp_path: Path) -> None:
+    line = "6,1,2,-;NVRM: Xid (PCI:0000:10:00): 45, pid=7, name=python, "
+    events = [
+        DriverEvent(monotonic_s=MONOTONIC_S + 1, physical_index=0, event=event, code=code, message=message)
+        for event, code, message in (("xid", 45, "XID 45"), ("kernel", None, line))
+    ]
+    samples = [sample(float(at), {0: {"power_w": 100.0}}) for at in range(9)]
+    result = recording_result(loaded(tmp_path, [header([identity(0)]), *samples, *events]))
+    (notices,) = [s.notices for s in recording_page(result).sections if isinstance(s, Notices)]
+    assert [one.text for one in notices if one.word == "event"] == [f"xid 45 at 1.00 s: {line}"]

@@ -65,14 +65,35 @@ def test_what_is_missing_is_named(gpus: int, ports: int, sku: str | None, status
     ("change", "measured"),
     [
         ({"state": {"nvlink_links_active": 17}}, "17 NVLink or xGMI links up"),
-        ({"static": {"pcie_gen_max": 3}}, "PCIe generation 3"),
-        ({"state": {"pcie_width": 8}}, "PCIe x8"),
+        ({"static": {"pcie_gen_max": 3}}, "PCIe generation 3 at most in its slot, not read under load"),
+        ({"state": {"pcie_width": 8}}, "PCIe x8 as negotiated when idle"),
         ({"static": {"mem_total_bytes": 42_000_000_000}}, "42 GB a GPU"),
     ],
 )
 def test_one_gpu_that_lacks_something_is_enough(change: dict[str, Any], measured: str) -> None:
     outcome = judged(host([*(gpu() for _ in range(7)), gpu(**change)]), "HGX H100")
     assert (outcome.status, outcome.measured) == ("WARN", measured)
+
+
+def test_a_link_is_judged_as_it_was_read_under_load() -> None:
+    """At rest it is of generation 1 and 8 lanes, which says nothing."""
+    rests = {"state": {"pcie_width": 8, "pcie_gen": 1}}
+    node = host([{**gpu(**rests), "uuid": f"GPU-{index}"} for index in range(8)])
+
+    def loaded(last: dict[str, float], *, num: int = 8) -> Outcome:
+        links = {f"GPU-{index}": {"pcie_gen": 5.0, "pcie_width": 16.0} for index in range(num)}
+        facts = FleetFacts(
+            hosts={"a": node}, sku="HGX H100", pcie_under_load={**links, f"GPU-{num - 1}": last}
+        )
+        return ask([judge_sku], facts)[0].outcome
+
+    healthy = loaded({"pcie_gen": 5.0, "pcie_width": 16.0})
+    assert healthy.status == "PASS"
+    assert str(healthy.measured).endswith("PCIe generation 5 under load, PCIe x16 under load")
+    slow = loaded({"pcie_gen": 4.0, "pcie_width": 16.0})
+    assert (slow.status, slow.measured) == ("WARN", "PCIe generation 4 under load")
+    partly = loaded({"pcie_gen": 5.0, "pcie_width": 16.0}, num=7)
+    assert (partly.status, partly.measured) == ("WARN", "PCIe x8 as negotiated when idle")
 
 
 def test_a_port_at_half_its_rate_does_not_count() -> None:

@@ -118,21 +118,21 @@ def of_host(*events: Announced) -> FleetFacts:
 
 
 def test_an_error_of_a_switch_fails_its_host_and_not_its_gpus() -> None:
-    found = ask([judge_events], of_host(Announced(title="sxid 20034", is_of_log=True)))
+    found = ask([judge_events], of_host(Announced(title="sxid 20034")))
     assert {x.outcome.subject: x.outcome.status for x in found} == {ON: "PASS", "host/a": "FAIL"}
     assert {x.outcome.measured for x in found if x.outcome.status == "FAIL"} == {
         "SXid 20034 (LTSSM Fault Up); by itself: restart the host"
     }
-    found = ask([judge_events], of_host(Announced(title="sxid 99999", is_of_log=True)))
+    found = ask([judge_events], of_host(Announced(title="sxid 99999")))
     assert {x.outcome.subject: x.outcome.status for x in found} == {ON: "PASS", "host/a": "ERROR"}
 
 
 def test_what_corrects_itself_is_told_and_fails_nothing() -> None:
-    told = of_host(Announced(title="sxid 22013", is_of_log=True))
+    told = of_host(Announced(title="sxid 22013"))
     assert [x.outcome.status for x in ask([judge_events], told)] == ["PASS"]
     assert [(x.outcome.subject, x.outcome.status) for x in advisory_events(told)] == [("host/a", "WARN")]
-    assert status(Announced(title="pcie_aer BadTLP", is_of_log=True)) == "PASS"
-    assert status(Announced(title="pcie_aer Uncorrectable (Fatal)", is_of_log=True)) == "FAIL"
+    assert status(Announced(title="pcie_aer BadTLP")) == "PASS"
+    assert status(Announced(title="pcie_aer Uncorrectable (Fatal)")) == "FAIL"
 
 
 def test_silence_of_a_log_that_was_not_read_is_named() -> None:

@@ -7,6 +7,8 @@ itself, by `events.toml`, which has the sources; a code that is not listed is un
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Literal, get_args
@@ -26,6 +28,9 @@ TITLES: Final = {"xid": "XID", "sxid": "SXid", "amd_ras": "AMD RAS", "pcie_aer":
 UNLISTED: Final = "unlisted"
 RESTARTS: Final = ("RESTART_APP", "program")
 """Actions that ask to restart the application."""
+WITHIN_S: Final = 300.0
+"""Events of one code on one device are one incident where no more than this lies between two of them; so are
+the reports of one event by the driver's library and by the kernel's log."""
 LONGEST_LINE: Final = 1024
 """Characters that are read of a line: the kernel's own limit of one (LOG_LINE_MAX)."""
 ADDRESS: Final = re.compile(r"\b(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\b", re.IGNORECASE)
@@ -152,9 +157,34 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
     return None if message is None else replace(event, event=f"{message.source} {message.code}")
 
 
+def named_events(events: Iterable[DriverEvent]) -> tuple[DriverEvent, ...]:
+    """Return events as `named_event` names them; what the library and the log both report is one of them.
+
+    It has the time of the first report and the message of the log's, which may name the process.
+    """
+    named: list[DriverEvent] = []
+    reported_by_one: defaultdict[tuple[int | None, str, bool], deque[int]] = defaultdict(deque)
+    for event in events:
+        one, by_log = named_event(event), event.event == KERNEL_LOG
+        if one is None:
+            continue
+        by_other = reported_by_one[one.physical_index, one.title, not by_log]
+        while by_other and event.monotonic_s - named[by_other[0]].monotonic_s > WITHIN_S:
+            by_other.popleft()
+        if by_other:
+            other = named[by_other[0]]
+            line, library = (one, other) if by_log else (other, one)
+            named[by_other.popleft()] = replace(library, monotonic_s=other.monotonic_s, message=line.message)
+        else:
+            reported_by_one[one.physical_index, one.title, by_log].append(len(named))
+            named.append(one)
+    return tuple(named)
+
+
 def is_harmless(event: DriverEvent) -> bool:
-    """Say whether a line of the log reports an error that was corrected, which affects no measurement."""
-    return read_message(event.message) is not None and event_titled(event.title).severity == "info"
+    """Say whether the log alone reports an error that was corrected, which affects no measurement."""
+    is_of_log = event.code is None and read_message(event.message) is not None
+    return is_of_log and event_titled(event.title).severity == "info"
 
 
 @cache

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpuproof.records.readings import KERNEL_LOG, UNREAD, DeviceIdentity, DriverEvent
+from gpuproof.records.readings import KERNEL_LOG, UNREAD, DeviceIdentity, DriverEvent, short_address
 
 KMSG: Final = Path("/dev/kmsg")
 PCI: Final = Path("/sys/bus/pci/devices")
@@ -50,7 +50,7 @@ class KernelLog:
         for line in filter(DRIVERS.search, self._lines()):
             places = places or self._places(devices)
             address = ADDRESS.search(line)
-            place = None if address is None else places.get(_short(address[1]))
+            place = None if address is None else places.get(short_address(address[1]))
             if address is not None and place is None and "SXid" not in line:
                 continue  # of a network card or a device that is not recorded, and of no NVSwitch
             self._num_lines += 1
@@ -92,23 +92,13 @@ class KernelLog:
         ports: dict[str, set[int]] = {}
         for device in devices:
             if device.pci_bus_id is not None:
-                places.setdefault(_short(device.pci_bus_id), device.physical_index)
+                places.setdefault(short_address(device.pci_bus_id), device.physical_index)
         for address, place in places.items():
             for above in (self._pci / f"{address}.0").resolve().parent.parts:
                 if ADDRESS.fullmatch(above):
-                    ports.setdefault(_short(above), set()).add(place)
+                    ports.setdefault(short_address(above), set()).add(place)
         return {port: min(below) for port, below in ports.items() if len(below) == 1} | places
 
 
 def _event(now_s: float, place: int | None, line: str) -> DriverEvent:
     return DriverEvent(monotonic_s=now_s, physical_index=place, event=KERNEL_LOG, code=None, message=line)
-
-
-def _short(address: str) -> str:
-    """Return domain, bus and device of a PCI address, however it is written.
-
-    >>> _short("00000000:1B:00.0"), _short("10000:01:00")
-    ('0000:1b:00', '10000:01:00')
-    """
-    domain, bus, device = address.lower().partition(".")[0].split(":")
-    return f"{int(domain, 16):04x}:{bus}:{device}"

@@ -19,6 +19,7 @@ import numpy as np
 from gpuproof.base.errors import RecordError
 from gpuproof.hardware.events import is_harmless
 from gpuproof.readings.energy import energy_used
+from gpuproof.readings.pcie import links_under_load
 from gpuproof.readings.ports import ports_and_gpus
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData, load_recording
 from gpuproof.readings.series import longest_step_s, mean_over_time
@@ -67,6 +68,8 @@ class Evidence:
         default_factory=dict, repr=False, compare=False
     )
     """What ports had counted, of all recordings that were loaded: it is little, and asked for once more."""
+    links: dict[Path, Mapping[str, Floats]] = field(default_factory=dict, repr=False, compare=False)
+    """The PCIe links of GPUs under load, of the same recordings."""
     _by_case: dict[str, list[CaseRecords]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -109,6 +112,7 @@ class Evidence:
         entry = self.loaded.pop(path, None) or _loaded(path)
         self.loaded[path] = entry
         self.ports[path] = entry[0] if isinstance(entry[0], MissingReadings) else ports_and_gpus(entry[0])
+        self.links[path] = {} if isinstance(entry[0], MissingReadings) else links_under_load(entry[0])
         self._forget()
         return entry[0]
 

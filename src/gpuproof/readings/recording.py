@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gpuproof.base.errors import RecordError
 from gpuproof.base.outside import bounded, is_clean
-from gpuproof.hardware.events import named_event
+from gpuproof.hardware.events import named_events
 from gpuproof.readings.parsing import load_line
 from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r
@@ -363,7 +363,7 @@ class _Builder:
             host=columns.get(HOST, {}),
             counters=tuple(self.others.get(r.Counters, ())),
             marks=tuple(self.others.get(r.Mark, ())),
-            events=tuple(filter(None, map(named_event, self.others.get(r.DriverEvent, ())))),
+            events=named_events(self.others.get(r.DriverEvent, ())),
             unavailable=tuple(self.others.get(r.UnavailableMetrics, ())),
             processes=tuple(self.others.get(r.DeviceProcesses, ())),
             ports=tuple(self.others.get(PortTotals, ())),

@@ -116,6 +116,15 @@ def spellings(uuid: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((uuid, *prefixed) if uuid != bare else prefixed))
 
 
+def short_address(address: str) -> str:
+    """Return domain, bus and device of a PCI address, however it is written (NVML, sysfs, the kernel).
+
+    >>> short_address("00000000:1B:00.0"), short_address("10000:01:00")
+    ('0000:1b:00', '10000:01:00')
+    """
+    return address.lower().partition(".")[0].lstrip("0").rjust(len("0000:00:00"), "0")
+
+
 def named_among(uuids: Collection[str], listed: Sequence[str | None]) -> set[int]:
     """Return the places of the listed devices that are asked for.
 

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from gpuproof.hardware.events import read_message
 from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.pcie import pcie_under_load
 from gpuproof.readings.ports import ports_in
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.case import DeviceTaken
@@ -51,6 +52,7 @@ def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
         launches=evidence.launches,
         events=announced_in(evidence),
         ports=ports_in(evidence),
+        pcie_under_load=pcie_under_load(evidence),
     )
 
 
@@ -178,7 +180,6 @@ def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announ
             continue
         yield Announced(
             title=event.title,
-            is_of_log=message is not None,
             unix_s=begun.unix_s + recording.seconds_in(event.monotonic_s),
             pid=None if message is None else message.pid,
             instance=None if message is None else message.instance,

@@ -54,8 +54,6 @@ class Announced:
     """CASE/REPLICATE beside which it was recorded."""
     kill: Literal["before", "after"] | None = None
     """Whether it came before or after ranks of this launch were ended because one hung; None: none was."""
-    is_of_log: bool = False
-    """Whether the kernel's log tells it; the driver's library may tell it, too."""
     unheard: str | None = None
     """Why nothing could be heard during the launch, of a host by its log; then nothing was announced."""
 
@@ -83,6 +81,8 @@ class FleetFacts(Sequence[CaseRecords]):
     """What drivers announced of each GPU and host, by subject; None: nobody listened."""
     ports: Mapping[str, Sequence[PortsDuringLaunch]] = field(default_factory=dict)
     """What the ports of each host counted during each launch that was to be recorded."""
+    pcie_under_load: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By UUID the highest `pcie_gen` and `pcie_width` that were read of a GPU under load."""
 
     def __len__(self) -> int:
         """Count the launches."""

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from gpuproof.base import units
 from gpuproof.base.groups import grouped
-from gpuproof.hardware.events import EventKind, event_titled
+from gpuproof.hardware.events import WITHIN_S, EventKind, event_titled
 from gpuproof.launches.probes import WRONG_VALUES
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import spellings
@@ -24,8 +24,6 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import Failure, Start
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
-WITHIN_S: Final = 300.0
-"""Events of one code on one device are one incident where no more than this lies between two of them."""
 AT_ONCE_S: Final = 60.0
 """Hosts whose incidents are no further apart had them at the same time; clocks differ by seconds."""
 OF_DEVICE_CAUSES: Final = ("exception", "hang")
@@ -111,14 +109,12 @@ def _at_s(event: Announced) -> float:
 
 
 def _incident(subject: str, title: str, events: Sequence[Announced]) -> Incident:
-    """Make one of its events: what the driver's library and the kernel's log both tell is counted once."""
-    by_log = [event for event in events if event.is_of_log]
     owners = {event.owner for event in events}
     return Incident(
         subject=subject,
         title=title,
         meaning=event_titled(title),
-        num_events=max(len(by_log), len(events) - len(by_log)),
+        num_events=len(events),
         growth=sum(event.growth for event in events),
         first_unix_s=events[0].unix_s,
         last_unix_s=events[-1].unix_s,

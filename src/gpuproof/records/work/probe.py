@@ -32,6 +32,7 @@ WordPattern = Literal["walking_ones", "walking_zeros", "address", "random", "inv
 NumberFormat = Literal["fp64", "fp32", "tf32", "fp16", "bf16"]
 Edge = Annotated[int, Limits(ge=16, le=32_768)]
 LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
+HOST_BANDWIDTH = "host memory bandwidth"
 RAS_FAULTS = "NCCL RAS faults"
 """Ranks that NCCL misses or reports an error of."""
 COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)

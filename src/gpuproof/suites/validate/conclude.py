@@ -36,7 +36,7 @@ from gpuproof.suites.validate.nodes import (
 )
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, stage_outcomes, wrong_outcomes
-from gpuproof.suites.validate.placing import lost_of
+from gpuproof.suites.validate.placing import lost_of, of_devices
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.rates import RateRow, rate_rows
 from gpuproof.suites.validate.stages import Recipes
@@ -252,20 +252,21 @@ def _cap(evidence: Evidence) -> str | None:
     """Say why the verdict is INCONCLUSIVE at best: what was tested is no hardware to be ready."""
     if is_simulated(evidence.launches):
         return MEANING
-    kinds = {setup.device.kind for launch in evidence.launches for setup in launch.setups}
+    launches = of_devices(evidence.launches) or evidence.launches
+    kinds = {setup.device.kind for launch in launches for setup in launch.setups}
     return NO_GPU if "cpu" in kinds else None
 
 
 def _common(
     hosts: Sequence[str], results: Sequence[StageResult], evidence: Evidence, options: ValidateOptions
 ) -> Common:
-    devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
+    devices = {setup.device for launch in of_devices(evidence.launches) for setup in launch.setups}
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
-    on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
+    on_cpu = any(device.kind == "cpu" for device in devices)
     trained = notes_of_training(results, options.stages, evidence.description["origins"])
     return Common(
-        title=", ".join([title, *sorted(devices)]),
+        title=", ".join([title, *sorted({device.name for device in devices})]),
         work=title,
         names_cases=True,
         notes=tuple(
@@ -301,7 +302,8 @@ def _rows(
 
 def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: Readiness) -> dict[str, Any]:
     trained = next((one.config for one in results if one.case.name == "training"), evidence.config)
-    setups = [setup for launch in evidence.launches for setup in launch.setups]
+    tested = of_devices(evidence.launches)
+    setups = [setup for launch in tested for setup in launch.setups]
     devices = sorted({setup.device.name for setup in setups})
     return {
         "kind": NAME,
@@ -309,9 +311,7 @@ def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: R
         "precision": trained.training.precision,
         "batch_size": trained.data.batch_size,
         "device": ", ".join(devices) or None,
-        "num_devices": max(
-            (launch.world_size for launch in evidence.launches if launch.setups), default=None
-        ),
+        "num_devices": max((launch.world_size for launch in tested if launch.setups), default=None),
         "is_capped": readiness.capped is not None,
     }
 

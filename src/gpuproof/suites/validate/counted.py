@@ -14,7 +14,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate.options import ValidateOptions
-from gpuproof.suites.validate.placing import begun_on, device_subject
+from gpuproof.suites.validate.placing import begun_on, device_subject, of_devices
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.checks.answers import MUTE, UNLISTED, unanswered
@@ -43,7 +43,7 @@ def subjects_there(facts: FleetFacts) -> tuple[str, ...]:
     Of work on processors these are the hosts, and the processor of each.
     """
     gpus = gpus_by_host(facts)
-    setups = grouped(pair for launch in facts.launches for pair in setups_on(launch))
+    setups = grouped(pair for launch in of_devices(facts.launches) for pair in setups_on(launch))
     parts = (
         subject
         for host in facts.all_hosts

@@ -15,6 +15,7 @@ from typing import Literal
 from gpuproof.base import units
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.pcie import pcie_under_load
 from gpuproof.readings.ports import ports_in
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -78,6 +79,7 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
         baseline=baseline_of(order.options),
         events=announced_in(evidence),
         ports=ports_in(evidence),
+        pcie_under_load=pcie_under_load(evidence),
     )
 
 

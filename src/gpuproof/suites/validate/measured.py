@@ -22,11 +22,12 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Doubt, Measure, MeasureInterval, Result, Validity
 from gpuproof.records.run import Start
+from gpuproof.records.work.probe import HOST_BANDWIDTH
 from gpuproof.statistics.estimate import Interval, as_record
 from gpuproof.statistics.series import TimeSeries, interval_between
 from gpuproof.suites.collective.conclude import collective_measures
 from gpuproof.suites.registry import find_suite
-from gpuproof.suites.validate.placing import Stage, StageCase, begun_on, device_subject
+from gpuproof.suites.validate.placing import HOST_MEMORY, Stage, StageCase, begun_on, device_subject
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.trend import trend_measure
 from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
@@ -134,12 +135,13 @@ def measures_of(concluded: StageResult) -> Iterator[Measure]:
     if concluded.result is None:
         return
     labels = _labels(concluded)
-    for measure in (
+    measures = (
         *_distinct(concluded.result.measures, concluded),
         *_drift(concluded, labels),
         *_spread(concluded),
         *_flops_per_watt(concluded.result.measures),
-    ):
+    )
+    for measure in _host_bandwidth(concluded) if concluded.case.name == HOST_MEMORY else measures:
         yield _label(measure, concluded, labels, validity=concluded.result.validity)
 
 
@@ -178,7 +180,7 @@ def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[M
 def _labels(concluded: StageResult) -> dict[str, Any]:
     shared: dict[str, Any] = {"stage": concluded.stage.name, "num_devices": sum(1 for _ in _ranks(concluded))}
     shared["at_once"] = concluded.case.ranks_per_host > 1
-    if concluded.config.kind in ("collective", "probe"):
+    if concluded.config.kind in ("collective", "probe") or concluded.case.name == HOST_MEMORY:
         return {**shared, **(concluded.case.labels if _is_in_force(concluded) else {})}
     if concluded.case.of_model and concluded.case.case_id != concluded.case.name:
         shared["case"] = concluded.case.name  # rows and rules name it, whichever host it was placed on
@@ -279,6 +281,15 @@ def _spread(concluded: StageResult) -> Iterator[Measure]:
         num_samples=len(rates),
         missing=None if value is not None else f"{len(rates)} launches, and it takes {MIN_LAUNCHES}",
     )
+
+
+def _host_bandwidth(concluded: StageResult) -> Iterator[Measure]:
+    """Yield the only measure of a host's memory: of the host, since its CPU is no device under test."""
+    threads = next((setup.threads for launch in concluded.launches for setup in launch.setups), None)
+    for measure in () if concluded.result is None else concluded.result.measures:
+        if measure.name == "throughput" and measure.unit == "B/s":
+            detail = f"{measure.detail}; threads: {threads}"
+            yield replace(measure, name=HOST_BANDWIDTH, subject=WHOLE, detail=detail)
 
 
 def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:

@@ -26,6 +26,7 @@ StageName = Literal[
     "fingerprint",
     "gemm",
     "memory",
+    "host_memory",
     "overlap",
     "collective",
     "switched_off",
@@ -39,7 +40,9 @@ StageName = Literal[
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 """In the order in which they are measured; the last follows a soak by itself."""
 USUAL_STAGES: tuple[StageName, ...] = tuple(
-    name for name in STAGE_NAMES if name not in ("switched_off", "nccl_ras", "soak", "fingerprint_hot")
+    name
+    for name in STAGE_NAMES
+    if name not in ("host_memory", "switched_off", "nccl_ras", "soak", "fingerprint_hot")
 )
 LARGEST_MESSAGE: Mapping[bool, str] = {True: "1G", False: "16M"}
 USUAL_PRECISION: Mapping[bool, Precision] = {True: "bf16", False: "fp32"}
@@ -65,11 +68,12 @@ class ValidateOptions:
 
     stages: tuple[StageName, ...] = USUAL_STAGES
     """What is measured, in this order: copies over links, patterns in memory, results that must be the same
-    in every bit (fingerprint), gemm and memory on every device alone and on all at once, compute beside
-    communication (overlap), collective within each host and over all, a large one again with direct copies
-    of GPUs, the fabric and GPUDirect switched off (switched_off: advisory, on GPUs, only where it is named),
-    nccl-tests where they are installed, NCCL's own diagnostics (nccl_ras: only where it is named), storage
-    where storage_dir is given, training over all, soak (training for soak_s) last."""
+    in every bit (fingerprint), gemm and memory on every device alone and on all at once, the memory of each
+    host by its CPU (host_memory: advisory, only where it is named), compute beside communication (overlap),
+    collective within each host and over all, a large one again with direct copies of GPUs, the fabric and
+    GPUDirect switched off (switched_off: advisory, on GPUs, only where it is named), nccl-tests where they
+    are installed, NCCL's own diagnostics (nccl_ras: only where it is named), storage where storage_dir is
+    given, training over all, soak (training for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
     """Advisory stages: reported, but without effect on the verdict; all others are required."""
     alone: bool = True
@@ -82,8 +86,10 @@ class ValidateOptions:
     memory_buffer_bytes: Bytes | Auto = AUTO
     """Length of each buffer of the memory stage, in bytes or as 1G; auto goes by each device's memory and
     cache: 4G on an H100, 64M on a processor."""
+    host_memory_buffer_bytes: Bytes = 2**31
+    """Length of each of the three buffers of host_memory, in bytes or as 2G: larger than the CPU's caches."""
     window_s: float = 5.0
-    """Seconds of each window of gemm and memory."""
+    """Seconds of each window of gemm, memory and host_memory."""
     start_s: float = 20.0
     """Seconds that starting a launch is expected to take (torch is imported, ranks connect)."""
     collective_s: float = 90.0

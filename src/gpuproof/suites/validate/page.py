@@ -17,7 +17,7 @@ from gpuproof.records.page import Cell, Commands, Page, Section, Table, Text, To
 from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import A_LAUNCH, WHOLE, Measure, Result
 from gpuproof.records.subject_names import named
-from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY
+from gpuproof.records.work.probe import CACHE_BANDWIDTH, HOST_BANDWIDTH, LAUNCH_LATENCY
 from gpuproof.suites.many_subjects import values_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.blamed import BLAME
@@ -48,6 +48,7 @@ ADVISORY = {
     FLOPS_PER_WATT: "FLOP/s per watt of GEMM {}",
     LAUNCH_LATENCY: "kernel launch latency",
     CACHE_BANDWIDTH: "cache bandwidth",
+    HOST_BANDWIDTH: HOST_BANDWIDTH,
 }
 """What buyers compare, and how the page calls it."""
 NOTHING_WRONG = "nothing wrong was found, and not all could be judged"

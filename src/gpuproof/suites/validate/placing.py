@@ -15,11 +15,13 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, Start, is_host_failure
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.cases import placed_name
+from gpuproof.suites.cases import AT, placed_name
 from gpuproof.suites.validate.options import StageName
 from gpuproof.verdict.facts import facts_by_host
 
 GPU_TYPES = ("auto", "cuda", "xpu")
+HOST_MEMORY = "host-memory"
+"""The case that runs on the CPU on purpose, whatever else is tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +189,11 @@ def device_subject(host: str, device: Device) -> str:
     """Return the subject of a device: by its UUID, else by its index."""
     of_cpu = "cpu-0" if device.kind == "cpu" else None
     return f"host/{host}/gpu/{device.uuid or of_cpu or device.index or 0}"
+
+
+def of_devices(launches: Iterable[CaseRecords]) -> tuple[CaseRecords, ...]:
+    """Leave out the launches that test the memory of hosts: their CPU is no device under test."""
+    return tuple(x for x in launches if x.case.case_id.partition(AT)[0] != HOST_MEMORY)
 
 
 def devices_by_host(launches: Sequence[CaseRecords]) -> dict[str, int]:

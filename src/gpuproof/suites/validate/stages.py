@@ -21,7 +21,15 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.points.plan import config_at
 from gpuproof.suites.validate.options import StageName, ValidateOptions
-from gpuproof.suites.validate.placing import Site, Stage, StageCase, first_devices, on_devices, over_all
+from gpuproof.suites.validate.placing import (
+    HOST_MEMORY,
+    Site,
+    Stage,
+    StageCase,
+    first_devices,
+    on_devices,
+    over_all,
+)
 
 PROBE_S = 60.0
 """Expected of a probe's own work on one host."""
@@ -140,7 +148,7 @@ def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[
 
 def _is_required(name: StageName, options: ValidateOptions) -> bool:
     """Say whether a stage decides; a disk that nobody named does not, nor what is made slow on purpose."""
-    is_decisive = name not in ("switched_off", "nccl_ras") and (
+    is_decisive = name not in ("host_memory", "switched_off", "nccl_ras") and (
         name != "storage" or options.storage_dir is not None
     )
     return is_decisive and name.removesuffix("_hot") not in options.advisory
@@ -194,7 +202,7 @@ def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Seq
         hosts=tuple(place.name for place in places if place.name),
         num_hosts=len(places),
         ranks_per_host=case.ranks_per_host,
-        device=config.distributed.device,
+        device=built.placement.device,
         devices=case.devices,
     )
     return replace(built, placement=placement)
@@ -240,6 +248,28 @@ def _memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
     seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
     shared: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
     yield from on_devices(site, "memory", values, **shared)
+
+
+def _host_memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the same passes over each host's own memory, by one rank with all CPUs that it may use."""
+    for place in site.places:
+        yield StageCase(
+            name=HOST_MEMORY,
+            places=(place,),
+            ranks_per_host=1,
+            values={
+                **_time_options(options),
+                "model": {"name": "memory", "options": {"buffer_bytes": options.host_memory_buffer_bytes}},
+                "data.batch_size": 1,
+                "training.precision": "fp32",
+                "distributed.device": "cpu",
+                "distributed.threads_per_rank": None,
+                # Other stages describe the host, and wait for its drivers, which work on a CPU does not.
+                "run.capture_env": config.run.capture_env and len(options.stages) == 1,
+            },
+            seconds=options.start_s + options.window_s * (1 + WARMUP_SHARE),
+            repeats=config.run.repeats,
+        )
 
 
 def _collective(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -341,6 +371,7 @@ STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator
     "fingerprint": fingerprint,
     "gemm": _gemm,
     "memory": _memory,
+    "host_memory": _host_memory,
     "overlap": overlap,
     "collective": _collective,
     "switched_off": _switched_off,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuproof.base.units import first_of
 from gpuproof.records.outcome import Judged, Outcome, pass_or_fail, skipped
 from gpuproof.records.ports import CAUSES, PORT_COUNTERS, TRAFFIC, CounterKind, growth_text
+from gpuproof.records.readings import short_address
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.check import ask, check
 from gpuproof.verdict.facts import FleetFacts
@@ -74,11 +75,11 @@ def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> 
     """Say what grew on ports of a host during launches on all these hosts: of a GPU, on its own links."""
     subject, listed = item.outcome.subject, (facts.hosts.get(host) or {}).get("accelerators") or {}
     gpus = [gpu for gpu in listed.get("devices") or () if gpu.get("uuid") and gpu["uuid"] in subject]
-    cards = {str(gpu.get("pci_bus_id")).lower()[-12:] for gpu in gpus}
+    cards = {short_address(gpu["pci_bus_id"]) for gpu in gpus if gpu.get("pci_bus_id")}
     changes = [c for one in facts.ports.get(host, ()) if {*hosts} <= {*one.hosts} for c in one.changes]
     if "/gpu/" in subject:
         links = {*cards, *(gpu["uuid"] for gpu in gpus)}
-        return _growth([c for c in changes if {c.port.name, c.port.name[-12:]} & links], *CAUSES)
+        return _growth([c for c in changes if {c.port.name, short_address(c.port.name)} & links], *CAUSES)
     return _growth([c for c in changes if c.port.medium in ("rdma", "ethernet")], *CAUSES)
 
 

@@ -32,6 +32,8 @@ WORDS = {
     "pcie_width": "PCIe x{:g}",
     "ports": "ports up at full rate: {:g}",
 }
+IDLE = {"pcie_gen": " at most in its slot, not read under load", "pcie_width": " as negotiated when idle"}
+"""What is known of links without readings under load: at rest the generation falls, so the slot's counts."""
 OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
 ENOUGH_OF = {"memory_gb": 0.95}
 """Drivers report no 5 % less than what data sheets print: of an H100's 80 GB 85.5e9 bytes."""
@@ -48,7 +50,9 @@ def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[
         rates = [float(rate[0]) for text in active if (rate := re.match(r"[\d.]+", text))]
         return None if ports is None else sum(rate >= needed["port_gbit_per_s"] for rate in rates)
     facts, name = LEAST[key]
-    numbers: list[Any] = [(device.get(facts) or {}).get(name) for device in devices]
+    at_rest: list[Any] = [(device.get(facts) or {}).get(name) for device in devices]
+    links = [device["loaded"] or {} for device in devices]
+    numbers = [link.get(key, number) for link, number in zip(links, at_rest, strict=True)]
     if not numbers or None in numbers:
         return None
     return min(map(float, numbers)) * (1e-9 if key == "memory_gb" else 1)
@@ -57,15 +61,18 @@ def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[
 @check("sku", "the machine has all that its product has")
 def judge_sku(facts: FleetFacts) -> list[Outcome]:
     """Compare each host with its product; of a product that was given, a missing GPU is a FAIL."""
-    return of_hosts(facts, lambda subject, node: _of_host(subject, node, facts.sku))
+    return of_hosts(facts, lambda subject, node: _of_host(subject, node, facts))
 
 
-def _of_host(subject: str, node: HostFacts, sku_name: str | None) -> Outcome:
-    devices = (node.get("accelerators") or {}).get("devices") or ()
+def _of_host(subject: str, node: HostFacts, facts: FleetFacts) -> Outcome:
+    devices, sku_name = (node.get("accelerators") or {}).get("devices") or (), facts.sku
     devices = [device for device in devices if not (device.get("static") or {}).get("mig_parent_uuid")]
     if not devices and sku_name is None:
         return not_applicable("no driver lists a GPU, and no --sku says what there should be", subject)
     board = next(iter(Counter(str(device.get("name")) for device in devices)), "")
+    links = facts.pcie_under_load
+    devices = [{**device, "loaded": links.get(str(device.get("uuid")))} for device in devices]
+    how = dict.fromkeys(IDLE, " under load") if all(device["loaded"] for device in devices) else IDLE
     product = ((node.get("settings") or {}).get("product") or {}).get("value")
     skus = [find_sku(sku_name)] if sku_name else detect_skus(board, len(devices), product)
     if not skus:
@@ -83,7 +90,7 @@ def _of_host(subject: str, node: HostFacts, sku_name: str | None) -> Outcome:
     return pass_or_fail(
         subject,
         not short,
-        ", ".join(WORDS[key].format(read[key]) for key in shown),
+        ", ".join(WORDS[key].format(read[key]) + how.get(key, "") for key in shown),
         expected=f"{', '.join(WORDS[key].format(needed[key]) for key in shown)} ({named})",
         source="; ".join(dict.fromkeys(values[key].source for key in shown)),
         next_step=LOOK,

@@ -24,7 +24,7 @@ from gpuproof.config.entries import StrictModel, Text
 from gpuproof.records.outcome import Actor, Basis, Outcome, SubjectKind, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.records.work.collective import Operation
-from gpuproof.records.work.probe import CACHE_BANDWIDTH, LAUNCH_LATENCY, RAS_FAULTS
+from gpuproof.records.work.probe import CACHE_BANDWIDTH, HOST_BANDWIDTH, LAUNCH_LATENCY, RAS_FAULTS
 from gpuproof.verdict.expectations import CONDITIONS, load_expectations
 
 MeasureOutcomes = Iterator[tuple[Measure, Outcome]]
@@ -51,7 +51,8 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
     **dict.fromkeys(("memory traffic", "memory ceiling"), ("bytes/s",)),
     **dict.fromkeys(
-        ("bus bandwidth", "link bandwidth", CACHE_BANDWIDTH, "storage read", "storage write"), ("B/s",)
+        ("bus bandwidth", "link bandwidth", CACHE_BANDWIDTH, HOST_BANDWIDTH, "storage read", "storage write"),
+        ("B/s",),
     ),
     **dict.fromkeys((*SPEED_SHARES, "of GEMM ceiling", "of memory ceiling", "waited for data"), ("share",)),
     **dict.fromkeys(("device idle", "casts to fp8", "hidden communication", "sparsity"), ("share",)),
