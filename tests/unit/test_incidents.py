@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.verdict.doubts.neighbours import device_faults
 
 from fleet_by_hand import gpu, hosts, measured
 from gpuproof.launches.explanations import explain_launch
@@ -22,6 +21,7 @@ from gpuproof.records.work.window import MonitorSpec
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.check import ask
 from gpuproof.verdict.checks.events import advisory_events, judge_events
+from gpuproof.verdict.doubts.interference import device_faults
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner
 from gpuproof.verdict.incidents import conclude, incidents_in
 from recordings import MONOTONIC_S, UNIX_S, header, identity, sample, write
