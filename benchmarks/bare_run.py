@@ -1,7 +1,7 @@
-"""The bare script that `gpuproof run` is held against: it does the same steps and prints one number.
+"""The bare script that `gpuproof run` is compared with: it runs the same steps and prints one number.
 
-Written as a person would who wants that number once: no records, no checks, no intervals. It imports
-nothing of gpuproof. The last line is JSON: samples per second, and when each part ended on the monotonic
+Written as a person would write it to get that number once: no records, no checks, no intervals. It imports
+nothing from gpuproof. The last line is JSON: samples per second, and when each part ended on the monotonic
 clock.
 """
 
@@ -37,7 +37,7 @@ marks_s["prepare"] = monotonic()
 
 
 def train(num_steps: int) -> None:
-    """Run steps over the batches, round and round."""
+    """Run steps over the batches, cycling through them."""
     for number in range(num_steps):
         optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.mse_loss(model(inputs[number % NUM_BATCHES]), targets[number % NUM_BATCHES])

@@ -1,11 +1,10 @@
-"""Is this machine quiet enough to keep one level? Bare loops in turns, judged by the rule that doubts a run.
+"""Is this machine quiet enough for steady steps? Interleaved bare loops, judged by the steadiness rule.
 
-Nothing of gpuproof runs in the loops: products of small matrices, which stay in a core's own cache, and
-training steps of two models, one thread each, in memory that is kept. A loop that does not keep one level by
-itself cannot be a VALID run, whatever measures it. Each line says in how many windows the steps were steady,
-and how often as many launches as the quick recipe's can then all be (95 % limit, windows taken as
-independent); how far levels differed; and by how much
-the rates of windows scatter. Asserts nothing.
+The loops run no gpuproof code: they run products of small matrices, which fit in a core's own cache, and
+training steps of two models, with one thread each, in preallocated memory. If a loop is not steady by itself,
+no tool can report a VALID run of it. Each line shows in how many windows the steps were steady, and how often
+all launches of a quick recipe can then be steady (95 % limit, windows assumed independent); how far the
+windows' levels differed; and how much their rates scatter. Asserts nothing.
 
     python benchmarks/bare_steps.py                  10 windows of 4 s each, about 2 minutes
     python benchmarks/bare_steps.py --seconds 12     the recipe with a longer window
@@ -32,15 +31,15 @@ from pairing import machine_line
 from quick_verdicts import clopper_pearson
 
 LAUNCHES = 5
-"""Of the quick recipe."""
+"""As in the quick recipe."""
 BATCH, PIXELS, CLASSES = 32, 32, 10
-"""The quick recipe's."""
+"""As in the quick recipe."""
 SHAPE = InputShape(kind="image", shape=(3, PIXELS, PIXELS), num_targets=CLASSES)
 PRODUCTS, WIDTH = 50, 256
 
 
 def main() -> None:
-    """Run all loops in turns, and print a line for each."""
+    """Run all loops interleaved, and print a line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -66,7 +65,7 @@ def main() -> None:
 
 
 def products() -> Callable[[], None]:
-    """Return a step of matrix products that need nothing but one core and its cache."""
+    """Return a step of matrix products that needs only one core and its cache."""
     matrix = torch.randn(WIDTH, WIDTH)
 
     def step() -> None:
@@ -77,7 +76,7 @@ def products() -> Callable[[], None]:
 
 
 def training(model: nn.Module) -> Callable[[], None]:
-    """Return a training step of the model, always on the same batch."""
+    """Return a training step of the model, always with the same batch."""
     inputs, targets = torch.randn(BATCH, *SHAPE.shape), torch.randint(0, CLASSES, (BATCH,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
@@ -90,7 +89,7 @@ def training(model: nn.Module) -> Callable[[], None]:
 
 
 def window(step: Callable[[], None], *, seconds: float) -> list[float]:
-    """Return the times of the steps that begin within so many seconds, after three that do not count."""
+    """Return the times of the steps that start within this many seconds, after three uncounted ones."""
     for _ in range(3):
         step()
     times_s = []
@@ -102,7 +101,7 @@ def window(step: Callable[[], None], *, seconds: float) -> list[float]:
 
 
 def line(name: str, windows: list[list[float]]) -> str:
-    """Sum up a loop's windows."""
+    """Summarise a loop's windows."""
     judged = [found for times_s in windows if (found := judge_steadiness(times_s)) is not None]
     if not judged:
         return f"{name}: too few steps in a window to judge"
@@ -111,10 +110,10 @@ def line(name: str, windows: list[list[float]]) -> str:
     most = clopper_pearson(steady, len(judged))[1]
     spreads = [found.level_spread for found in judged]
     return (
-        f"{name}: {1e3 / fmean(rates):.1f} ms a step; steady in {steady} of {len(judged)} windows, "
-        f"{LAUNCHES} in a row in at most {share(most**LAUNCHES)}; "
-        f"levels differ by {share(median(spreads))} (median) to {share(max(spreads))}, "
-        f"rates by {share(pstdev(rates) / fmean(rates))}"
+        f"{name}: {1e3 / fmean(rates):.1f} ms per step; steady in {steady} of {len(judged)} "
+        f"windows, {LAUNCHES} in a row in at most {share(most**LAUNCHES)}; levels differ by "
+        f"{share(median(spreads))} (median) to {share(max(spreads))}, rates by "
+        f"{share(pstdev(rates) / fmean(rates))}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The bare loop of `peers.py`: timm's resnet18, forward only, as a person would time it.
+"""The bare loop of `peers.py`: timm's resnet18, forward only, timed as a person would.
 
 Prints samples per second.
 """

@@ -1,13 +1,13 @@
-"""How many tests does it take to find who is slow, and how often is somebody accused wrongly?
+"""How many tests does it take to find slow hosts, and how often is a host wrongly accused?
 
-Simulates fleets in which hosts or links are slow, and searches them (`gpuproof.verdict.blame`). A group's
-figure is that of its slowest member or link, times a level of its size, a drift and noise. Prints tests
-(median, 95 %, most), rounds, and in which share of searches the slow ones and nobody else were named, some
-were missed, a healthy one was named (with the 95 % upper bound of that), something was left undecided, and
-the slow link was listed as not tested. Asserts nothing.
-Promise: one of 232 hosts 10 % slow at 1 % noise: median 18 tests at most, 95 % within 24; all healthy 20; two
-slow 40; wrong accusations 0.5 % at most.
-Usage: python benchmarks/blame_tests.py [--quick] [DRAWS [WORLD]]; 1,000 take about five minutes.
+Simulates fleets with slow hosts or links, and searches them (`gpuproof.verdict.blame`). A group's result is
+that of its slowest member or link, times a level for its size, a drift and noise. Prints the number of tests
+(median, 95 %, maximum), rounds, and the share of searches in which exactly the slow ones were named, some
+were missed, a healthy one was named (with its 95 % upper bound), something was left undecided, and the slow
+link was listed as not tested. Asserts nothing. Promise: for one of 232 hosts 10 % slow at 1 % noise, a median
+of at most 18 tests, and 24 in 95 % of searches; 20 if all are healthy; 40 for two slow hosts; wrong
+accusations in at most 0.5 %. Usage: python benchmarks/blame_tests.py [--quick] [DRAWS [WORLD]]; 1,000 take
+about five minutes.
 """
 
 from __future__ import annotations
@@ -26,58 +26,58 @@ from healthy_fleets import upper_bound
 DRAWS = 1000
 QUICK_DRAWS = 20
 LIMIT = 5000
-"""Tests after which a search is given up."""
+"""Number of tests after which a search gives up."""
 LOG_SIGMA = 0.8
-"""Of the logarithm of times, where noise has a log-normal tail."""
+"""Standard deviation of the logarithm of times, if noise has a log-normal tail."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A fleet, and how its tests behave."""
+    """A fleet and the behaviour of its tests."""
 
     name: str
     hosts: int = 232
     slow_hosts: int = 0
     in_a_row: bool = False
-    """Whether the slow ones are neighbours, as behind one switch."""
+    """Whether the slow hosts are neighbours, as behind one switch."""
     slow_links: int = 0
     slow_switch: int = 0
-    """Hosts behind a switch whose link to all others is slow, and not among themselves."""
+    """Hosts behind a switch that is slow to all other hosts, but not among themselves."""
     slower_by: float = 0.1
     noise: float = 0.01
     tails: str = "normal"
     drift: float = 0.0
-    """By how much all figures fall from one round to the next."""
+    """By how much all results fall from one round to the next."""
     common: float = 0.0
-    """Standard deviation of what all figures of a round have in common, an AR(1) process with φ = 0.9."""
+    """Standard deviation of what all results of a round share, an AR(1) process with φ = 0.9."""
     wandering: float = 0.0
     """Standard deviation of each host's own level, an AR(1) process with φ = 0.9 over rounds."""
     stalls: float = 0.0
-    """Share of tests, of whomever, that something else slows down, by 5 to 50 %."""
+    """Share of any host's tests that something else slows down, by 5 to 50 %."""
     failing: float = 0.0
-    """Share of tests that give no figure."""
+    """Share of tests that return no result."""
     present: float = 1.0
-    """Share of tests in which a slow member is slow …"""
+    """Share of tests in which a slow host or link is actually slow …"""
     stays: float = 0.0
-    """… and the chance that it is so in a round as in the one before, instead of drawn for each test."""
+    """… and the probability that this stays as in the previous round, instead of being drawn per test."""
     rounded: float = 0.0
     dead: int = 0
-    """Hosts with which no test gives a figure."""
+    """Number of hosts for which no test returns a result."""
     every_link: bool = True
     told_noise: float | None = None
-    """What the search is told; None is the truth."""
+    """The noise that the search is told to assume; None: the true noise."""
     sought: float = 0.1
-    """The slowdown that is looked for."""
+    """The slowdown to search for."""
 
     @property
     def healthy(self) -> bool:
-        """Whether there is nobody to be found."""
+        """Whether there is nothing to find."""
         return not (self.slow_hosts or self.slow_links or self.slow_switch or self.dead)
 
 
 @dataclass(kw_only=True)
 class Drawn:
-    """One fleet of a world."""
+    """One fleet in a world."""
 
     world: World
     rng: np.random.Generator
@@ -89,12 +89,12 @@ class Drawn:
     common: float = 0.0
     level: float = field(default=100.0)
     wander: dict[str, float] = field(default_factory=dict)
-    """How far each host is off in this round, relative."""
+    """Relative deviation of each host in this round."""
     is_present: bool | None = None
-    """Whether a slow member is slow in this round; None where each test has its own draw."""
+    """Whether a slow member is slow in this round; None if it is drawn per test."""
 
     def begin_round(self, number: int) -> None:
-        """Let all figures move."""
+        """Update all results for the next round."""
         world = self.world
         self.common = 0.9 * self.common + (1 - 0.9**2) ** 0.5 * world.common * self.rng.standard_normal()
         self.level = 100.0 * (1 - world.drift) ** number * (1 + self.common)
@@ -107,7 +107,7 @@ class Drawn:
                 self.wander[member] = drawn if before is None else 0.9 * before + (1 - 0.9**2) ** 0.5 * drawn
 
     def test(self, group: Group) -> float | None:
-        """Return a group's figure."""
+        """Return a group's result."""
         world = self.world
         if self.rng.random() < world.failing or not self.dead.isdisjoint(group.members):
             return None
@@ -123,7 +123,7 @@ class Drawn:
         return max(0.0, float(value))
 
     def _noise(self) -> float:
-        """Draw a deviation of variance 1; with a tail the figure is further below than above."""
+        """Draw a deviation of variance 1; with a tail, it extends further below than above."""
         match self.world.tails:
             case "t4":
                 return float(self.rng.standard_t(4) / 2**0.5)
@@ -143,7 +143,7 @@ class Drawn:
 
 
 def draw(world: World, rng: np.random.Generator) -> Drawn:
-    """Draw who is slow."""
+    """Draw which members are slow."""
     members = [f"n{number}" for number in range(world.hosts)]
     order = [members[i] for i in rng.permutation(world.hosts)]
     if world.in_a_row:
@@ -163,7 +163,7 @@ def draw(world: World, rng: np.random.Generator) -> Drawn:
 
 
 def search(drawn: Drawn) -> Findings:
-    """Search a fleet to the end."""
+    """Search a fleet until the search ends."""
     world = drawn.world
     noise = world.noise if world.told_noise is None else world.told_noise
     state = begin(
@@ -177,7 +177,7 @@ def search(drawn: Drawn) -> Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What the searches of one world came to."""
+    """The results of the searches of one world."""
 
     tests: list[int]
     rounds: list[int]
@@ -189,7 +189,7 @@ class Tally:
 
 
 def tally(world: World, draws: int, seed: int) -> Tally:
-    """Search many fleets of a world."""
+    """Search many fleets in a world."""
     rng = np.random.default_rng(seed)
     tests, rounds, exact, missed, wrong, undecided, not_tried = [], [], 0, 0, 0, 0, 0
     for _ in range(draws):
@@ -219,7 +219,7 @@ def tally(world: World, draws: int, seed: int) -> Tally:
 
 
 def _behind(drawn: Drawn, named: set[frozenset[str]]) -> set[frozenset[str]]:
-    """Return whom it is right to name of those behind a slow switch: any of them, or a link out of it."""
+    """Return the correct answers for a slow switch: any host behind it, or any link out of it."""
     return {each for each in named if len(each & drawn.switch) == 1}
 
 
@@ -232,7 +232,7 @@ def _not_tried(drawn: Drawn, found: Findings) -> set[frozenset[str]]:
 
 
 def worlds() -> Iterator[World]:
-    """Yield what is promised, then other shapes."""
+    """Yield the promised worlds, then other shapes."""
     yield World(name="all healthy")
     yield World(name="one slow", slow_hosts=1)
     yield World(name="two slow", slow_hosts=2)

@@ -1,8 +1,8 @@
-"""What does a case of a sweep cost outside its own steps, forked and by exec? Budget: 0.25 s when forked.
+"""What does a sweep's case cost outside its own steps, forked and by exec? Budget: 0.25 s when forked.
 
-A case is timed from the moment that the campaign takes it up until its files are read again, its sampler
-beside it as in any run, less its warm-up and its window by its own records. Forked cases run twice in each
-block, for the noise floor. The server's start, with the first case that it forks, is printed apart.
+A case is timed from when the campaign picks it up until its files are read back, with its sampler running as
+in any run, minus its warm-up and window according to its own records. Forked cases run twice in each block,
+for the noise floor. The server's start, including the first case that it forks, is printed separately.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ WORDS = (
     "--benchmark.warmup_steps=5",
     "--benchmark.measure_by=steps",
     "--benchmark.measure_steps=100",
-    "--run.capture_env=false",  # a sweep asks its first case alone
+    "--run.capture_env=false",  # a sweep requests its first case alone
 )
 
 
 class Stopwatch:
-    """Hears a campaign: when its case begins and ends."""
+    """Listens to a campaign: when its case starts and ends."""
 
     begin_s: float
     end_s: float
     records: CaseRecords
 
     def says(self, line: str) -> None:
-        """Hear of it."""
+        """Handle an event."""
 
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
@@ -68,12 +68,12 @@ class Stopwatch:
 
     @property
     def outside_s(self) -> float:
-        """Seconds of the case outside its warm-up and its window."""
+        """Seconds of the case outside its warm-up and window."""
         return self.end_s - self.begin_s - sum(parts_of(self.records)["steps"])
 
 
 def parts_of(records: CaseRecords) -> dict[str, tuple[float, ...]]:
-    """Give the moments of a case that lie between its steps and its ends, and the lengths of its steps."""
+    """Return the times around a case's steps, from start to end, and the durations of its steps."""
     at = {(phase.name, phase.event): phase.monotonic_s for phase in records.of(Phase)}
     return {
         "began": (records.of(Start)[0].monotonic_s,),
@@ -122,7 +122,7 @@ def compare(folder: Path, launcher: LocalLauncher, *, num_blocks: int) -> None:
 
 
 def one_case(folder: Path, launcher: LocalLauncher, start: str) -> Stopwatch:
-    """Run one case to its end."""
+    """Run one case to completion."""
     run_id = f"run-{len(list(folder.glob('runs/*')))}"
     words = [*WORDS, f"--run.start={start}", f"--run.save_dir='{folder}'", "--run.experiment_name=runs"]
     loaded = load_config("quick", [*words, f"--run.run_id={run_id}"])

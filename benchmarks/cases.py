@@ -1,4 +1,4 @@
-"""Cases for the benchmarks, made as `gpuproof run` makes them: recipe and settings in, case out."""
+"""Cases for the benchmarks, created as in `gpuproof run`: from recipe and settings to case."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SMALL = (
     "--distributed.threads_per_rank=1",
     "--run.repeats=1",
 )
-"""Over the quick recipe: nothing to prepare, one thread, one launch."""
+"""Overrides for the quick recipe: nothing to prepare, one thread, one launch."""
 
 
 def small_case(model: str, *settings: str) -> Case:
-    """Return the one case of the quick recipe with `SMALL`, a model and more settings."""
+    """Return the single case of the quick recipe with `SMALL`, a model and additional settings."""
     config = load_config("quick", [*SMALL, f"--model.name={model}", *settings]).config
     return build_case(config, 0)

@@ -1,9 +1,9 @@
-"""Load clients as their users start them, each from an environment of its own, and what each reports.
+"""Load clients as started by their users, each in a separate environment, and what each reports.
 
-All three are asked for the same: prompts of 32 words from the same source, answers of 16 tokens, streamed
-from `/v1/completions`, constant gaps between requests, one window at one rate. A peer's environment is made
-with `python -m venv` and pip under a folder that the caller names, once; one that cannot be made is missing,
-with the reason.
+All three get the same load: prompts of 32 words from the same source, answers of 16 tokens, streamed from
+`/v1/completions`, with constant gaps between requests, in one window at one rate. A peer's environment is
+created once with `python -m venv` and pip under a folder given by the caller; if that fails, the peer is
+reported as missing, with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROMPT_TOKENS, NEW_TOKENS = 32, 16
 PACKAGES = {"guidellm": "guidellm==0.8.1", "aiperf": "aiperf==0.13.0"}
 SAMPLE_S = 0.5
 LIMIT_S = 120.0
-"""After which a client that does not end is stopped: it is a minute or more beyond its window."""
+"""Time after which a client that does not exit is stopped: a minute or more beyond its window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,33 +41,33 @@ class Ask:
     window_s: float
     seed: int
     folder: Path
-    """An empty one, for what it reads and writes."""
+    """An empty folder for the files it reads and writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What a client says of its window, and what it took."""
+    """What a client reports for its window, and its resource use."""
 
     answered_per_s: float
     first_s: float
     gap_s: float
     cpu_s: float
-    """Of its command, with all processes that it waited for."""
+    """CPU time of the client's command, including all processes that it waited for."""
     memory_mib: float
-    """Most at once of all its processes: memory of their own, and the largest shared part."""
+    """Peak over all its processes: their private memory plus the largest shared part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """How a client is called, and where it writes its figures."""
+    """How to call a client, and where it writes its results."""
 
     command: Callable[[Ask], list[str]]
     read: Callable[[Path], tuple[float, float, float]]
-    """Answered a second, median seconds to the first token, median seconds between tokens."""
+    """Responses per second, median seconds to the first token, median seconds between tokens."""
 
 
 def our_client() -> Client:
-    """Return the client under test: the command of this checkout."""
+    """Return the client under test: the command in this checkout."""
     return Client(_our_command, _read_ours)
 
 
@@ -92,7 +92,7 @@ def _read_ours(folder: Path) -> tuple[float, float, float]:
 
 
 def peer_client(name: str, environments: Path) -> Client | str:
-    """Return a peer from its environment, which is made where it is not there yet, or why there is none."""
+    """Return a peer from its environment, created if necessary, or the reason why there is none."""
     place = environments / PACKAGES[name]
     for command in (
         [sys.executable, "-m", "venv", str(place)],
@@ -157,7 +157,7 @@ def _read_aiperf(folder: Path) -> tuple[float, float, float]:
 
 
 def _prompts(ask: Ask, *, text: str, tokens: str) -> Path:
-    """Write more prompts than the window takes, by the names that a client has for their columns."""
+    """Write more prompts than the window needs, with the column names that a client expects."""
     prompts = Prompts(ServingSpec(prompt_tokens=PROMPT_TOKENS, new_tokens=NEW_TOKENS), ask.seed)
     numbers = range(round(1.2 * ask.rate_per_s * ask.window_s) + 100)
     lines = (json.dumps({text: prompts.ask(number).prompt, tokens: NEW_TOKENS}) for number in numbers)
@@ -167,7 +167,7 @@ def _prompts(ask: Ask, *, text: str, tokens: str) -> Path:
 
 
 def _tokenizer(folder: Path) -> Path:
-    """Write a tokenizer of words: aiperf loads one even where the server's counts are used."""
+    """Write a word tokenizer: aiperf loads one even if the server's counts are used."""
     model = {"type": "WordLevel", "vocab": {"word": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
     texts: Mapping[str, dict[str, Any]] = {
         "tokenizer.json": {
@@ -186,7 +186,7 @@ def _tokenizer(folder: Path) -> Path:
 
 
 def run_client(client: Client, ask: Ask) -> Reported | str:
-    """Run one window; return what the client reports, or why it reports nothing."""
+    """Run one window; return what the client reports, or the reason why it reports nothing."""
     environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
     command, begin_s = client.command(ask), monotonic()
     with (ask.folder / "printed.txt").open("w") as printed:
@@ -194,7 +194,7 @@ def run_client(client: Client, ask: Ask) -> Reported | str:
             command, cwd=ask.folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed
         )
         memory = Memory(process.pid)
-        while True:  # wait4 alone gives the CPU time, of this process and all that it waited for
+        while True:  # only wait4 gives the CPU time of this process and all that it waited for
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
@@ -225,7 +225,7 @@ def _kill_tree(pid: int) -> None:
 
 
 class Memory:
-    """Reads the memory of a process and all below it, until it is over."""
+    """Reads the memory of a process and its descendants until it exits."""
 
     def __init__(self, pid: int) -> None:
         self.is_over = Event()
@@ -240,6 +240,6 @@ class Memory:
                     memory = process.memory_info()
                     own += memory.rss - memory.shared
                     shared = max(shared, memory.shared)
-            except psutil.Error:  # one has just ended
+            except psutil.Error:  # one has just exited
                 continue
             self.most_mib = max(self.most_mib, (own + shared) / 2**20)

@@ -1,10 +1,9 @@
 """Do collectives take as long by gpuproof's clock as in a bare loop over torch.distributed?
 
-Two ranks over gloo, one pair of processes a launch. Three sides in palindromes: the loop of the kind
-`collective`, a loop written by hand with two readings of the clock an iteration, and the same once more
-for the noise floor. A figure is the ratio of the median times of an iteration, the slower rank's. It prints
-and asserts nothing.
-Usage: python benchmarks/collective_times.py [--quick]
+Two ranks over gloo, one pair of processes per launch. Three sides in palindromes: the loop of the kind
+`collective`, a hand-written loop with two clock readings per iteration, and the hand-written loop again for
+the noise floor. A result is the ratio of the median iteration times, for the slower rank. It prints and
+asserts nothing. Usage: python benchmarks/collective_times.py [--quick]
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def main() -> None:
     for size in SIZES:
         blocks = [launch[str(size)] for launch in launches]
         found = judge_ratios(
-            f"all_reduce of {size:,} bytes over {RANKS} ranks, gpuproof over a loop by hand",
+            f"all_reduce of {size:,} bytes over {RANKS} ranks, gpuproof over a hand-written loop",
             launch_ratios(blocks, "gpuproof", base="by hand"),
             noise_values=launch_ratios(blocks, "by hand again", base="by hand"),
             budget=BUDGET,
@@ -48,7 +47,7 @@ def main() -> None:
 
 
 def _launch(num_blocks: int, number: int) -> dict[str, Any]:
-    """Run both ranks in fresh processes; return the blocks of each size."""
+    """Run both ranks in fresh processes; return the blocks for each size."""
     with TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(

@@ -1,8 +1,8 @@
-"""What does the whole `gpuproof run` cost over a bare script that does the same steps? Budget: 0.8 s more.
+"""What does `gpuproof run` cost compared with a bare script with the same steps? Budget: 0.8 s more.
 
 Fresh processes, interleaved, the bare script twice for the noise floor. Also: where the time goes, part by
-part, from the records of the runs; and the processor time of the command itself, without its worker, at two
-lengths of the window, which differ only if it waits busily.
+part, from the runs' records; and the CPU time of the command itself, without its worker, at two window
+lengths, which differ only if it busy-waits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OF_LAUNCH = ("import torch and worker", "prepare", "count FLOPs", "finish the wo
 
 
 def main() -> None:
-    """Time both, interleaved, and say where the time went."""
+    """Time both, interleaved, and report where the time went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 blocks instead of 10")
     options = parser.parse_args()
@@ -85,14 +85,14 @@ def compare(num_blocks: int, folder: Path) -> None:
 
 
 def run_bare(folder: Path) -> tuple[float, Parts]:
-    """Run the bare script; return its seconds of wall time, in all and by part."""
+    """Run the bare script; return its wall time in seconds, in total and by part."""
     command = timed(BARE, cwd=folder)
     marks_s: Parts = json.loads(command.output.splitlines()[-1])["marks_s"]
     return command.wall_s, parts_between(command, marks_s)
 
 
 def run_gpuproof(folder: Path) -> tuple[float, Parts]:
-    """Run the command; return its seconds of wall time, in all and by part, from its own records."""
+    """Run the command; return its wall time in seconds, in total and by part, from its own records."""
     run_id = f"run-{len(list(folder.glob('runs/*')))}"
     command = timed(gpuproof("run", "quick", *RUN, *BY_STEPS, f"--run.run_id={run_id}"), cwd=folder)
     (records,) = RunDirectory.open(folder / "runs" / run_id).cases()
@@ -100,7 +100,7 @@ def run_gpuproof(folder: Path) -> tuple[float, Parts]:
 
 
 def marks_of(records: CaseRecords) -> Parts:
-    """Give when each part of a run ended, on the monotonic clock."""
+    """Return when each part of a run ended, on the monotonic clock."""
     ended = {(phase.name, phase.event): phase.monotonic_s for phase in records.of(Phase)}
     return {
         "until the worker starts": records.of(Start)[0].monotonic_s,
@@ -113,7 +113,7 @@ def marks_of(records: CaseRecords) -> Parts:
 
 
 def parts_between(command: TimedCommand, marks_s: Parts) -> Parts:
-    """Turn moments into lengths, from the start of the process to its end."""
+    """Convert moments to durations, from the start of the process to its exit."""
     moments = [command.begin_s, *marks_s.values(), command.end_s]
     names = [*marks_s, "until the process ends"]
     return {name: end - begin for name, begin, end in zip(names, moments[:-1], moments[1:], strict=True)}
@@ -127,24 +127,26 @@ def print_parts(side: str, parts: list[Parts]) -> None:
 
 
 def print_launch(launches: list[Parts], *, bare: list[Parts]) -> None:
-    """Print what a launch takes beside its steps, from the start of its process, over what a script does."""
+    """Print a launch's time outside its steps, from process start, relative to the script's."""
     own = median(sum(part[name] for name in OF_LAUNCH) for part in launches)
     scripts = median(part["import torch"] + part["prepare"] for part in bare)
-    print(f"a launch beside its steps: {seconds(own)}, {own / scripts:.2f} times the bare script (goal 1.1)")
+    print(
+        f"a launch excluding its steps: {seconds(own)}, {own / scripts:.2f} times the bare script (goal 1.1)"
+    )
 
 
 def print_own_cpu(folder: Path, windows_s: tuple[int, int]) -> None:
-    """Print what the command used of a processor beside its worker, for a short and a long window."""
+    """Print the command's CPU time excluding its worker, for a short and a long window."""
     short, long = (own_cpu_s(folder, window_s) for window_s in windows_s)
     waited_s = windows_s[1] - windows_s[0]
-    print("processor time of the command itself, without its worker")
+    print("CPU time of the command itself, without its worker")
     print(f"  window of {windows_s[0]} s  {seconds(short)}")
     print(f"  window of {windows_s[1]} s  {seconds(long)}")
     print(f"  per second of waiting  {(long - short) / waited_s * 1e3:.1f} ms")
 
 
 def own_cpu_s(folder: Path, window_s: int) -> float:
-    """Return user and system time of one run's controlling process, in seconds."""
+    """Return the user and system time of one run's controlling process, in seconds."""
     words = ["--benchmark.measure_by=time", f"--benchmark.measure_seconds={window_s}"]
     words += [f"--run.run_id=own-cpu-{window_s}", "--benchmark.log_step_times=false"]
     output = timed(python("-c", OWN_CPU, "run", "quick", *RUN, *words), cwd=folder).output

@@ -1,19 +1,19 @@
-"""How often are equal recordings, and equal runs of two days, called different, and what is still found?
+"""How often are equal recordings, or equal runs on two days, called different? What is found?
 
-First of `gpuproof compare A B`: finished runs of two days that differ by 1 %, launches of a day by up to 3 %.
-With no time between sessions in the interval, and with the default of 1 %, it prints how often a gate at 0 %
-calls a regression where there is none (exit 3; promised: at most 5 %), how many intervals of 95 % hold the
-truth, and how often a true regression of 2, 5 and 10 % is found.
+First, `gpuproof compare A B`: finished runs on two days that differ by 1 %, launches within a day by up to 3
+%. For an interval that ignores the time between sessions, and for the default of 1 %, it prints how often a
+gate at 0 % reports a regression that does not exist (exit 3; promised: at most 5 %), how many 95 % intervals
+contain the truth, and how often a true regression of 2, 5 and 10 % is found.
 
-Then of `gpuproof monitor compare`: pairs of recordings of equal work, eleven metrics that are autocorrelated
-(AR(1), φ up to 0.97), white noise with a slow part in it, rounded to whole units, or periodic; read every
-0.2 s by a sampler that is dithered or not, with an energy counter or without. A line a shape has the share of
-comparisons in which any metric is "higher" or "lower" (promised: at most 5 %), the share of metrics for which
-it could tell, of those whose interval held the true difference, 0, how far off 0 a difference would have been
-shown, in standard deviations, and the power: the share of metrics that are called where B is really half, one
-and two standard deviations higher. Then the power in watts of a sawtooth against itself.
-Asserts nothing.
-Usage: python benchmarks/compare_false_alarms.py [PAIRS]; 200 take a few minutes.
+Then `gpuproof monitor compare`: pairs of recordings of equal work, with eleven metrics that are
+autocorrelated (AR(1), φ up to 0.97), white noise with a slow component, rounded to whole units, or periodic;
+read every 0.2 s by a sampler with or without dither, with or without an energy counter. One line per shape
+shows the share of comparisons in which any metric is "higher" or "lower" (promised: at most 5 %), the share
+of metrics that could be decided, the share of those whose interval contained the true difference, 0, how far
+from 0 a difference would have to be to be shown, in standard deviations, and the power: the share of metrics
+reported when B is really half, one and two standard deviations higher. Finally, it compares the power in
+watts of a sawtooth with itself. Asserts nothing. Usage: python benchmarks/compare_false_alarms.py [PAIRS];
+200 take a few minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHIFTS = (0.5, 1.0, 2.0)
 INTERVAL_S = 0.2
 MIDDLE, SD = 1000.0, 10.0
 Signal = Callable[[np.random.Generator, Floats], Floats]
-"""Gives the readings of one metric at moments in seconds."""
+"""Returns the readings of one metric at times in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +53,13 @@ class Shape:
 
 
 def moments(rng: np.random.Generator, readings: int, *, dithered: bool) -> Floats:
-    """Return when a sampler reads."""
+    """Return when a sampler takes its readings."""
     ticks = np.arange(readings, dtype=np.float64)
     return np.asarray((ticks + (rng.random(readings) if dithered else 0.0)) * INTERVAL_S)
 
 
 def autoregressive(phi: float) -> Signal:
-    """Return AR(1) noise, a step a reading."""
+    """Return AR(1) noise, one step per reading."""
 
     def signal(rng: np.random.Generator, times: Floats) -> Floats:
         noise = rng.standard_normal(len(times))
@@ -72,18 +72,18 @@ def autoregressive(phi: float) -> Signal:
 
 
 def slow_under_noise(rng: np.random.Generator, times: Floats) -> Floats:
-    """Return white noise with a slow part, φ = 0.97, of a third of the variance."""
+    """Return white noise with a slow component, φ = 0.97, of a third of the variance."""
     white, slow = (autoregressive(phi)(rng, times) - MIDDLE for phi in (0.0, 0.97))
     return np.asarray(MIDDLE + (2 / 3) ** 0.5 * white + (1 / 3) ** 0.5 * slow)
 
 
 def rounded(rng: np.random.Generator, times: Floats) -> Floats:
-    """Return AR(1) noise, φ = 0.9, in steps of a standard deviation."""
+    """Return AR(1) noise, φ = 0.9, quantised to one standard deviation."""
     return np.asarray(np.round(autoregressive(0.9)(rng, times) / SD) * SD)
 
 
 def sawtooth(period_s: float) -> Signal:
-    """Return a sawtooth from 500 to 1,500 that begins anywhere, with noise of a hundredth."""
+    """Return a sawtooth from 500 to 1,500 with a random start and noise of a hundredth."""
 
     def signal(rng: np.random.Generator, times: Floats) -> Floats:
         course = (times / period_s + rng.random()) % 1.0
@@ -93,7 +93,7 @@ def sawtooth(period_s: float) -> Signal:
 
 
 def recording(shape: Shape, rng: np.random.Generator) -> RecordingData:
-    """Return a recording of one GPU with every metric drawn for itself."""
+    """Return a recording of one GPU with every metric drawn separately."""
     times = moments(rng, shape.readings, dithered=shape.dithered)
     return recorded(times, {name: shape.signal(rng, times) for name in COMPARED_METRICS}, shape.dithered)
 
@@ -136,7 +136,7 @@ def recorded(times: Floats, metrics: dict[str, Floats], dithered: bool) -> Recor
 
 
 def sawtooth_power(rng: np.random.Generator, *, counter: bool, dithered: bool) -> RecordingData:
-    """Return five minutes of a sawtooth of 1 s from 100 to 500 W, as its sensor and its counter have it."""
+    """Return five minutes of a 1 s sawtooth from 100 to 500 W, as its sensor and its counter read it."""
     times = moments(rng, 1500, dithered=dithered)
     begin = rng.random()
     course = (times + begin) % 1.0
@@ -147,17 +147,17 @@ def sawtooth_power(rng: np.random.Generator, *, counter: bool, dithered: bool) -
 
 
 def is_alarm(comparison: RecordingComparison) -> bool:
-    """Say whether any metric is called different."""
+    """Return whether any metric is reported as different."""
     return any(measure.detail in {"higher", "lower"} for measure in of_side(comparison, "B minus A"))
 
 
 def of_side(comparison: RecordingComparison, side: str) -> list[Measure]:
-    """Return the figures of one side, or of both together."""
+    """Return the statistics of one side, or of both together."""
     return [measure for measure in comparison.means if side_of(measure) == side]
 
 
 def shapes() -> Iterator[Shape]:
-    """Yield what is simulated."""
+    """Yield the simulated shapes."""
     for phi in (0.0, 0.5, 0.9, 0.97):
         for readings in (100, 300, 1000, 3000):
             yield Shape(name=f"AR(1) {phi:g}", signal=autoregressive(phi), readings=readings)
@@ -173,7 +173,7 @@ def shapes() -> Iterator[Shape]:
 def compare_days(
     rng: np.random.Generator, num: int, spread: float, change: float, between_sessions: float
 ) -> Comparison:
-    """Compare so many launches of two days that are 1 % apart; B's rate is changed by a share."""
+    """Compare pairs of runs on two days that are 1 % apart; B's rate is changed by a share."""
     a, b = (np.exp(DAY * rng.standard_normal() + spread * rng.standard_normal(num)) for _ in range(2))
     return compare_launches(
         a, b * (1 + change), better="higher", is_cautious=True, between_sessions=between_sessions
@@ -181,8 +181,8 @@ def compare_days(
 
 
 def print_days(num_comparisons: int) -> None:
-    """Print how finished runs of two days fare."""
-    print(f"finished runs of two days that differ by {DAY:.0%}, {num_comparisons:,} comparisons each:")
+    """Print the results for finished runs on two days."""
+    print(f"finished runs on two days that differ by {DAY:.0%}, {num_comparisons:,} comparisons each:")
     for spread, num in product(SPREADS, LAUNCHES):
         told = []
         for between_sessions in (0.0, BETWEEN_SESSIONS):
@@ -206,7 +206,7 @@ def print_days(num_comparisons: int) -> None:
 
 
 def power(shape: Shape, pairs: int) -> str:
-    """Say which share of metrics is called higher where B truly is, by some standard deviations."""
+    """Report the share of metrics shown as higher when B truly is, by some standard deviations."""
     shares = []
     for shift in SHIFTS:
         rng = np.random.default_rng(1)
@@ -244,7 +244,9 @@ def main() -> None:
             called = sum(power["B minus A"].detail in {"higher", "lower"} for power in powers) / len(powers)
             source = "energy counter" if counter else "power sensor"
             grid = "dithered" if dithered else "on a grid"
-            print(f"  {source}, {grid}: apart by up to {max(off):.2f} W, called different in {called:.1%}")
+            print(
+                f"  {source}, {grid}: apart by up to {max(off):.2f} W, reported as different in {called:.1%}"
+            )
 
 
 def _told(shape: Shape, found: list[RecordingComparison]) -> str:

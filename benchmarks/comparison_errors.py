@@ -1,13 +1,13 @@
-"""How often does a comparison call equal sides different, and find a change that is one? Simulated launches.
+"""How often does a comparison report equal sides as different, and detect a real change? Simulated.
 
-Prints, first, of two sides of one session whose launches take no turns (points of a sweep; `gpuproof compare
-A B --between-sessions 0`): for launches of many shapes on both sides how often equal sides are called
-different (promised: at most 5 %), with the 95 % upper bound, and how often a true 2 % is shown, beside what
-the spread promises. Second, of the gate (`compare --ab --max-regression 0%`), a day being a whole comparison
-with its pilot, its plan and its confirmation: how often a regression is called where there is none (promised:
-a 95 % upper bound of 1 %), how often one of 3 % is found (promised: 95 %), and with how many pairs. Asserts
-nothing; the shapes are of launches, in logarithms, and of no device.
-Usage: python benchmarks/comparison_errors.py [--quick]
+First, for two sides of one session whose launches are not interleaved (points of a sweep; `gpuproof compare A
+B --between-sessions 0`), prints for launches of many shapes on both sides how often equal sides are reported
+as different (promised: at most 5 %), with the 95 % upper bound, and how often a true 2 % is shown, next to
+what the spread predicts. Second, for the gate (`compare --ab --max-regression 0%`), where a day is a whole
+comparison with its pilot, its plan and its confirmation, prints how often it reports a regression that does
+not exist (promised: a 95 % upper bound of 1 %), how often it finds one of 3 % (promised: 95 %), and with how
+many pairs. Asserts nothing; the shapes describe log rates of launches, not any device. Usage: python
+benchmarks/comparison_errors.py [--quick]
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpuproof.suites.ab.plan import (
 from gpuproof.suites.base import LaunchKey
 
 Shape = Callable[[np.random.Generator, int], FloatArray]
-"""Gives logarithms of rates of so many launches, one after another on one machine."""
+"""Returns logarithms of the rates of several launches, in sequence on one machine."""
 QUICK = "--quick" in sys.argv[1:]
 NUM_COMPARISONS = 500 if QUICK else 20_000
 NUM_DAYS = 100 if QUICK else 2000
@@ -54,7 +54,7 @@ def heavy(sd: float) -> Shape:
 
 
 def rare_slow(share: float) -> Shape:
-    """A share of launches is 10 % slower, on a spread of 0.5 %."""
+    """A share of launches is 10 % slower, on top of a spread of 0.5 %."""
     return lambda rng, num: 0.005 * rng.standard_normal(num) - 0.1 * (rng.random(num) < share)
 
 
@@ -69,19 +69,19 @@ def counted(rng: np.random.Generator, num: int) -> FloatArray:
 
 
 def drifting(rng: np.random.Generator, num: int) -> FloatArray:
-    """A machine that becomes 0.1 % slower a launch."""
+    """A machine that becomes 0.1 % slower per launch."""
     return np.asarray(0.01 * rng.standard_normal(num) - 0.001 * np.arange(num))
 
 
 def wandering(rng: np.random.Generator, num: int) -> FloatArray:
-    """AR(1), 0.9 from launch to launch, of 2 %."""
+    """AR(1) with φ = 0.9 from launch to launch, and a standard deviation of 2 %."""
     noise = 0.02 * rng.standard_normal(num)
     noise[1:] *= (1 - 0.9**2) ** 0.5
     return np.asarray(lfilter([1.0], [1.0, -0.9], noise))
 
 
 def sawtooth(period: int) -> Shape:
-    """Up by 2 % and down again every so many launches."""
+    """Up by 2 % and down again every few launches."""
 
     def draw(rng: np.random.Generator, num: int) -> FloatArray:
         place = (np.arange(num) + rng.integers(0, period)) % period
@@ -91,7 +91,7 @@ def sawtooth(period: int) -> Shape:
 
 
 def falls_once(rng: np.random.Generator, num: int) -> FloatArray:
-    """A machine that becomes 5 % slower at some moment, and stays so."""
+    """A machine that becomes 5 % slower at some point, and stays so."""
     return np.asarray(0.01 * rng.standard_normal(num) - 0.05 * (np.arange(num) > rng.integers(0, 60)))
 
 
@@ -103,7 +103,7 @@ INDEPENDENT: Mapping[str, tuple[Shape, Shape]] = {
     "two levels, 3 % apart": (two_levels, two_levels),
     "counted in 1 %": (counted, counted),
 }
-"""Without turns. What drifts between two sides is in no interval, and has no place here."""
+"""Not interleaved. Drift between two sides is not covered by any interval, and is not simulated here."""
 ON_ONE_MACHINE: Mapping[str, Shape] = {
     "normal, 0.5 %": normal(0.005),
     "normal, 1 %": normal(0.01),
@@ -121,28 +121,28 @@ ON_ONE_MACHINE: Mapping[str, Shape] = {
 
 
 def upper_bound(count: int, num: int) -> float:
-    """Return Clopper and Pearson's one-sided 95 % upper bound of a share."""
+    """Return Clopper and Pearson's one-sided 95 % upper bound of a proportion."""
     return 1.0 if count >= num else float(betaincinv(count + 1, num - count, 0.95))
 
 
 def is_called(
     rng: np.random.Generator, shapes: tuple[Shape, Shape], launches: tuple[int, int], change: float
 ) -> bool:
-    """Compare two runs of their own; B's rate is changed by a share."""
+    """Compare two separate runs; B's rate is changed by a share."""
     a, b = (np.exp(draw(rng, num)) for draw, num in zip(shapes, launches, strict=True))
     found = compare_launches(a, b * (1 + change), better="higher", is_cautious=True)
     return found.verdict in ("faster", "slower")
 
 
 def promised_power(sd: float, num: int, change: float) -> float:
-    """Return the chance that normal launches of this spread, as many a side, show a change."""
+    """Return the probability that normal launches with this spread show a change, equally many per side."""
     freedom, shift = 2 * (num - 1), log(1 + change) / (sd * (2 / num) ** 0.5)
-    limit = float(stdtrit(num - 1, 0.975))  # a cautious comparison has the degrees of one side
+    limit = float(stdtrit(num - 1, 0.975))  # a cautious comparison uses the degrees of freedom of one side
     return float(1 - nctdtr(freedom, shift, limit) + nctdtr(freedom, shift, -limit))
 
 
 def a_day(rng: np.random.Generator, shape: Shape, change: float, options: AbOptions) -> tuple[bool, int]:
-    """Run a whole comparison by the gate; say whether it called a regression, and the pairs of both runs."""
+    """Run a whole comparison with the gate; return whether it found a regression, and its pairs."""
     order = launch_order([bool(turned) for turned in rng.integers(0, 2, options.max_pairs)])
     rates = np.exp(shape(rng, 2 * len(order))).reshape(-1, 2)
     figures: dict[LaunchKey, LaunchFigures] = {}
@@ -165,10 +165,10 @@ def _is_confirmed(
 
 
 def print_runs() -> None:
-    """Print how two sides of one session fare."""
+    """Print the results for two sides of one session."""
     print(
-        f"Two sides of one session, {NUM_COMPARISONS:,} comparisons each: called different where equal "
-        "(95 % bound)"
+        f"Two sides of one session, {NUM_COMPARISONS:,} comparisons each: reported as different "
+        "when equal (95 % bound)"
     )
     print(f"{'shape':<30}" + "".join(f"{f'{a} + {b}':>20}" for a, b in LAUNCHES))
     for seed, (name, shapes) in enumerate(INDEPENDENT.items()):
@@ -178,7 +178,7 @@ def print_runs() -> None:
             wrong = sum(is_called(rng, shapes, launches, 0.0) for _ in range(NUM_COMPARISONS))
             told.append(f"{wrong / NUM_COMPARISONS:.2%} ({upper_bound(wrong, NUM_COMPARISONS):.2%})")
         print(f"{name:<30}" + "".join(f"{text:>20}" for text in told), flush=True)
-    print(f"\nA true {TRUE_CHANGE:.0%} shown, of normal launches of 1 % (promised by the spread)")
+    print(f"\nA true {TRUE_CHANGE:.0%} shown, for normal launches of 1 % (promised by the spread)")
     for num in (3, 5, 8, 12):
         rng = np.random.default_rng([99, num])
         shapes = (normal(0.01), normal(0.01))
@@ -188,8 +188,8 @@ def print_runs() -> None:
 
 
 def print_gate() -> None:
-    """Print how the gate fares."""
-    print(f"\nThe gate, {NUM_DAYS:,} days each: regressions called where there is none (95 % bound), one of")
+    """Print the results for the gate."""
+    print(f"\nThe gate, {NUM_DAYS:,} days each: regressions reported that do not exist (95 % bound), one of")
     print(f"{TO_FIND:.0%} found, median and mean pairs with a regression of that size")
     options = AbOptions(max_regression=0.0, find=TO_FIND)
     for seed, (name, shape) in enumerate(ON_ONE_MACHINE.items()):

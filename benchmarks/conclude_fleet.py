@@ -1,11 +1,10 @@
-"""How long and how much memory does it take to conclude the load suite on a fleet, from its records?
+"""How much time and memory does it take to conclude the load suite on a fleet, from its records?
 
-Writes by hand what H hosts leave of the twelve tests, with readings of their GPUs ten times a second, then
+Writes synthetic records of H hosts for the twelve tests, with readings of their GPUs ten times a second, then
 concludes the run in one fresh process, and again with everything imported and in the page cache. Prints wall
-and processor seconds, also a launch, and the peak of resident memory; asserts nothing. The figures in the
-records are made up, only their amount is that of real hosts.
-Budget: 2 s for 32 hosts, 35 s and 1 GB for 500.
-Usage: python benchmarks/conclude_fleet.py [HOSTS] [GPUS] [READINGS]
+and CPU seconds, also per launch, and peak resident memory; asserts nothing. The values in the records are
+made up; only their amount matches real hosts. Budget: 2 s for 32 hosts, 35 s and 1 GB for 500. Usage: python
+benchmarks/conclude_fleet.py [HOSTS] [GPUS] [READINGS]
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gpuproof.records.journal import encode
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the suite written by hand is the tests'
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the synthetic suite is from the tests
 
 import load_by_hand as suite
 import recordings as r
@@ -43,7 +42,7 @@ print(json.dumps({"times": times, "peak_kib": resource.getrusage(resource.RUSAGE
 
 
 def reading(tick: int, chance: random.Random) -> dict[str, float]:
-    """What one busy GPU shows."""
+    """The readings of one busy GPU."""
     return {
         "util_gpu_percent": float(chance.randint(88, 100)),
         "util_mem_ctrl_percent": float(chance.randint(30, 60)),
@@ -59,7 +58,7 @@ def reading(tick: int, chance: random.Random) -> dict[str, float]:
 
 
 def recording(gpus: int, readings: int) -> str:
-    """Return the lines of one launch's recording, which begins a second before its window."""
+    """Return the lines of one launch's recording, which starts a second before its window."""
     chance = random.Random(0)
     lines: list[object] = [r.header([r.identity(gpu) for gpu in range(gpus)], fast_interval_s=0.1)]
     lines += [
@@ -76,7 +75,7 @@ def recording(gpus: int, readings: int) -> str:
 
 
 def written(folder: Path, *, hosts: int, gpus: int, readings: int) -> RunDirectory:
-    """Write the run of so many hosts."""
+    """Write a run with this many hosts."""
     tests = [suite.done(test) for test in TESTS]
     run = suite.on_fleet(folder, {f"node{host}": tests for host in range(hosts)})
     lines = recording(gpus, readings)
@@ -93,7 +92,7 @@ def main() -> None:
         start = time.monotonic()
         run = written(Path(folder), hosts=hosts, gpus=gpus, readings=readings)
         print(
-            f"{hosts} hosts × {len(TESTS)} tests, {readings} readings of {gpus} GPUs beside each",
+            f"{hosts} hosts × {len(TESTS)} tests, each with {readings} readings of {gpus} GPUs",
             end="",
         )
         print(f": written in {time.monotonic() - start:.1f} s")
@@ -102,8 +101,8 @@ def main() -> None:
         )
     result = json.loads(done.stdout)
     for name, (wall_s, cpu_s) in zip(("first time", "again"), result["times"], strict=True):
-        print(f"{name:<10} {wall_s:6.2f} s, of processor time {cpu_s:6.2f} s: ", end="")
-        print(f"{cpu_s / launches * 1e3:.1f} ms a launch")
+        print(f"{name:<10} {wall_s:6.2f} s, CPU time {cpu_s:6.2f} s: ", end="")
+        print(f"{cpu_s / launches * 1e3:.1f} ms per launch")
     print(f"peak memory {result['peak_kib'] / 1024:.0f} MiB")
 
 

@@ -1,9 +1,9 @@
-"""A READY run's evidence with one thing damaged, and judged again: what is READY all the same, and why?
+"""Damage one thing in a READY run's evidence and judge it again: what is still READY, and why?
 
-The run is of a fleet that is made up (three hosts, two GPUs each), written and judged as the selftest does. A
-change takes away, doubles, renames or contradicts a launch, a record, a host, a GPU, a counter of its driver,
-a stage or a rule.
-Prints a line a kind of change: how many there are, and how many of them stay READY; then each that does.
+The run is from a made-up fleet (three hosts, two GPUs each), written and judged as in the selftest. A change
+removes, duplicates, renames or contradicts a launch, a record, a host, a GPU, a driver counter, a stage or a
+rule. Prints one line per kind of change: how many there are, and how many of them stay READY; then each one
+that does.
 
     python benchmarks/damaged_evidence.py              about a minute
 """
@@ -26,30 +26,32 @@ from gpuproof.selftest.judging import CHECKS, write_fleet
 from gpuproof.suites.validate import SUITE
 
 HARMLESS = {
-    "one record of a rank taken: OwnCompute": "what a rank computes by itself explains, and decides nothing",
-    "one record of a rank taken: Connections": "the host counted what it sends in other launches, too",
-    "one record doubled: Connections": "twice as many segments and twice as many losses are the same share",
-    "one record doubled: OwnCompute": "what a rank computes by itself explains, and decides nothing",
+    "one record of a rank taken: OwnCompute": "a rank's own compute explains, but decides nothing",
+    "one record of a rank taken: Connections": "the host also counted what it sends in other launches",
+    "one record doubled: Connections": (
+        "twice as many segments and twice as many losses give the same share"
+    ),
+    "one record doubled: OwnCompute": "a rank's own compute explains, but decides nothing",
     "facts of a host taken from one launch": "the host reported them in every other launch as well",
     "no GPU listed in an earlier launch": "the driver lists them all later, with counters that only grow",
-    "a driver that did not answer in an earlier launch": "it answered later, with counters that only grow",
+    "a driver that did not answer in an earlier launch": "it responded later, with counters that only grow",
     "a counter that an earlier launch lacks": "it only grows, and was read later",
     "a GPU that torch did not see at last": "the driver lists it, it ran in every launch, and was measured",
-    "a rule taken": "no cell of this recipe rests on it",
+    "a rule taken": "no cell of this recipe depends on it",
 }
 """Kinds of change that may leave a run READY, and why."""
 Change = tuple[str, str, Evidence]
 DeviceChange = Callable[..., dict[str, Any]]
-"""Of what a host tells of the device `index`."""
+"""Returns a changed version of what a host reports about the device `index`."""
 
 
 def healthy(folder: Path) -> Evidence:
-    """Write a fleet in which nothing is wrong."""
+    """Write a fleet without faults."""
     return write_fleet(Fleet(seed=1, is_counted=False), folder, rules=[{"check": name} for name in CHECKS])
 
 
 def word_of(evidence: Evidence) -> str:
-    """Return the verdict before its cap."""
+    """Return the uncapped verdict."""
     try:
         return str(SUITE.conclude(evidence).result.detail["readiness"]["uncapped"])
     except Exception as error:  # noqa: BLE001  # what cannot be concluded at all is printed as such
@@ -57,7 +59,7 @@ def word_of(evidence: Evidence) -> str:
 
 
 def changes(evidence: Evidence) -> Iterator[Change]:
-    """Yield every change: its kind, what it is of, and the evidence with it."""
+    """Yield every change: its kind, its subject, and the changed evidence."""
     for number, launch in enumerate(evidence.launches):
         name = launch.case.case_id
         yield "a launch taken", name, _with(evidence, number, None)
@@ -88,7 +90,7 @@ def changes(evidence: Evidence) -> Iterator[Change]:
 
 
 def replace_records(launch: CaseRecords, records: tuple[Any, ...]) -> CaseRecords:
-    """Return a launch with other records."""
+    """Return a launch with different records."""
     return CaseRecords(case=launch.case, records=records, torn=launch.torn)
 
 
@@ -98,7 +100,7 @@ def _with(evidence: Evidence, number: int, launch: CaseRecords | None) -> Eviden
 
 
 def _of_devices(evidence: Evidence) -> Iterator[Change]:
-    """Yield a rank that used another GPU than the plan's, as it says itself."""
+    """Yield a rank that reports using another GPU than planned."""
     for number, launch in enumerate(evidence.launches):
         for place, record in enumerate(launch.records):
             if isinstance(record, Setup):
@@ -109,7 +111,7 @@ def _of_devices(evidence: Evidence) -> Iterator[Change]:
 
 
 def _of_hosts(evidence: Evidence) -> Iterator[Change]:
-    """Yield a host that is gone, that is called otherwise in its ranks' own words, or that two others are."""
+    """Yield a missing host, a host that its ranks name differently, or a host replaced by two others."""
     for host in dict.fromkeys(told.host for launch in evidence.launches for told in launch.of(Environment)):
         there = tuple(launch for launch in evidence.launches if host not in launch.case.placement.hosts)
         yield "a host taken", host, replace(evidence, launches=there)
@@ -123,14 +125,14 @@ def _of_hosts(evidence: Evidence) -> Iterator[Change]:
 
 
 def _of_stages(evidence: Evidence) -> Iterator[Change]:
-    """Yield all launches of a stage taken."""
+    """Yield all launches of a stage removed."""
     for stage in ("gemm", "collective", "training"):
         rest = tuple(x for x in evidence.launches if not x.case.case_id.startswith(stage))
         yield "a stage taken", stage, replace(evidence, launches=rest)
 
 
 def _of_facts(evidence: Evidence) -> Iterator[Change]:
-    """Yield changes of what a host reports in all its launches."""
+    """Yield changes to what a host reports in all its launches."""
     for host in dict.fromkeys(told.host for launch in evidence.launches for told in launch.of(Environment)):
         yield "a host that reports nothing", host, _facts(evidence, host, lambda _: None)
         for kind, change in _ONCE.items():
@@ -251,7 +253,7 @@ _ONCE: Mapping[str, DeviceChange] = {
     "another driver in an earlier launch": _other_driver,
     "a lower power limit in an earlier launch": _lower_limit,
 }
-"""What a host tells in the first launch alone."""
+"""What a host reports only in the first launch."""
 _CONTRADICTIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "Start": {"another number of ranks": lambda start: replace(start, world_size=start.world_size + 1)},
     "Setup": {
@@ -272,7 +274,7 @@ _CONTRADICTIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     },
     "RankResult": {"an end of another rank": lambda end: replace(end, rank=end.rank + 1)},
 }
-"""What a record says otherwise than the others do."""
+"""How a record differs from the others."""
 
 
 def _of_rules(evidence: Evidence) -> Iterator[Change]:

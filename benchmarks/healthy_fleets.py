@@ -1,14 +1,13 @@
-"""How often is somebody accused in a healthy fleet, and is a slow host found?
+"""How often is a host accused in a healthy fleet, and is a slow host found?
 
-Simulates fleets whose hosts differ by chance only (normal, and Student's t with 4 degrees of freedom; spread
-0.1, 0.5 and 2 %) and judges each as a run does, of one test and of twelve: once with tests that have nothing
-in common on a host, once with a host alike in all. Then fleets whose launches scatter by 5 % (one, three or
-five of each), log-normal hosts, whose longer tail is on the slow side and of which nothing is promised,
-rounded rates, tests that some hosts lack, and fleets with a slow host.
-Prints shares of fleets with their 95 % bound; asserts nothing.
-Promise: at most 5 % of healthy fleets (bound 6.5 %); a host 10 % slow among 8 at 0.5 % spread is named in
-99 %.
-Usage: python benchmarks/healthy_fleets.py [FLEETS]; 4,000 take about a quarter of an hour.
+Simulates fleets whose hosts differ only by chance (normal, and Student's t with 4 degrees of freedom; spread
+0.1, 0.5 and 2 %) and judges each as a run does, on one test and on twelve: once with tests that are
+independent on a host, once with tests that all share a host's deviation. Then fleets whose launches scatter
+by 5 % (one, three or five of each), log-normal hosts, whose longer tail is on the slow side and for which
+nothing is promised, rounded rates, tests missing on some hosts, and fleets with a slow host. Prints shares of
+fleets with their 95 % bound; asserts nothing. Promise: at most 5 % of healthy fleets (bound 6.5 %); a host 10
+% slow among 8 at 0.5 % spread is named in 99 %. Usage: python benchmarks/healthy_fleets.py [FLEETS]; 4,000
+take about a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -30,32 +29,32 @@ FLEETS = 4000
 SIZES = (3, 4, 5, 8, 16, 64)
 SPREADS = (0.001, 0.005, 0.02)
 REACH = 0.001
-"""Of the interval of each host's launches."""
+"""Half-width of the interval of each host's launches."""
 LAUNCH_SPREAD = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """What is simulated."""
+    """The simulated fleet."""
 
     hosts: int
     tests: int = 1
     spread: float = 0.005
     tails: str = "normal"
     alike: float = 0.0
-    """Share of a host's deviation, as variance, that all its tests have in common."""
+    """Share of the variance of a host's deviation that all its tests have in common."""
     rounded: float = 0.0
-    """To which step rates are rounded; 0: not."""
+    """The step to which rates are rounded; 0: no rounding."""
     launches: int = 0
-    """Of each test on each host, which scatter by `LAUNCH_SPREAD`; 0: by next to nothing."""
+    """Launches of each test on each host, which scatter by `LAUNCH_SPREAD`; 0: almost no scatter."""
     lacking: float = 0.0
-    """Share of tests that a host lacks."""
+    """Share of tests that are missing on a host."""
     slow: tuple[float, ...] = ()
-    """By how much the first hosts are slower, in all tests."""
+    """By how much the first hosts are slower in all tests."""
 
 
 def rates(fleet: Fleet, rng: np.random.Generator) -> FloatArray:
-    """Draw a fleet's rates by host and test; NaN where a host lacks a test."""
+    """Draw a fleet's rates by host and test; NaN if a host lacks a test."""
     own = drawn(fleet.tails, (fleet.hosts, fleet.tests), rng) * (1 - fleet.alike) ** 0.5
     off = own + drawn(fleet.tails, (fleet.hosts, 1), rng) * fleet.alike**0.5
     found = np.maximum(0.01, 1 + fleet.spread * off)
@@ -68,7 +67,7 @@ def rates(fleet: Fleet, rng: np.random.Generator) -> FloatArray:
 
 
 def launched(fleet: Fleet, rates: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of the launches of each rate, and how far its interval reaches; NaN: it has none."""
+    """Return each rate's mean over its launches, and its interval's half-width; NaN if none."""
     if not fleet.launches:
         return rates, np.full(rates.shape, REACH)
     launches = rates * (1 + LAUNCH_SPREAD * rng.standard_normal((fleet.launches, *rates.shape)))
@@ -102,24 +101,24 @@ def judged(fleet: Fleet, rng: np.random.Generator) -> SuiteSummary:
 
 
 def accused(summary: SuiteSummary) -> set[str]:
-    """Return the hosts that are said to stand apart."""
+    """Return the hosts reported as outliers."""
     named = {host.host for host in summary.apart}
     return named | {outlier.host for test in summary.tests for outlier in test.summary.outliers}
 
 
 def share(fleet: Fleet, fleets: int, seed: int, counts: Callable[[set[str]], bool]) -> tuple[int, int]:
-    """Return in how many fleets the accused are such, and how many there were."""
+    """Return in how many fleets exactly these hosts are accused, and the number of fleets."""
     rng = np.random.default_rng(seed)
     return sum(counts(accused(judged(fleet, rng))) for _ in range(fleets)), fleets
 
 
 def upper_bound(count: int, of: int) -> float:
-    """Return the 95 % upper bound of a share (Clopper and Pearson)."""
+    """Return the 95 % upper bound of a proportion (Clopper and Pearson)."""
     return 1.0 if count == of else float(beta.ppf(0.95, count + 1, of - count))
 
 
 def healthy() -> Iterator[Fleet]:
-    """Yield the fleets in which nobody should be accused."""
+    """Yield the fleets in which no host should be accused."""
     for hosts in SIZES:
         for tails in ("normal", "t4"):
             for spread in SPREADS:
@@ -156,11 +155,11 @@ def broken() -> Iterator[Fleet]:
 def main() -> None:
     """Simulate and print."""
     fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
-    print("healthy: share of fleets with somebody accused, and its 95 % upper bound")
+    print("healthy: share of fleets with any host accused, and its 95 % upper bound")
     for seed, fleet in enumerate(healthy()):
         count, of = share(fleet, fleets, seed, bool)
         print(f"{count / of:6.2%}  under {upper_bound(count, of):6.2%}  {_told(fleet)}", flush=True)
-    print("with slow hosts: share of fleets in which they and nobody else are named")
+    print("with slow hosts: share of fleets in which exactly these are named")
     for seed, fleet in enumerate(broken()):
         wanted = {f"n{host}" for host in range(len(fleet.slow))}
         count, of = share(fleet, fleets, seed, wanted.__eq__)
@@ -170,7 +169,7 @@ def main() -> None:
 def _told(fleet: Fleet) -> str:
     parts = [f"{fleet.hosts} hosts, {fleet.tests} test(s), {fleet.tails}, spread {fleet.spread:.1%}"]
     parts += [f"alike {fleet.alike:.0%}"] * bool(fleet.alike)
-    parts += [f"{fleet.launches} launches that scatter by {LAUNCH_SPREAD:.0%}"] * bool(fleet.launches)
+    parts += [f"{fleet.launches} launches with a spread of {LAUNCH_SPREAD:.0%}"] * bool(fleet.launches)
     parts += [f"rounded to {fleet.rounded:.1%}"] * bool(fleet.rounded)
     parts += [f"{fleet.lacking:.0%} of tests missing"] * bool(fleet.lacking)
     parts += [f"slower by {', '.join(f'{slow:.0%}' for slow in fleet.slow)}"] * bool(fleet.slow)

@@ -1,9 +1,9 @@
-"""How many damaged inputs end in a traceback? Run directories, recordings, inventories, changed at random.
+"""How many damaged inputs cause a traceback? Run directories, recordings, inventories, changed randomly.
 
-Takes copies of recorded runs, their recordings, and inventories in both forms; takes out, cuts, doubles or
+Copies recorded runs, their recordings, and inventories in both forms; removes, truncates, duplicates or
 replaces a value, a line or bytes; reads each as the commands do. Prints how many were read, how many were
-refused in one paragraph, and every other end with its place; exits with 1 if there was one.
-Usage: python benchmarks/hostile_inputs.py [RUNS] [RECORDINGS] [INVENTORIES]
+rejected in one paragraph, and every other outcome with its location; exits with 1 if there was one. Usage:
+python benchmarks/hostile_inputs.py [RUNS] [RECORDINGS] [INVENTORIES]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpuproof.store.run import RunDirectory
 
 sys.path.append(
     str(Path(__file__).resolve().parents[1] / "tests")
-)  # recordings written by hand are the tests'
+)  # the synthetic recordings are from the tests
 
 import recordings as r
 
@@ -48,7 +48,8 @@ ODD: tuple[Any, ...] = (
 ODD_NUMBERS = (0, -1, 1, 2**40, 1e69, 1e300, 1e-69, 1e-300, -1e-9, float("nan"))
 ODD_TEXTS = ("", "x", "a/b", ">", 1)
 CHANGES = (5, 5, 10, 15, 65)
-"""How often a line is made deep, or of other bytes, cut, taken out, or has one value changed."""
+"""How often a line is deeply nested, replaced by other bytes, truncated, removed, or has one value
+changed."""
 INVENTORIES = (
     "hosts:\n  - {host: 10.0.0.1, port: 2222, gpus: 8, price_per_hour: 2.5, key: ~/.ssh/id}\n  - host: b\n"
     "    user: me\ndefaults: {user: root}\ncurrency: EUR\n",
@@ -67,7 +68,7 @@ INVENTORIES = (
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to every value in JSON."""
+    """Yield the path to every value in JSON."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*at, key)
@@ -75,7 +76,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutated(value: Any, draw: random.Random) -> Any:
-    """Take a value out of JSON, or put an odd one in its place."""
+    """Remove a value from JSON, or replace it with an odd one."""
     known = list(places(value))
     if not known:
         return value
@@ -91,7 +92,7 @@ def mutated(value: Any, draw: random.Random) -> Any:
 
 
 def damage(path: Path, draw: random.Random) -> None:
-    """Change one value of a file of JSON or JSON Lines, or take out, cut, double or replace a line of it."""
+    """Change a value in a JSON or JSON Lines file, or remove, truncate, duplicate or replace a line."""
     if path.suffix == ".json":
         path.write_text(json.dumps(mutated(json.loads(path.read_text()), draw)))
         return
@@ -100,7 +101,7 @@ def damage(path: Path, draw: random.Random) -> None:
     line = lines[place]
     try:
         value = json.dumps(mutated(json.loads(line), draw)).encode()
-    except (ValueError, RecursionError):  # it was damaged before
+    except (ValueError, RecursionError):  # it was already damaged
         value = line[1:]
     deep = b'{"kind": ' + b"[" * 5000 + b"]" * 5000 + b"}"
     changed = draw.choices(([deep], [b"\xff\x00{"], [line[: len(line) // 2]], [], [value]), weights=CHANGES)[
@@ -111,7 +112,7 @@ def damage(path: Path, draw: random.Random) -> None:
 
 
 def damaged_text(text: str, draw: random.Random) -> bytes:
-    """Cut, double or replace some characters of a text."""
+    """Truncate, duplicate or replace some characters of a text."""
     begin = draw.randrange(len(text))
     end = min(len(text), begin + draw.choice([0, 1, 1, 3, 10, 50]))
     odd = draw.choice(
@@ -135,7 +136,7 @@ def damaged_text(text: str, draw: random.Random) -> bytes:
 
 
 def end_of(read: Callable[[], object]) -> str:
-    """Read something; return `read`, `refused`, or the place of what was raised instead."""
+    """Read something; return `read`, `refused`, or where any other exception was raised."""
     try:
         read()
     except GpuproofError as error:
@@ -150,7 +151,7 @@ def end_of(read: Callable[[], object]) -> str:
 
 
 def run_ends(kind: str, number: int, *, seed: str = "") -> Iterator[str]:
-    """Conclude changed copies of a recorded run, and draw each in every format."""
+    """Conclude changed copies of a recorded run, and render each in every format."""
     draw, source = random.Random(f"{kind}{seed}"), RUNS / kind / "run"
     files = sorted(p.relative_to(source) for p in source.rglob("*.json*") if p.stat().st_size)
     described = [path for path in files if path.name == "run.json"]
@@ -169,7 +170,7 @@ def _report(root: Path) -> None:
 
 
 def value_ends(kind: str, number: int | None = None) -> Counter[str]:
-    """Conclude a recorded run with each field of its records and cases odd, or with so many of them drawn."""
+    """Conclude a recorded run with an odd value in each field of its records and cases, or in a sample."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(shutil.copytree(RUNS / kind / "run", Path(folder, "run")))
         tried = list(_odd_values(root))
@@ -179,7 +180,7 @@ def value_ends(kind: str, number: int | None = None) -> Counter[str]:
 
 
 def _odd_values(root: Path) -> Iterator[tuple[Path, int, tuple[Any, ...], Any]]:
-    """Yield file, line, way and odd value for the first place of each field, whichever launch it is of."""
+    """Yield file, line, path and odd value for the first occurrence of each field, in any launch."""
     seen: set[tuple[Any, ...]] = set()
     for path in sorted(root.glob("cases/*/*/*.json*")):
         for place, line in enumerate(_lines_of(path)):
@@ -205,7 +206,7 @@ def _at(value: Any, way: tuple[Any, ...]) -> Any:
 
 
 def _end_with(root: Path, path: Path, place: int, way: tuple[Any, ...], odd: Any) -> str:
-    """Return how it ends with one value odd, and put the file back."""
+    """Return the outcome with one odd value, and restore the file."""
     whole, lines = path.read_text(), _lines_of(path)
     _at(lines[place], way[:-1])[way[-1]] = odd
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -216,7 +217,7 @@ def _end_with(root: Path, path: Path, place: int, way: tuple[Any, ...], odd: Any
 
 
 def recording_ends(number: int, *, seed: str = "") -> Iterator[str]:
-    """Show changed recordings, compare each with the whole one, and write it in every format."""
+    """Show changed recordings, compare each with the intact one, and write it in every format."""
     draw = random.Random(f"recordings{seed}")
     recorded = sorted(RUNS.glob("*/run/cases/*/*/monitor-*.jsonl"))[:5]
     for _ in range(number):
@@ -230,7 +231,7 @@ def recording_ends(number: int, *, seed: str = "") -> Iterator[str]:
 
 
 def _two_gpus() -> list[Any]:
-    """Return half a minute of two GPUs, with counters, phases and an end."""
+    """Return half a minute of readings from two GPUs, with counters, phases and an end."""
     values = {
         "util_gpu_percent": 80.0,
         "power_w": 300.0,
@@ -255,14 +256,14 @@ def _show(path: Path, source: Path) -> None:
         render(shown, recording_page(shown), form)
         render(recordings_result(compared), recordings_page(compared), form)
     json.dumps(list(gpu_stats_rows(recording, metadata={})), allow_nan=False)
-    with suppress(UsageError):  # without a GPU, or without what it needs, gputop has no form of it
+    with suppress(UsageError):  # without a GPU or its dependencies, there is no gputop format for it
         json.dumps(list(gputop_samples(recording)), allow_nan=False)
         if len(recording.devices) > 1:
             json.dumps(list(gputop_multi_gpu_samples(recording)), allow_nan=False)
 
 
 def inventory_ends(number: int, *, seed: str = "") -> Iterator[str]:
-    """Read changed inventories of both forms."""
+    """Read changed inventories in both forms."""
     draw = random.Random(f"inventories{seed}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "hosts.yaml")
@@ -272,7 +273,7 @@ def inventory_ends(number: int, *, seed: str = "") -> Iterator[str]:
 
 
 def main(num_runs: int = 2000, num_recordings: int = 1400, num_inventories: int = 938) -> int:
-    """Try as many of each; return the exit code."""
+    """Try this many of each; return the exit code."""
     kinds = sorted(path.name for path in RUNS.iterdir())
     each = -(-num_runs // len(kinds))
     tried = {
@@ -284,7 +285,7 @@ def main(num_runs: int = 2000, num_recordings: int = 1400, num_inventories: int 
     for what, ends in tried.items():
         bad = {end: count for end, count in ends.items() if end not in ("read", "refused")}
         print(
-            f"{what}: {ends.total()} tried, {ends['read']} read, {ends['refused']} refused, "
+            f"{what}: {ends.total()} tried, {ends['read']} read, {ends['refused']} rejected, "
             f"{sum(bad.values())} other"
         )
         for end, count in bad.items():

@@ -1,8 +1,9 @@
-"""On a device that runs ahead of its host: is its idle time found, and do windows end on time?
+"""On a device that its host keeps waiting: is its idle time found, and do windows end on time?
 
-A kernel takes the simulated device 40 ms, and its launch the host more: 5, 20, 50 and 80 % of the time the
-device has nothing to do. What is reported is held against the device's own count over the window itself. Then
-steps of one kernel, launched at once, in windows of 1 and 10 s. It needs the package `gpuproof-simgpu`.
+A kernel takes the simulated device 40 ms, and the host takes longer to launch it: the device is idle for 5,
+20, 50 and 80 % of the time. The reported value is compared with the device's own count over the same window.
+Then it runs steps of one kernel, launched immediately, in windows of 1 and 10 s. Requires the package
+`gpuproof-simgpu`.
 
     python benchmarks/idle_on_simgpu.py
 """
@@ -38,7 +39,7 @@ Step = Callable[[], None]
 
 
 def step_of(num_kernels: int, *, host_s: float, values: torch.Tensor) -> Step:
-    """Return a step of kernels, each launched `host_s` after the one before."""
+    """Return a step of kernels, each of which is launched `host_s` after the previous one."""
 
     def step() -> None:
         for _ in range(num_kernels):
@@ -50,7 +51,7 @@ def step_of(num_kernels: int, *, host_s: float, values: torch.Tensor) -> Step:
 
 
 def window_of(step: Step, clock: EventClock, seconds: float, heard_s: list[float]) -> WindowTiming:
-    """Run a window by seconds, and note when steps were heard of."""
+    """Run a window for some seconds, and record when steps were reported."""
 
     def hear(times_s: Sequence[float]) -> None:
         if times_s:
@@ -61,7 +62,7 @@ def window_of(step: Step, clock: EventClock, seconds: float, heard_s: list[float
 
 
 def try_idle(aimed: float, accelerator: Accelerator, device: torch.device, values: torch.Tensor) -> bool:
-    """Print what is reported beside the truth; say whether it is near, and what is said fits."""
+    """Print the reported value next to the truth; return whether it is close and the report fits."""
     clock = clock_for(device, synchronised=False)
     assert isinstance(clock, EventClock)
     step = step_of(KERNELS, host_s=KERNEL_S / (1 - aimed), values=values)
@@ -89,18 +90,18 @@ def try_idle(aimed: float, accelerator: Accelerator, device: torch.device, value
 
 
 def try_pace(seconds: float, device: torch.device, values: torch.Tensor) -> bool:
-    """Print how late a window of steps that are launched at once ends; say whether that is soon enough."""
+    """Print how late a window of immediately launched steps ends; return whether that is soon enough."""
     clock = clock_for(device, synchronised=False)
     assert isinstance(clock, EventClock)
     heard_s: list[float] = []
     timing = window_of(step_of(1, host_s=0.0, values=values), clock, seconds, heard_s)
     silence_s = max(after - before for before, after in pairwise(heard_s))
-    print(f"window of {seconds:g} s: {timing.wall_s:.2f} s, nothing heard for at most {silence_s:.2f} s")
+    print(f"window of {seconds:g} s: {timing.wall_s:.2f} s, no report for at most {silence_s:.2f} s")
     return timing.wall_s <= seconds + LATE_S
 
 
 def main() -> None:
-    """Run all trials; exit with 1 where one misses."""
+    """Run all trials; exit with 1 if one misses."""
     declared = {"devices": 2, "launch_latency_s": KERNEL_S, "memory_bytes_per_s": 1e15}
     os.environ["GPUPROOF_SIMGPU"] = json.dumps(declared)
     accelerator, device = choose_accelerator("simgpu"), torch.device("simgpu", 0)

@@ -1,10 +1,9 @@
 """What does it take to judge a whole cluster from its files: 4,096 GPUs, read, concluded and rolled up?
 
-Writes what a validation of 512 hosts with eight GPUs leaves (products on all GPUs of each host, a collective
-within each host and over all, training over all; made-up figures of a healthy fleet with one slow GPU), then
+Writes the files of a validation of 512 hosts with eight GPUs (GEMMs on all GPUs of each host, a collective
+within each host and over all, training over all; made-up values of a healthy fleet with one slow GPU), then
 judges the run by the rules of the standard recipe in one fresh process, as `gpuproof validate --from` does.
-Prints processor seconds, the peak of resident memory and the verdict; asserts nothing.
-Budget: 10 s of processor time and 1 GB.
+Prints CPU seconds, peak resident memory and the verdict; asserts nothing. Budget: 10 s of CPU time and 1 GB.
 Usage: python benchmarks/judge_cluster.py [HOSTS] [GPUS]
 """
 
@@ -56,11 +55,11 @@ RULES: Sequence[Mapping[str, Any]] = (
     *({"include": name} for name in ("environment", "devices", "jobs")),
     ALIKE,
 )
-"""Those of the standard recipe, and the one by which the recipe of a prolog compares devices."""
+"""The rules of the standard recipe, and the prolog recipe's rule for comparing devices."""
 
 
 def written(folder: Path, fleet: Fleet) -> tuple[Path, int]:
-    """Write the run; return its directory and the number of its launches."""
+    """Write the run; return its directory and the number of launches."""
     config = recipe(fleet, folder, rules=RULES, is_read=False, alone=False)
     places = tuple(HostPlace(name=host, num_devices=fleet.num_devices) for host in fleet.hosts)
     run = create_run(config, origins={}, source="judge_cluster", places=places)
@@ -82,11 +81,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         root, count = written(Path(folder), fleet)
-        print(f"{hosts} hosts of {gpus} GPUs, {count} launches, written in {time.monotonic() - start:.0f} s")
+        print(
+            f"{hosts} hosts with {gpus} GPUs, {count} launches, written in {time.monotonic() - start:.0f} s"
+        )
         words = [sys.executable, "-c", MEASURED, str(root)]
         found = json.loads(subprocess.run(words, check=True, text=True, capture_output=True).stdout)
     for name in ("import", "read", "judged"):
-        print(f"{name:<8}{found[name]:7.1f} s of processor time")
+        print(f"{name:<8}{found[name]:7.1f} s of CPU time")
     print(f"peak memory {found['peak_kib'] / 1024:.0f} MiB")
     print(f"{found['verdict']}: {found['outcomes']} outcomes, failed: {', '.join(found['failed']) or 'none'}")
 

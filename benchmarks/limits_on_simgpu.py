@@ -1,12 +1,12 @@
-"""Is the limit that a run names the one that its simulated device was given?
+"""Does a run name the limit that its simulated device was given?
 
-Devices are drawn at random so that one thing limits them: products, passes over memory, a power cap, the link
-between two devices, or the host that launches kernels. Each is measured by the real command, and the limit
-that stands first on its page is held against the one that was declared. *Unknown* is no wrong answer, and is
-counted apart. Where the host is the limit, the rate that the page allows at most is compared with what the
-device does without waiting: its kernels, each as long as declared; how many a step has is seen on a device
-whose kernels take so long that the host never is the limit. It needs the package `gpuproof-simgpu`; nothing
-here is a figure of any hardware.
+Devices are drawn at random so that one thing limits them: GEMMs, memory passes, a power cap, the link between
+two devices, or the host that launches kernels. Each is measured with the real command, and the first limit on
+its page is compared with the declared one. *Unknown* is not a wrong answer, and is counted separately. If the
+host is the limit, the maximum rate shown on the page is compared with what the device does without waiting:
+its kernels, each as long as declared; the number of kernels per step is measured on a device whose kernels
+take so long that the host is never the limit. Requires the package `gpuproof-simgpu`; no result here is for
+any hardware.
 
     python benchmarks/limits_on_simgpu.py [--draws 20] [--beside 3]
 """
@@ -40,14 +40,14 @@ WINDOW = (
 SHORT = "--benchmark.measure_seconds=1.5"
 CEILINGS = "--profiling.ceilings=true"
 SMALL_BYTES = 2**28
-"""Of a device's memory: what ceilings are tried with is as small."""
+"""Device memory: the buffers used to measure ceilings are correspondingly small."""
 SLOW_KERNEL_S = 1e-3
 AT_MOST = re.compile(r"at most about ([\d,]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A device, and the words of a run that one thing limits on it."""
+    """A device, and the arguments of a run that only one thing limits."""
 
     device: Mapping[str, Any]
     words: tuple[str, ...]
@@ -55,7 +55,7 @@ class Trial:
 
 
 def compute(rng: random.Random) -> Trial:
-    """Products of matrices on a device that multiplies slowly."""
+    """Matrix products on a device that multiplies slowly."""
     edge = rng.choice((1024, 1536, 2048))
     flops = 2 * edge**3 / rng.uniform(0.004, 0.01)
     device = {"flops_per_s": flops, "memory_bytes_per_s": 1e13, "launch_latency_s": 1e-5}
@@ -71,7 +71,7 @@ def memory(rng: random.Random) -> Trial:
 
 
 def power_cap(rng: random.Random) -> Trial:
-    """Products on a device whose power cap turns its clock down."""
+    """Matrix products on a device whose power cap lowers its clock."""
     cap = {
         "period_s": rng.uniform(0.3, 1.0),
         "depth_percent": rng.uniform(8.0, 25.0),
@@ -85,26 +85,26 @@ def power_cap(rng: random.Random) -> Trial:
 
 
 def link(rng: random.Random) -> Trial:
-    """Training on two devices whose link is slow against their products."""
+    """Training on two devices whose link is slow compared with their GEMMs."""
     device = {"devices": 2, "flops_per_s": 1e12, "peer_link_bytes_per_s": rng.uniform(1e7, 4e7)}
     words = ("--kind=training", "--model.name=medium", "--data.batch_size=32", "--distributed.nproc=2")
     return Trial(device=device, words=(*words, SHORT, "--profiling.breakdown=true"))
 
 
 def host(rng: random.Random) -> Trial:
-    """Small kernels on a device that is done with each before the host launches the next."""
+    """Small kernels on a device that finishes each before the host launches the next."""
     return small_kernels(rng.uniform(1e-6, 1e-5), batch_size=rng.choice((8, 16, 32)))
 
 
 def small_kernels(kernel_s: float, *, batch_size: int) -> Trial:
-    """Training on a device of which each kernel takes so long, and its work nothing."""
+    """Training on a device whose kernels each take this long and whose work takes no time."""
     device = {"flops_per_s": 1e18, "memory_bytes_per_s": 1e18, "launch_latency_s": kernel_s}
     words = ("--kind=training", "--model.name=medium", f"--data.batch_size={batch_size}", SHORT)
     return Trial(device=device, words=(*words, "--training.cuda_graphs=false"), batch_size=batch_size)
 
 
 def products(edge: int) -> tuple[str, ...]:
-    """Return the words of a run of plain products."""
+    """Return the arguments of a plain GEMM run."""
     return ("--kind=inference", "--model.name=gemm", f"--model.options={{m: {edge}, n: {edge}, k: {edge}}}")
 
 
@@ -118,7 +118,7 @@ TRUTHS = {
 
 
 def measures_of(trial: Trial) -> Sequence[Mapping[str, Any]]:
-    """Measure, and return what the result has."""
+    """Measure, and return the contents of the result."""
     device = {"devices": 1, "zero_products": True, "memory_bytes": SMALL_BYTES, **trial.device}
     declared = json.dumps(device)
     with TemporaryDirectory() as folder:
@@ -142,14 +142,14 @@ def measure_named(name: str, measures: Sequence[Mapping[str, Any]]) -> Mapping[s
 
 
 def bound_over_truth(trial: Trial, limited_by: Mapping[str, Any], kernels_a_step: float) -> float | None:
-    """Return the rate that is allowed at most, over what the device does without waiting."""
+    """Return the maximum rate shown, relative to what the device does without waiting."""
     at_most = AT_MOST.search(limited_by["detail"])
     alone_per_s = trial.batch_size / (kernels_a_step * trial.device["launch_latency_s"])
     return None if at_most is None else float(at_most[1].replace(",", "")) / alone_per_s
 
 
 def kernels_of_a_step() -> float:
-    """Return how many kernels the host's trial launches in a step."""
+    """Return how many kernels per step the host's trial launches."""
     trial = small_kernels(SLOW_KERNEL_S, batch_size=8)
     rate = float(measure_named("throughput", measures_of(trial))["value"])
     return trial.batch_size / rate / SLOW_KERNEL_S
@@ -160,23 +160,24 @@ def report_bounds(bounds: Sequence[float]) -> None:
     if bounds:
         held = sum(bound >= 1 for bound in bounds)
         print(
-            f"at most, where the host limits: no less than the device alone does in {held} of {len(bounds)}; "
-            f"over it {min(bounds):.2f}–{max(bounds):.2f}, median {median(bounds):.2f}"
+            f"maximum rate, if the host is the limit: no less than the device alone in {held} of "
+            f"{len(bounds)}; ratio {min(bounds):.2f}–{max(bounds):.2f}, median "
+            f"{median(bounds):.2f}"
         )
 
 
 def report(truth: str, named: Sequence[str]) -> None:
-    """Print how often the truth was named, and what was named in its place."""
+    """Print how often the truth was named, and what was named instead."""
     right = named.count(truth)
     others = ", ".join(f"{name} {times}" for name, times in Counter(named).items() if name != truth)
     print(f"{truth:<18}{right:>4} of {len(named)}" + (f"   ({others})" if others else ""), flush=True)
 
 
 def main() -> None:
-    """Draw the devices of each truth and print the table."""
+    """Draw the devices for each truth and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20, help="devices of each kind")
-    parser.add_argument("--beside", type=int, default=3, help="runs at a time, which mostly wait")
+    parser.add_argument("--beside", type=int, default=3, help="concurrent runs, which mostly wait")
     options = parser.parse_args()
     print(machine_line())
     began, rng, kernels, bounds = time.monotonic(), random.Random(41), kernels_of_a_step(), list[float]()
@@ -189,7 +190,7 @@ def main() -> None:
             ratios = [bound_over_truth(*pair, kernels) for pair in zip(trials, limits, strict=True)]
             bounds += [ratio for ratio in ratios if ratio is not None]
     report_bounds(bounds)
-    print(f"{kernels:.1f} kernels a step; {time.monotonic() - began:.0f} s")
+    print(f"{kernels:.1f} kernels per step; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What does a test of the load suite cost outside its own steps? Budget: 0.25 s, whatever the model.
+"""What does a load suite test cost outside its own steps? Budget: 0.25 s, regardless of the model.
 
-The whole suite runs over and over, as `gpuproof load` runs it: forked tests, the sampler beside each, a fresh
-model each. A test is timed from the moment that the campaign takes it up until its files are read again, less
-its warm-up and its window by its own records; what the kernels are given is looked at in the first step
-of the warm-up. The first test of a run starts the server: it is printed apart.
+The whole suite runs repeatedly, as `gpuproof load` runs it: forked tests, a sampler during each, a fresh
+model for each. A test is timed from when the campaign picks it up until its files are read back, minus its
+warm-up and window according to its own records; the kernels' inputs are checked in the first step of the
+warm-up. The first test of a run starts the server: it is printed separately.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ WORDS = (
     "--load.num_epochs=1",
     "--load.num_batches=10",
     "--benchmark.warmup_steps=2",
-    "--run.capture_env=false",  # asked of the first test alone
+    "--run.capture_env=false",  # requested of the first test only
 )
 
 
 class Suite(Stopwatch):
-    """Hears one run of the suite: seconds outside its steps, by test."""
+    """Listens to one run of the suite, and collects the seconds outside its steps, by test."""
 
     def __init__(self) -> None:
         self.outside_by_test: dict[str, float] = {}
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def one_suite(folder: Path, number: int) -> Suite:
-    """Run the twelve tests with a server of their own: a run is the unit of replication."""
+    """Run the twelve tests with their own server: a run is the unit of replication."""
     words = [*WORDS, f"--run.save_dir='{folder}'", f"--run.run_id=run-{number}"]
     loaded = load_config("load", words)
     run = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
@@ -75,7 +75,7 @@ def one_suite(folder: Path, number: int) -> Suite:
 
 
 def judge(suites: Sequence[Suite], names: Sequence[str]) -> None:
-    """Print the mean over tests with its interval over runs, against the budget."""
+    """Print the mean over tests with its interval over runs, compared with the budget."""
     means_s = [sum(suite.outside_by_test[name] for name in names) / len(names) for suite in suites]
     interval = interval_of_launches(means_s)
     print(f"a test outside its own steps, mean of {len(names)}: {interval_text(interval, ' s')}")

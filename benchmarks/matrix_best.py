@@ -1,8 +1,8 @@
-"""How often does a matrix name a best configuration that is none? Simulated, on shapes that fool tests.
+"""How often does a matrix name a best configuration that is not? Simulated, on shapes that mislead tests.
 
-Each matrix has k configurations of n seeds, all alike in truth. Whatever it names is wrong; with one error
-rate over all configurations that is to be under 5 % of matrices. Then one configuration is better by some
-standard deviations, and it is counted how often it is named.
+Each matrix has k configurations of n seeds, all truly equal. Any named configuration is wrong; with one error
+rate over all configurations, this should happen in under 5 % of matrices. Then one configuration is better by
+some standard deviations, and the benchmark counts how often it is named.
 
     python benchmarks/matrix_best.py [--matrices N]
 """
@@ -31,7 +31,7 @@ def normal(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
 
 
 def quantised(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
-    """Accuracies over 360 samples: steps nearly as wide as the scatter."""
+    """Accuracies over 360 samples: quantisation steps nearly as wide as the scatter."""
     return np.asarray(np.round(normal(rng, k, n) * 360) / 360, dtype=np.float64)
 
 
@@ -41,20 +41,20 @@ def heavy_tails(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]
 
 
 def unlike_scatter(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
-    """Every second configuration scatters five times as far."""
+    """Every second configuration has five times the scatter."""
     scale = np.where(np.arange(k) % 2, 5.0, 1.0)[:, None]
     drawn: NDArray[np.float64] = MEAN + SD * scale * rng.normal(size=(k, n))
     return drawn
 
 
 def collapsing(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
-    """One seed in ten does not learn."""
+    """One seed in ten does not converge."""
     drawn = normal(rng, k, n)
     return np.where(rng.random((k, n)) < 0.1, 0.1 + 0.01 * rng.random((k, n)), drawn)
 
 
 def same_seeds(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
-    """A seed moves all configurations together by as much as they scatter."""
+    """A seed shifts all configurations together by as much as they scatter."""
     return normal(rng, k, n) + rng.normal(0, SD, size=(1, n))
 
 
@@ -79,12 +79,12 @@ def main() -> None:
     parser.add_argument("--matrices", type=int, default=2000)
     number = parser.parse_args().matrices
     rng = np.random.default_rng(1)
-    print(f"{number} matrices each; share that names a best one though all are alike")
+    print(f"{number} matrices each; share that names a best one although all are equal")
     print(f"{'shape':<22}" + "".join(f"{f'k={k} n={n}':>12}" for k, n in SIZES))
     for name, draw in SHAPES.items():
         rates = [sum(best_of(draw(rng, k, n)) is not None for _ in range(number)) / number for k, n in SIZES]
         print(f"{name:<22}" + "".join(f"{rate:>12.2%}" for rate in rates))
-    print("share that names the better one (normal, c0 better by so many standard deviations)")
+    print("share that names the better one (normal, c0 better by this many standard deviations)")
     for shift in (2.0, 5.0, 10.0):
         print(f"{shift:<22}" + "".join(f"{_power(rng, k, n, shift, number // 4):>12.2%}" for k, n in SIZES))
 

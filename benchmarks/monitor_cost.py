@@ -1,11 +1,11 @@
-"""What does the sampler cost? Processor time of one core, memory, and bytes a sample.
+"""What does the sampler cost? CPU time of one core, memory, and bytes per sample.
 
     python benchmarks/monitor_cost.py [--interval 0.1] [--gpus 8] [--seconds 20] [--repeats 5]
 
 Each repeat records for a short and a long time; start-up cancels in the difference. The devices are
-gpuproof's own fake ones and, where there is a C compiler, the real NVIDIA binding on a fake NVML library,
-whose look-ups are part of what is measured. A driver's own time is not: that takes a real GPU. Nothing
-here passes or fails; it prints what it measured, with n.
+gpuproof's own fake ones and, if there is a C compiler, the real NVIDIA binding on a fake NVML library, whose
+look-ups are included in the measurement. A driver's own time is not included: that needs a real GPU. Nothing
+here passes or fails; it prints the results, with n.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One recording: what it cost and what it wrote."""
+    """One recording: its cost and its output."""
 
     seconds: float
     cpu_s: float
@@ -42,12 +42,10 @@ class Run:
 
 
 def main() -> None:
-    """Measure each kind of device that can be had here and print a table."""
+    """Measure each kind of device available here and print a table."""
     options = _options()
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
-    print(
-        f"{options.gpus} GPUs, every {options.interval:g} s, n = {options.repeats}: median (least to most)\n"
-    )
+    print(f"{options.gpus} GPUs, every {options.interval:g} s, n = {options.repeats}: median (min to max)\n")
     with tempfile.TemporaryDirectory() as folder:
         kinds = {"fake devices": {"GPUPROOF_FAKE_DEVICES": str(options.gpus)}}
         kinds |= _fake_nvml(Path(folder), options.gpus)
@@ -65,7 +63,7 @@ def _options() -> argparse.Namespace:
 
 
 def _fake_nvml(folder: Path, gpus: int) -> dict[str, dict[str, str]]:
-    """Build the tests' fake NVML library; an empty answer where there is no compiler or no binding."""
+    """Build the tests' fake NVML library; return empty if there is no compiler or no binding."""
     sys.path.insert(0, str(REPOSITORY / "tests"))
     try:
         import pynvml  # noqa: F401  # whether the binding is there

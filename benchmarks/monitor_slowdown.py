@@ -1,8 +1,8 @@
-"""Does recording beside the work slow a step down? Budget: the 95 % upper bound of the ratio is 1.01.
+"""Does recording during the work slow a step down? Budget: the 95 % upper bound of the ratio is 1.01.
 
-Each launch is a fresh process that runs a hand-written training loop, kept off one processor, with and
-without the sampler of `gpuproof run` beside it (five readings a second of eight fake devices and the host),
-in palindromes. The sampler runs as it does beside a case: a process of its own, free to use any processor.
+Each launch is a fresh process that runs a hand-written training loop, leaving one CPU free, with and without
+the sampler of `gpuproof run` (five readings a second of eight fake devices and the host), in palindromes. The
+sampler runs as it does during a case: in a separate process, free to use any CPU.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from timed_commands import python, timed
 
 SIDES = ("alone", "watched", "alone again")
 BATCH = 512
-"""A step of about 10 ms on one core of the machines that this was written on."""
+"""A step of about 10 ms on one core of the development machines."""
 INTERVAL_S = 0.2
 BUDGET = 1.01
 
 
 def main() -> None:
-    """Print the ratio of watched to unwatched step times."""
+    """Print the ratio of step times with and without the sampler."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 short launches")
     parser.add_argument("--launch", type=int, metavar="BLOCKS", help=argparse.SUPPRESS)
@@ -41,7 +41,7 @@ def main() -> None:
     command = python(__file__, "--launch", str(num_blocks))
     launches: list[list[Block]] = [json.loads(timed(command).output) for _ in range(num_launches)]
     judgement = judge_ratios(
-        "step with the sampler beside it over a step without",
+        "step with the sampler running over a step without",
         launch_ratios(launches, "watched", base="alone"),
         noise_values=launch_ratios(launches, "alone again", base="alone"),
         budget=BUDGET,
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def launch(*, num_blocks: int, segment_s: float) -> list[Block]:
-    """Run all sides in this process; return the seconds per step of each segment, block by block."""
+    """Run all sides in this process; return the seconds per step for each segment, block by block."""
     from step_sides import segments_of
 
     usable = sorted(os.sched_getaffinity(0))
@@ -72,12 +72,12 @@ def launch(*, num_blocks: int, segment_s: float) -> list[Block]:
 
 @contextmanager
 def beside(watched: bool, out: Path, *, free: list[int]) -> Iterator[None]:
-    """Keep a sampler running beside the block, ready before it begins."""
+    """Keep a sampler running during the block, ready before it starts."""
     if not watched:
         yield
         return
     own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, free)  # a child inherits the processors of its parent
+    os.sched_setaffinity(0, free)  # a child inherits its parent's CPU affinity
     session = start_sampler(out, options=SamplerOptions(interval_s=INTERVAL_S))
     os.sched_setaffinity(0, own)
     session.wait_ready()
@@ -89,7 +89,7 @@ def beside(watched: bool, out: Path, *, free: list[int]) -> Iterator[None]:
 
 @contextmanager
 def fake_devices() -> Iterator[None]:
-    """Let the sampler see eight devices, as on a full node."""
+    """Give the sampler eight devices, as on a full node."""
     os.environ["GPUPROOF_FAKE_DEVICES"] = "8"
     try:
         yield

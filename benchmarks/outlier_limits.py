@@ -1,22 +1,24 @@
-"""From which modified Z-score on does a host stand apart? Computes the table of `statistics/outliers.py`.
+"""From which modified Z-score is a host an outlier? Computes the table in `statistics/outliers.py`.
 
-A fleet's hosts are taken as independent draws of one distribution; wanted is the limit c that the largest
+Treats a fleet's hosts as independent draws from one distribution. Computes the limit c that the largest
 |modified Z| of n of them exceeds with a given chance. By symmetry that chance is 2·n times the chance that
-the last host is the farthest one, above the median, and beyond c. Where it is, it counts in the ranks as if
-it were infinitely far: median m and MAD of all n follow from the other n − 1, and it is the farthest and
-beyond c just when it exceeds m + max(c·MAD/0.6745, D), D being the farthest other's distance. So, exactly,
+the last host is the farthest one, above the median, and beyond c. If it is, it counts in the ranks as if it
+were infinitely far: the median m and MAD of all n follow from the other n − 1, and it is the farthest and
+beyond c exactly when it exceeds m + max(c·MAD/0.6745, D), where D is the distance of the farthest other host.
+So, exactly,
 
     P(c) = 2·n·E[ 1 − F(m + max(c·MAD/0.6745, D)) ]
 
-with the mean taken over draws of the other n − 1. Nothing in the tail is simulated, so that the rare limits
-of many tests cost no more than that of one. F is the normal distribution, and Student's t with 4 degrees of
-freedom, whose tails are heavier; the larger chance of the two counts.
+with the mean taken over draws of the other n − 1. Nothing in the tail is simulated, so the rare limits for
+many tests cost no more than the limit for one. F is the normal distribution, and Student's t with 4 degrees
+of freedom, whose tails are heavier; the larger of the two probabilities is used.
 
-For 3 and 4 hosts the spread is taken as known: c is in standard deviations, from the median of the others,
-and P(c) = 2·n·E[1 − F(m + c)] over draws of the others is a bound (two hosts may both be beyond).
+For 3 and 4 hosts the spread is assumed known: c is in standard deviations from the median of the others, and
+P(c) = 2·n·E[1 − F(m + c)] over draws of the others is an upper bound (two hosts may both be beyond c).
 
-Prints the table as it stands in the code, how far the two differ, and how far values between its columns and
-rows are from what they would be. About five minutes; with --quick a quarter of a minute and rougher figures.
+Prints the table as it appears in the code, how far the two tables differ, and how far off interpolated values
+between its columns and rows are. Takes about five minutes, or a quarter of a minute with --quick, with
+rougher results.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.estimate import FloatArray
 
 DRAWS = 3_000_000
-"""Of 5 hosts; of more as many values are drawn, not as many fleets."""
+"""Fleets drawn for 5 hosts; with more hosts, fewer fleets with as many values in total."""
 QUICK_DRAWS = 40_000
 FEWEST_DRAWS = 5_000
 VALUES_AT_ONCE = 4_000_000
 T_SD = 2**0.5
-"""Of Student's t with 4 degrees of freedom."""
+"""Standard deviation of Student's t with 4 degrees of freedom."""
 LIMITS = np.geomspace(2.0, 1000.0, 80)
-"""At which chances are computed; between them they are interpolated."""
+"""Limits at which probabilities are computed; they are interpolated in between."""
 Tail = Callable[[FloatArray], FloatArray]
 
 
 def tails() -> list[tuple[Callable[[np.random.Generator, tuple[int, int]], FloatArray], Tail]]:
-    """Return how to draw from each distribution, and its upper tail, both with a standard deviation of 1."""
+    """Return how to sample each distribution, and its upper tail, both with a standard deviation of 1."""
     return [
         (lambda rng, size: rng.standard_normal(size), lambda x: np.asarray(ndtr(-x))),
         (lambda rng, size: rng.standard_t(4, size) / T_SD, lambda x: np.asarray(stdtr(4, -x * T_SD))),
@@ -52,7 +54,7 @@ def tails() -> list[tuple[Callable[[np.random.Generator, tuple[int, int]], Float
 
 
 def chances(num_hosts: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return for each of `LIMITS` the larger of both distributions' chances that somebody exceeds it."""
+    """Return for each of `LIMITS` the larger probability over both distributions that a host exceeds it."""
     found = []
     for draw, tail in tails():
         total = np.zeros(LIMITS.size)
@@ -66,7 +68,7 @@ def chances(num_hosts: int, draws: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _with_one_far_out(others: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return median and MAD of each row with one more value at +∞, and the farthest finite distance."""
+    """Return median and MAD of each row with one additional value at +∞, and the farthest finite distance."""
     far = np.full((len(others), 1), np.inf)
     middle = np.median(np.hstack([others, far]), axis=1)
     distances = np.abs(others - middle[:, np.newaxis])
@@ -74,7 +76,7 @@ def _with_one_far_out(others: FloatArray) -> tuple[FloatArray, FloatArray, Float
 
 
 def few_chances(num_hosts: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the bound of the chance that one of 3 or 4 hosts is so many standard deviations off."""
+    """Bound the probability that one of 3 or 4 hosts is this many standard deviations off."""
     found = []
     for draw, tail in tails():
         middle = np.median(draw(rng, (draws, num_hosts - 1)), axis=1)
@@ -88,7 +90,7 @@ def _pieces(draws: int, num_hosts: int) -> list[int]:
 
 
 def limits(found: FloatArray, error_rates: Sequence[float]) -> list[float]:
-    """Read off the limits that are exceeded with the given chances."""
+    """Return the limits that are exceeded with the given probabilities."""
     return [float(np.exp(np.interp(-np.log(rate), -np.log(found), np.log(LIMITS)))) for rate in error_rates]
 
 
@@ -104,8 +106,8 @@ def main() -> None:
         size = max(FEWEST_DRAWS, draws * 5 // num_hosts)
         row = limits(chances(num_hosts, size, rng), table.ERROR_RATES)
         worst = max(worst, _told(num_hosts, row, table.LIMITS.get(num_hosts)))
-    print(f"farthest from the table in the code: {worst:.1%}")
-    print(f"farthest between its rows and columns: {_between(draws, rng):.1%}")
+    print(f"largest deviation from the table in the code: {worst:.1%}")
+    print(f"largest deviation between its rows and columns: {_between(draws, rng):.1%}")
 
 
 def _told(num_hosts: int, row: Sequence[float], known: Sequence[float] | None) -> float:
@@ -114,7 +116,7 @@ def _told(num_hosts: int, row: Sequence[float], known: Sequence[float] | None) -
 
 
 def _between(draws: int, rng: np.random.Generator) -> float:
-    """Return how far the code's limits are off where it interpolates."""
+    """Return how far off the code's limits are where it interpolates."""
     rates = (0.035, 0.0035, 0.00035)
     off = 0.0
     for num_hosts in (21, 27, 40, 80, 200):

@@ -1,10 +1,9 @@
-"""How large is a page, and how long does it take to make: of 8 GPUs over an hour, and of 512 nodes?
+"""How large is a page, and how long does it take to create: 8 GPUs over an hour, and 512 nodes?
 
-Writes by hand what such runs leave, concludes each, and writes its page; asserts nothing. The figures in the
-records are made up, only their amount is that of real runs. The time to conclude is told apart from the time
-to lay the page out and write it.
-Budget: under 3 MB and 3 s for the page of 8 GPUs over an hour, under 10 MB and 20 s for that of 512 nodes.
-Usage: python benchmarks/page_size.py [NODES]
+Writes synthetic files of such runs, concludes each, and writes its page; asserts nothing. The values in the
+records are made up; only their amount matches real runs. The time to conclude is reported separately from the
+time to lay out and write the page. Budget: under 3 MB and 3 s for the page of 8 GPUs over an hour, under 10
+MB and 20 s for that of 512 nodes. Usage: python benchmarks/page_size.py [NODES]
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from gpuproof.report.html import html
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the runs written by hand are the tests'
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the synthetic runs are from the tests
 
 import load_by_hand as suite
 from gpu_run_by_hand import gpu_run
 
 
 def measured(title: str, run: RunDirectory) -> None:
-    """Conclude a run, make its page, and print what both take."""
+    """Conclude a run, create its page, and print the cost of both."""
     marks = [(time.monotonic(), time.process_time())]
     concluded = conclude(run)
     marks.append((time.monotonic(), time.process_time()))
@@ -36,7 +35,7 @@ def measured(title: str, run: RunDirectory) -> None:
     for what, (wall_s, cpu_s), (end_s, end_cpu_s) in zip(
         ("concluded", "page"), marks, marks[1:], strict=False
     ):
-        print(f"  {what:<10} {end_s - wall_s:6.2f} s, of processor time {end_cpu_s - cpu_s:6.2f} s")
+        print(f"  {what:<10} {end_s - wall_s:6.2f} s, CPU time {end_cpu_s - cpu_s:6.2f} s")
 
 
 def main() -> None:

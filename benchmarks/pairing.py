@@ -1,10 +1,10 @@
-"""Is B within its budget against A, on this machine, now? What all benchmarks here share.
+"""Is B within its budget relative to A, on this machine, now? Shared by all benchmarks here.
 
-Sides run in palindromes (A B B A, then B A A B), so that a machine that warms up, slows down or is taken
-by somebody else treats them alike. Each block gives one ratio, or one difference; each launch, or each block
-of fresh processes, one value; their interval is that of `gpuproof.analysis`. A second A among the sides
-gives the noise floor: what the machine shows where there is nothing to show. Out come lines of text. Nothing
-here asserts: a slow machine is a reading, not a failure.
+Sides run in palindromes (A B B A, then B A A B), so that a machine that warms up, slows down or is used by
+other processes affects them equally. Each block gives one ratio or one difference; each launch, or each block
+of fresh processes, gives one value; their interval is computed by `gpuproof.analysis`. A second A among the
+sides gives the noise floor: what the machine shows when there is no difference. The output is lines of text.
+Nothing here asserts: a slow machine is a reading, not a failure.
 
 >>> palindromes(["A", "B"], num_blocks=2)
 [('A', 'B', 'B', 'A'), ('B', 'A', 'A', 'B')]
@@ -23,18 +23,18 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 
 Block = Sequence[tuple[str, float]]
-"""The segments of one palindrome in the order in which they ran: side and value."""
+"""The segments of one palindrome in execution order: side and value."""
 Finding = Literal["within budget", "over budget", "not shown", "not measurable here"]
 
 
 def palindromes(sides: Sequence[str], *, num_blocks: int) -> list[tuple[str, ...]]:
-    """Give the order of `num_blocks` blocks: each runs every side twice, every other one from the end."""
+    """Return the order of `num_blocks` blocks: each runs every side twice, every other one in reverse."""
     forward, backward = tuple(sides), tuple(reversed(sides))
     return [forward + backward if block % 2 == 0 else backward + forward for block in range(num_blocks)]
 
 
 def side_mean(block: Block, side: str) -> float:
-    """Give the mean of one side's segments in a block.
+    """Return the mean of one side's segments in a block.
 
     Raises:
         ValueError: the side did not run in this block.
@@ -46,42 +46,42 @@ def side_mean(block: Block, side: str) -> float:
 
 
 def ratios(blocks: Iterable[Block], side: str, *, base: str) -> list[float]:
-    """Give `side` over `base` for each block."""
+    """Return the ratio of `side` to `base` for each block."""
     return [side_mean(block, side) / side_mean(block, base) for block in blocks]
 
 
 def differences(blocks: Iterable[Block], side: str, *, base: str) -> list[float]:
-    """Give `side` minus `base` for each block, in the unit of the values."""
+    """Return `side` minus `base` for each block, in the unit of the values."""
     return [side_mean(block, side) - side_mean(block, base) for block in blocks]
 
 
 def launch_ratios(launches: Iterable[Sequence[Block]], side: str, *, base: str) -> list[float]:
-    """Give one ratio a launch: the median over its blocks, which a short disturbance does not move."""
+    """Return one ratio per launch: the median over its blocks, which is robust to a short disturbance."""
     return [median(ratios(blocks, side, base=base)) for blocks in launches]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """One figure against its budget, both in the same unit; `parity` is its value where nothing is added."""
+    """One result and its budget, both in the same unit; `parity` is its value without overhead."""
 
     label: str
     estimate: Interval | Unavailable
     noise: Interval | Unavailable
-    """The same figure of A against A."""
+    """The same result for A against A."""
     budget: float
     parity: float
     unit: str = ""
 
     @property
     def noise_floor(self) -> float | None:
-        """How far from parity A against A may lie; None where that is not known."""
+        """How far A against A may be from parity; None if unknown."""
         if isinstance(self.noise, Unavailable):
             return None
         return max(abs(self.noise.high - self.parity), abs(self.noise.low - self.parity))
 
     @property
     def finding(self) -> Finding:
-        """Compare the interval with the budget, unless the noise is larger than what the budget leaves."""
+        """Compare the interval with the budget, unless the noise exceeds the margin in the budget."""
         floor = self.noise_floor
         if isinstance(self.estimate, Unavailable) or floor is None or floor > self.budget - self.parity:
             return "not measurable here"
@@ -90,7 +90,7 @@ class Judgement:
         return "over budget" if self.estimate.low > self.budget else "not shown"
 
     def lines(self) -> list[str]:
-        """Say the figure, its interval, the budget, the noise floor and the finding."""
+        """Format the result, its interval, the budget, the noise floor and the finding."""
         floor = self.noise_floor
         if isinstance(self.noise, Unavailable):
             noise = f"not known ({self.noise.reason})"
@@ -108,7 +108,7 @@ class Judgement:
 
 
 def interval_text(estimate: Interval | Unavailable, unit: str = "") -> str:
-    """Write an estimate with its interval and method, or why there is none."""
+    """Format an estimate with its interval and method, or the reason why there is none."""
     if isinstance(estimate, Unavailable):
         return f"– ({estimate.reason})"
     return (
@@ -120,7 +120,7 @@ def interval_text(estimate: Interval | Unavailable, unit: str = "") -> str:
 def judge_ratios(
     label: str, values: Sequence[float], *, noise_values: Sequence[float], budget: float
 ) -> Judgement:
-    """Judge ratios, one a launch, against a budget such as 1.02."""
+    """Judge ratios, one per launch, against a budget such as 1.02."""
     return Judgement(
         label=label,
         estimate=interval_of_launches(values),
@@ -133,7 +133,7 @@ def judge_ratios(
 def judge_differences(
     label: str, values_s: Sequence[float], *, noise_values_s: Sequence[float], budget_s: float
 ) -> Judgement:
-    """Judge differences in seconds, one a block of fresh processes, against a budget such as 0.8 s."""
+    """Judge differences in seconds, one per block of fresh processes, against a budget such as 0.8 s."""
     return Judgement(
         label=label,
         estimate=interval_of_launches(values_s),
@@ -145,9 +145,9 @@ def judge_differences(
 
 
 def machine_line() -> str:
-    """Say where and how busy: a figure without this line means little."""
+    """Report the machine and its load: a result means little without this line."""
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     return (
-        f"{platform.node()}: {len(os.sched_getaffinity(0))} usable processors, load {load}, "
-        f"Python {platform.python_version()}, {platform.system()} {platform.release()}"
+        f"{platform.node()}: {len(os.sched_getaffinity(0))} usable CPUs, load {load}, Python "
+        f"{platform.python_version()}, {platform.system()} {platform.release()}"
     )

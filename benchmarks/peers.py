@@ -1,10 +1,10 @@
-"""What do others report of the same model, against a bare loop there and then? And what does gpuproof?
+"""What do other tools and gpuproof report for the same model, relative to a bare loop run alongside?
 
-timm's resnet18 with random weights, forward only in fp32, the same batch, image and threads: in a bare loop,
-in `gpuproof run`, in timm's own benchmark.py and in optimum-benchmark, each in a fresh process, interleaved,
-the bare loop twice for the noise floor. Printed is the rate that each reports over the bare loop's. A ratio
-away from 1 may be an error of the tool, or a cost of its own that it counts in. What is not installed is
-said, with how to install it; the rest is still compared.
+timm's resnet18 with random weights, forward only in fp32, with the same batch, image and threads: in a bare
+loop, in `gpuproof run`, in timm's own benchmark.py and in optimum-benchmark, each in a fresh process,
+interleaved, with the bare loop twice for the noise floor. Prints the rate that each reports relative to the
+bare loop's. A ratio other than 1 may be an error of the tool, or its own overhead that it includes. Missing
+tools are listed, with how to install them; the rest is still compared.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ WITH_TIMM = python("-m", "peer_models")
 INSTALL = {
     "gpuproof": "pip install -c constraints.txt timm",
     "bare": "pip install -c constraints.txt timm",
-    "timm": "take benchmark.py from timm's repository, of the installed version (it is not in the package), "
-    "and name it with --timm-benchmark",
-    "optimum": "pip install torch==2.13.0 optimum-benchmark 'transformers<4.50' timm into an environment "
-    "of its own, and name its Python with --optimum-python",
+    "timm": "get benchmark.py from timm's repository, for the installed version (it is not in the "
+    "package), and set its path with --timm-benchmark",
+    "optimum": "pip install torch==2.13.0 optimum-benchmark 'transformers<4.50' timm into a "
+    "separate environment, and set its Python with --optimum-python",
 }
 OPTIMUM_CONFIG = """
 defaults: [benchmark, {{scenario: inference}}, {{launcher: inline}}, {{backend: pytorch}}, _self_]
@@ -51,7 +51,7 @@ hydra: {{run: {{dir: .}}, job: {{chdir: true}}}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every peer is asked to do."""
+    """The work that every peer runs."""
 
     batch: int
     warmup: int
@@ -62,7 +62,7 @@ class Work:
 
 
 def main() -> None:
-    """Run the peers that there are, interleaved; print what each reports over the bare loop."""
+    """Run the available peers, interleaved; print what each reports relative to the bare loop."""
     options = _options()
     work = Work(
         batch=options.batch,
@@ -82,20 +82,20 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=6, help="palindromes, of which each gives a ratio")
+    parser.add_argument("--blocks", type=int, default=6, help="palindromes, each of which gives a ratio")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--timm-benchmark", type=Path, metavar="FILE", help="timm's benchmark.py")
     parser.add_argument(
-        "--optimum-python", type=Path, metavar="FILE", help="a Python that has optimum-benchmark"
+        "--optimum-python", type=Path, metavar="FILE", help="a Python with optimum-benchmark installed"
     )
     parser.add_argument("--quick", dest="blocks", action="store_const", const=2, help="2 blocks")
     return parser.parse_args()
 
 
 def _sides_that_work(work: Work, folder: Path) -> list[str]:
-    """Try each side once, and say of the others why they are left out."""
+    """Try each side once, and report why the others are skipped."""
     found = []
     for side, missing in (
         ("bare", find_spec("timm") is None),
@@ -107,7 +107,7 @@ def _sides_that_work(work: Work, folder: Path) -> list[str]:
         if reason is None:
             found.append(side)
         else:
-            print(f"{side}: left out, {reason}\n  {INSTALL[side]}")
+            print(f"{side}: skipped, {reason}\n  {INSTALL[side]}")
     return found
 
 
@@ -136,7 +136,7 @@ def _compare(work: Work, sides: list[str], folder: Path, *, num_blocks: int) -> 
 
 
 def run_bare(work: Work, folder: Path) -> float:
-    """Time a loop as a person would write it; samples per second."""
+    """Time a loop as a person would write it; return samples per second."""
     words = [f"--{name}={getattr(work, name)}" for name in ("batch", "warmup", "steps", "threads")]
     command = [*WITH_TIMM, str(HERE / "bare_timm.py"), f"--image={IMAGE}", *words]
     return float(_output(command, work, folder).splitlines()[-1])
@@ -181,7 +181,7 @@ def run_optimum(work: Work, folder: Path) -> float:
     words = ["optimum_benchmark.cli:main", "--config-dir", str(place), "--config-name", "peer"]
     command = [str(work.optimum_python), *WITH_TIMM[1:], *words]
     _output(command, work, place)
-    if not report.exists():  # it ends with 0 whatever happened
+    if not report.exists():  # it exits with 0 in any case
         raise RuntimeError("it wrote no benchmark_report.json")
     found = json.loads(report.read_text())
     return float(found["forward"]["throughput"]["value"])
@@ -196,10 +196,10 @@ SIDES: Mapping[str, Callable[[Work, Path], float]] = {
 
 
 def _output(command: list[str], work: Work, folder: Path) -> str:
-    """Run a command offline and on the threads asked for; return what it printed.
+    """Run a command offline with the requested number of threads; return its output.
 
     Raises:
-        RuntimeError: it failed; the message is the last line that it said.
+        RuntimeError: it failed; the message is the last line of its output.
     """
     kept = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
     path = os.pathsep.join(filter(None, [str(HERE / "plugin"), os.environ.get("PYTHONPATH")]))

@@ -1,11 +1,11 @@
-"""How often is a window at the power cap judged wrongly? Controllers, simulated, with fixed seeds.
+"""How often is a window at the power cap misjudged? Simulated controllers with fixed seeds.
 
-Prints, of windows of 20 periods (20 s where no period can be shown): how often they are VALID, how often
-their interval holds the mean step of an endless window, its median half width, and how often a drift and a
-drop across the window are found, each with its 95 % bounds; then what windows of fewer periods say; then when
-the worker ends a window of 1 s that continues at the cap, and which period it saw. Asserts nothing. The
-controllers are those of `tests/controllers.py`; nothing here is a figure of any device.
-Usage: python benchmarks/power_cap_windows.py [--quick]
+Prints, for windows of 20 periods (20 s if no period can be shown): how often they are VALID, how often their
+interval contains the mean step of an endless window, its median half width, and how often a drift and a drop
+across the window are found, each with its 95 % bounds; then the results for windows of fewer periods; then
+when the worker ends a window of 1 s that continues at the cap, and which period it saw. Asserts nothing. The
+controllers are those of `tests/controllers.py`; no result here is for any device. Usage: python
+benchmarks/power_cap_windows.py [--quick]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuproof.statistics.distributions import beta_quantile
 from gpuproof.statistics.estimate import FloatArray, Interval
 from gpuproof.statistics.power_cap import PowerCapWindow
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the controllers are the tests'
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the controllers are from the tests
 
 from controllers import WAVES, Controller, measure, window_of
 
@@ -31,11 +31,11 @@ WORKER_WINDOWS = WINDOWS // 6
 PERIODS_S = (0.3, 1.0, 3.0)
 DEPTHS = (0.05, 0.10, 0.25)
 CHANGES = {0.03: (0.10, 0.08), 0.01: (0.035, 0.03)}
-"""Scatter between periods → the drift and the drop that are to be found."""
+"""Scatter between periods → the drift and the drop to be found."""
 
 
 def rows() -> Iterator[Controller]:
-    """Yield every controller that is tried."""
+    """Yield every controller to try."""
     for wave in WAVES:
         for period_s in PERIODS_S:
             for depth in DEPTHS:
@@ -44,7 +44,7 @@ def rows() -> Iterator[Controller]:
 
 
 def share(hits: Sequence[bool]) -> str:
-    """Return a share in percent with its exact 95 % bounds (Clopper and Pearson 1934)."""
+    """Format a share in percent with its exact 95 % bounds (Clopper and Pearson 1934)."""
     held, missed = sum(hits), len(hits) - sum(hits)
     low = beta_quantile(held, missed + 1, 0.025) if held else 0.0
     high = beta_quantile(held + 1, missed, 0.975) if missed else 1.0
@@ -58,13 +58,13 @@ def half_width(windows: Sequence[PowerCapWindow]) -> str:
 
 
 def covered(controller: Controller, windows: Sequence[PowerCapWindow]) -> str:
-    """Return how often intervals hold the mean step."""
+    """Return how often intervals contain the mean step."""
     intervals = [window.interval for window in windows if isinstance(window.interval, Interval)]
     return share([one.low <= controller.step_s <= one.high for one in intervals]) if intervals else "–"
 
 
 def is_valid(window: PowerCapWindow) -> bool:
-    """Whether the step times alone leave a window VALID."""
+    """Return whether a window is VALID based on the step times alone."""
     return window.verdict == "steady" and not window.stalled
 
 
@@ -89,7 +89,7 @@ def print_row(controller: Controller, seed: int) -> None:
 
 
 def print_fewer() -> None:
-    """Print what windows of fewer periods say."""
+    """Print the results for windows of fewer periods."""
     print("\n| periods | said | holds the mean, % | half width |\n|---|---|---|---|")
     controller = Controller(wave="saw-tooth", period_s=1.0, depth=0.25, scatter=0.03)
     for periods in (2, 6, 10, 15, 20, 40):
@@ -101,7 +101,7 @@ def print_fewer() -> None:
 
 
 def print_worker() -> None:
-    """Print when the worker ends a window, and how often it saw the period, or one where there is none."""
+    """Print when the worker ends a window, and how often it saw the period, or one that does not exist."""
     print("\n| steps | period seen within 10 %, % | another seen, % | window, 5–95 % |\n|---|---|---|---|")
     for seed, (name, period_s, draw) in enumerate(worker_rows()):
         rng = np.random.default_rng(seed)
@@ -114,14 +114,14 @@ def print_worker() -> None:
 
 
 def worker_rows() -> Iterator[tuple[str, float | None, Callable[[np.random.Generator], FloatArray]]]:
-    """Yield steps that the worker sees: of controllers, and of what has no period."""
+    """Yield steps as seen by the worker: from controllers, and from shapes without a period."""
     for wave in WAVES:
         for period_s in PERIODS_S:
             one = Controller(wave=wave, period_s=period_s, depth=0.10, scatter=0.01)
             yield f"{wave}, {period_s:g} s", period_s, partial(one.draw, window_s=70.0)
     one = Controller(wave="saw-tooth", period_s=1.0, depth=0.10, scatter=0.01)
-    yield "saw-tooth, 1 s, each tenth step 30 % longer", 1.0, partial(with_rhythm, one)
-    count = 3500  # of 20 ms
+    yield "saw-tooth, 1 s, every tenth step 30 % longer", 1.0, partial(with_rhythm, one)
+    count = 3500  # steps of 20 ms
     yield "all alike", None, lambda rng: np.full(count, 0.02)
     yield "white noise of 2 %", None, lambda rng: 0.02 * (1 + 0.02 * rng.standard_normal(count))
     drift = np.linspace(0, 0.10, count)
@@ -131,7 +131,7 @@ def worker_rows() -> Iterator[tuple[str, float | None, Callable[[np.random.Gener
 
 
 def with_rhythm(controller: Controller, rng: np.random.Generator) -> FloatArray:
-    """Return a window's steps of which each tenth is longer, as where gradients are accumulated."""
+    """Return a window's steps with every tenth one longer, as with gradient accumulation."""
     steps = controller.draw(rng, window_s=90.0)
     steps[::10] *= 1.3
     return steps
@@ -146,7 +146,7 @@ def main() -> None:
         print_row(controller, seed)
     print_fewer()
     print_worker()
-    print(f"\n{WINDOWS} windows a cell, {WORKER_WINDOWS} of the worker, {time.monotonic() - began:.0f} s")
+    print(f"\n{WINDOWS} windows per cell, {WORKER_WINDOWS} for the worker, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

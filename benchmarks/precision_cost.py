@@ -1,14 +1,15 @@
-"""What does a throughput to ±1 % cost by precision, against 50 launches of 100 steps? Simulated and recorded.
+"""What does ±1 % cost by precision, and what by 50 launches of 100 steps? Simulated and recorded.
 
-Both sides are studies of fresh launches with ten steps of warm-up each. *Fixed*: 50 launches of 100 steps.
-*By precision*: five launches whose windows end by `measure_by: precision` at 1 %, then as many more as their
-spread asks for (`required_launches`). Prints the half-width of fixed studies, the device time by precision
-over theirs (promised where these overshoot ±1 %: a third), in how many studies ±1 % was reached, how often
-each interval held the truth. A third of the launches gives ±1 % where 50 give ±0.53 % (Student's t of 16 and
-of 50 launches): beyond that no plan can do it, and the line says so. Windows have a limit of 200 steps (of
-which 100 are measured in any case, whatever a step takes), or the default limit of 60 s (15 s, unless 325
-steps or more exclude a drift before). Recorded steps are those of launches of tests/replay, drawn in blocks.
-Asserts nothing. Usage: python benchmarks/precision_cost.py [--quick]
+Both sides are studies of fresh launches with ten warm-up steps each. *Fixed*: 50 launches of 100 steps. *By
+precision*: five launches whose windows end by `measure_by: precision` at 1 %, then as many more as their
+spread requires (`required_launches`). Prints the half-width of fixed studies, the device time by precision
+relative to that of fixed studies (promised if those overshoot ±1 %: a third), in how many studies ±1 % was
+reached, and how often each interval contained the truth. A third of the launches suffices for ±1 % only if 50
+launches reach ±0.53 % (Student's t of 16 and of 50 launches); otherwise no plan can keep the promise, and the
+line says so. Windows have a limit of 200 steps (at least 100 are always measured, however long a step takes),
+or the default limit of 60 s (with a minimum of 15 s, unless 325 steps or more rule out a drift earlier).
+Recorded steps are those of launches in tests/replay, drawn in blocks. Asserts nothing. Usage: python
+benchmarks/precision_cost.py [--quick]
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from gpuproof.statistics.estimate import FloatArray, Interval
 from gpuproof.statistics.launches import interval_of_launches, required_launches
 from gpuproof.worker.engine.stopping import PrecisionLimit
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are the tests'
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are from the tests
 
 from shapes import Shape, autoregressive, log_normal, noisy, quantised, rare
 
 QUICK = "--quick" in sys.argv[1:]
 NUM_STUDIES = 4 if QUICK else 400
-"""Of fixed windows and of those with a limit of 200 steps; a quarter with the limit of 60 s."""
+"""For fixed windows, and for those with a limit of 200 steps; a quarter of it for 60 s."""
 TARGET, PILOT, MOST = 0.01, 5, 200
 FIXED_LAUNCHES, FIXED_STEPS, WARMUP_STEPS = 50, 100, 10
 CHUNK = 25
 STEPS_S = (0.001, 0.01, 0.1)
 OVERSHOOT = 0.0053
-"""Half-width of 50 launches of which 16, a third, give ±1 %."""
+"""Half-width of 50 launches if 16 of them, a third, give ±1 %."""
 RECORDED = Path(__file__).resolve().parents[1] / "tests/replay/runs"
 LAUNCHES = {
     "recorded inference, launch 1": "inference_latency/run/cases/main/0",
@@ -46,13 +47,13 @@ LAUNCHES = {
     "recorded training, launch 2": "training/run/cases/main/1",
     "recorded training, launch 3": "training/run/cases/main/2",
 }
-"""All launches of more than a hundred recorded steps; on a processor, busy during the first and the last."""
+"""All launches with over a hundred recorded steps, on a CPU that was busy during the first and last."""
 BLOCK = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What a study came to: its interval of the mean step, relative to the truth, and the steps it ran."""
+    """The result of a study: its number of steps, and its interval of the mean step relative to the truth."""
 
     interval: Interval
     num_steps: int
@@ -67,7 +68,7 @@ class Study:
 
 
 def recorded(launch: str) -> Shape:
-    """Return a recorded launch's steps, drawn in blocks of neighbours, about a mean of 1."""
+    """Return a recorded launch's steps, drawn in blocks of neighbours, with a mean of 1."""
     lines = (RECORDED / launch / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [
         r["durations_s"] for r in map(json.loads, lines) if r.get("phase") == "measure" and "durations_s" in r
@@ -84,7 +85,7 @@ def recorded(launch: str) -> Shape:
 
 
 def cases() -> Iterator[tuple[str, Shape, float]]:
-    """Yield shapes of steps, and by how much launches differ."""
+    """Yield shapes of steps, and how much launches differ."""
     yield "normal, 0.2 %; launches 0.2%", noisy(0.002), 0.002
     for process in (0.002, 0.01, 0.03):
         yield f"normal, 1 %; launches {process:.1%}", noisy(0.01), process
@@ -107,7 +108,7 @@ def fixed(rng: np.random.Generator, shape: Shape, process: float) -> Study:
 def by_precision(
     rng: np.random.Generator, shape: Shape, process: float, *, step_s: float, limit_s: float
 ) -> Study:
-    """Run launches by precision: five, then as many as their spread asks for."""
+    """Run launches by precision: five, then as many as their spread requires."""
     means: list[float] = []
     num_steps, wanted = 0, PILOT
     while len(means) < wanted:
@@ -123,7 +124,7 @@ def by_precision(
 
 
 def window(rng: np.random.Generator, shape: Shape, *, step_s: float, limit_s: float) -> tuple[float, int]:
-    """Run one window; return its mean step, of a truth of 1, and its steps."""
+    """Run one window; return its mean step, relative to a truth of 1, and its steps."""
     plan = PrecisionLimit(TARGET, min_steps=100, limit_s=limit_s, agree=int, step_s=step_s)
     capacity = max(CHUNK, int(limit_s / step_s)) + 2 * CHUNK
     times = shape.draw(rng, 1, capacity)[0] / shape.mean
@@ -140,7 +141,9 @@ def window(rng: np.random.Generator, shape: Shape, *, step_s: float, limit_s: fl
 
 def main() -> None:
     """Simulate and print."""
-    print(f"{NUM_STUDIES} studies each; device time is by precision over that of 50 × (10 + 100) steps")
+    print(
+        f"{NUM_STUDIES} studies each; device time by precision is relative to that of 50 × (10 + 100) steps"
+    )
     for name, shape, process in cases():
         rng = np.random.default_rng(3)
         plain = [fixed(rng, shape, process) for _ in range(NUM_STUDIES)]
@@ -155,7 +158,7 @@ def main() -> None:
 
 
 def told(shape: Shape, process: float, step_s: float, limit_s: float, number: int) -> str:
-    """Say what so many studies by precision come to."""
+    """Summarise this many studies by precision."""
     rng = np.random.default_rng(4)
     found = [by_precision(rng, shape, process, step_s=step_s, limit_s=limit_s) for _ in range(number)]
     cost = np.array([study.num_steps for study in found]) / (FIXED_LAUNCHES * (FIXED_STEPS + WARMUP_STEPS))
@@ -163,7 +166,7 @@ def told(shape: Shape, process: float, step_s: float, limit_s: float, number: in
     held = np.mean([study.held for study in found])
     return (
         f"device time × {np.median(cost):.2f} (95 % of studies × {np.quantile(cost, 0.95):.2f}), "
-        f"±1 % reached in {reached:.0%}, held {held:.1%} of {number}"
+        f"±1 % reached in {reached:.0%}, truth contained in {held:.1%} of {number}"
     )
 
 

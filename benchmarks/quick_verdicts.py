@@ -1,11 +1,12 @@
-"""How often does `gpuproof run quick` say VALID on this machine, and what makes the other runs SUSPECT?
+"""How often is `gpuproof run quick` VALID on this machine, and what makes the other runs SUSPECT?
 
-A quiet machine must reach VALID: a tool that doubts every run says nothing. Each run is a fresh command. Out
-come the share of runs that are VALID with its exact 95 % interval, how wide the intervals of their rates are,
-and for the others what their page names first, and all that it names.
+A quiet machine must reach VALID: a tool that warns about every run says nothing. Each run is a fresh command.
+The output is the share of VALID runs with its exact 95 % interval, how wide the intervals of their rates are,
+and, for the other runs, the first cause on their page and all their causes.
 
     python benchmarks/quick_verdicts.py                                 20 runs of the quick recipe as it is
-    python benchmarks/quick_verdicts.py -- --distributed.device=simgpu  words for `gpuproof run` follow `--`
+    python benchmarks/quick_verdicts.py -- --distributed.device=simgpu  arguments for `gpuproof run` follow
+    `--`
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from timed_commands import gpuproof
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one run said of itself."""
+    """What one run reported about itself."""
 
     validity: str
     codes: tuple[str, ...]
-    """Of its doubts, the likeliest cause first."""
+    """Codes of its warnings, the likeliest cause first."""
     relative_half_width: float | None
-    """Of the interval of its first figure; None where there is none."""
+    """Relative half-width of its first result's interval; None if there is none."""
     headline: str
 
 
 def main() -> None:
-    """Run the recipe over and over, and count."""
+    """Run the recipe repeatedly, and count."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,17 +65,17 @@ def main() -> None:
 
 
 def one_run(recipe: str, words: Sequence[str]) -> Verdict:
-    """Run the recipe in a folder of its own.
+    """Run the recipe in a separate folder.
 
     Raises:
-        SystemExit: it left no result; its standard error is the message.
+        SystemExit: it produced no result; its standard error is the message.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = gpuproof("run", recipe, "--run.run_id=v", *words)
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         found = list(Path(folder).glob("results/*/v/result.json"))
         if not found:
-            sys.exit(f"{' '.join(command)} ended with status {ended.returncode}:\n{ended.stderr}")
+            sys.exit(f"{' '.join(command)} exited with status {ended.returncode}:\n{ended.stderr}")
         result = from_json(Result, json.loads(found[0].read_text(encoding="utf-8")), place=str(found[0]))
     return Verdict(
         validity=result.validity or result.verdict,
@@ -85,7 +86,7 @@ def one_run(recipe: str, words: Sequence[str]) -> Verdict:
 
 
 def half_width(result: Result) -> float | None:
-    """Return half the width of the first figure's interval over the figure."""
+    """Return half the width of the first result's interval, relative to the result."""
     first = result.measures[0] if result.measures else None
     if first is None or first.interval is None or not first.value:
         return None
@@ -93,24 +94,24 @@ def half_width(result: Result) -> float | None:
 
 
 def told(verdict: Verdict) -> str:
-    """Return the width and the doubts of a run."""
+    """Return the width and the warnings of a run."""
     width = verdict.relative_half_width
     return f"{'' if width is None else f'±{share(width)} '}{', '.join(verdict.codes)}"
 
 
 def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Sum up all runs."""
+    """Summarise all runs."""
     valid = [verdict for verdict in verdicts if verdict.validity == "VALID"]
     low, high = clopper_pearson(len(valid), len(verdicts))
     yield f"VALID: {len(valid)} of {len(verdicts)} runs, {share(low)} to {share(high)} at 95 %"
     widths = sorted(found.relative_half_width for found in valid if found.relative_half_width is not None)
     if widths:
         middle = widths[len(widths) // 2]
-        yield f"their intervals: ±{share(widths[0])} to ±{share(widths[-1])}, the middle one ±{share(middle)}"
+        yield f"their intervals: ±{share(widths[0])} to ±{share(widths[-1])}, median ±{share(middle)}"
     others = [verdict for verdict in verdicts if verdict.validity != "VALID" and verdict.codes]
     if others:
-        yield f"named first by the others: {_counted(found.codes[0] for found in others)}"
-        yield f"named at all: {_counted(code for found in others for code in found.codes)}"
+        yield f"first cause in the others: {_counted(found.codes[0] for found in others)}"
+        yield f"all causes: {_counted(code for found in others for code in found.codes)}"
 
 
 def _counted(codes: Iterator[str]) -> str:
@@ -118,7 +119,7 @@ def _counted(codes: Iterator[str]) -> str:
 
 
 def clopper_pearson(hits: int, trials: int) -> tuple[float, float]:
-    """Return the exact 95 % interval of a share.
+    """Return the exact 95 % interval of a proportion.
 
     >>> clopper_pearson(20, 20)[0] > 0.83, clopper_pearson(0, 20)[1] < 0.17
     (True, True)

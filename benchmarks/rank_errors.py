@@ -1,7 +1,8 @@
-"""How often is a rank accused that is like the others, and a slow one not named? Simulated own steps.
+"""How often is a normal rank accused, and a slow one missed? Each rank's own steps are simulated.
 
-The rule is the one that reports use (`gpuproof.launches.ranks.stands_apart`), on bursts as the worker takes
-them: five, with as many steps of all ranks between two of them. Nothing is run but arithmetic.
+The rule is the one used by reports (`gpuproof.launches.ranks.stands_apart`), applied to bursts as taken by
+the worker: five bursts, separated by equally many steps of all ranks. It only does arithmetic; nothing is
+run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gpuproof.worker.rank.after_window import NUM_BURSTS
 Shape = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 RANKS = (2, 8, 64)
 STEPS = (4, 10, 20, 50)
-"""Of a burst: steps of 25 ms or more, 10, 5, and 2 or less."""
+"""Steps per burst, for step times of at least 25 ms, 10 ms, 5 ms, and at most 2 ms."""
 SLOWER = (1.1, 1.3)
 
 
@@ -29,7 +30,7 @@ def normal(deviation: float) -> Shape:
 
 
 def autocorrelated(deviation: float, phi: float) -> Shape:
-    """Noise in which neighbouring steps are alike."""
+    """Noise that is correlated between neighbouring steps."""
 
     def draw(rng: np.random.Generator, size: tuple[int, int]) -> FloatArray:
         noise = rng.standard_normal(size)
@@ -46,7 +47,7 @@ def stalls(rng: np.random.Generator, size: tuple[int, int]) -> FloatArray:
 
 
 def two_speeds(rng: np.random.Generator, size: tuple[int, int]) -> FloatArray:
-    """Steps take 1 or 1.1, as it comes."""
+    """Steps take 1 or 1.1 at random."""
     return np.where(rng.random(size) < 0.5, 1.0, 1.1)
 
 
@@ -68,13 +69,13 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def launch(rng: np.random.Generator, shape: Shape, *, ranks: int, steps: int) -> FloatArray:
-    """Return own steps by rank, burst and step."""
+    """Return each rank's own step times, by rank, burst and step."""
     times = shape(rng, (ranks, NUM_BURSTS * (2 * steps + 1)))
     return times.reshape(ranks, NUM_BURSTS, -1)[:, :, :steps]
 
 
 def errors(shape: Shape, *, ranks: int, steps: int, draws: int, slower: float = 1.0) -> tuple[float, float]:
-    """Return in which share of launches the first rank is named, and in which any other one."""
+    """Return the share of launches in which the first rank is named, and in which any other rank is."""
     rng = np.random.default_rng(1)
     first = others = 0
     for _ in range(draws):
@@ -87,18 +88,18 @@ def errors(shape: Shape, *, ranks: int, steps: int, draws: int, slower: float = 
 
 
 def main() -> None:
-    """Print one table of false accusations, and one of slow ranks that are named."""
+    """Print one table of false accusations, and one of correctly named slow ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="50 launches of each instead of 400")
     draws = 50 if parser.parse_args().quick else 400
     columns = [(ranks, steps) for ranks in RANKS for steps in STEPS]
-    print(f"launches of equal ranks in which any is accused, of {draws} each")
+    print(f"launches of equal ranks with any rank accused, of {draws} each")
     print(f"{'':17} " + " ".join(f"{ranks:>3}r {steps:>2}s" for ranks, steps in columns))
     for name, shape in SHAPES.items():
         found = [max(errors(shape, ranks=ranks, steps=steps, draws=draws)) for ranks, steps in columns]
         print(f"{name:17} " + " ".join(f"{share(value):>7}" for value in found), flush=True)
     for slower in SLOWER:
-        print(f"launches in which the one rank at {slower} × is named")
+        print(f"launches in which the only rank at {slower} × is named")
         for name, shape in SHAPES.items():
             found = [
                 errors(shape, ranks=ranks, steps=steps, draws=max(20, draws // 5), slower=slower)[0]

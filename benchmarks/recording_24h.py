@@ -1,11 +1,11 @@
-"""How much room do a day's readings of eight GPUs take, and how long do `show`, `compare` and `plot` of them?
+"""How much space do a day's readings of eight GPUs take, and how long do `show`, `compare` and `plot` take?
 
-Lets the sampler of `record` write the day, with the journal that it writes with: every metric that NVIDIA
-adapters have, at one reading a second, on a clock as fast as the writing. Only the numbers are made up: each
-gauge moves, a GPU is hot in the last third, energy and bytes grow. Then runs the commands, each in a
-process of its own, `compare` with a copy of the day. Prints room, processor seconds and the peak of resident
-memory; asserts nothing. A day takes minutes to write: FILE keeps it, or is one that was kept.
-Usage: python benchmarks/recording_24h.py [SECONDS] [GPUS] [FILE]
+Lets the sampler of `record` write the day with its own journal: every metric of the NVIDIA adapter, at one
+reading a second, on a clock as fast as the writing. Only the numbers are made up: each gauge moves, one GPU
+is hot in the last third, energy and bytes grow. Then runs the commands, each in a separate process; `compare`
+compares the day with a copy of itself. Prints disk space, CPU seconds and peak resident memory; asserts
+nothing. Writing a day takes minutes: it is saved to FILE, or read from FILE if saved earlier. Usage: python
+benchmarks/recording_24h.py [SECONDS] [GPUS] [FILE]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpuproof.records.readings import DeviceIdentity, DeviceReading, DriverEvent
 
 GPM = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
 MEASURED_INSTEAD = {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}
-"""Given only where bytes are not counted."""
+"""Reported only if bytes are not counted."""
 GIVEN = ({m for source in SOURCES for m in source.metrics if m in METRICS} | set(GPM)) - MEASURED_INSTEAD
 STEADY = {
     "mem_reserved_bytes": 629_145_600, "pstate_level": 0, "power_limit_w": 700.0, "fan_percent": 0,
@@ -41,7 +41,7 @@ STEADY = {
 
 
 class Machine:
-    """Devices, listener and clock of a sampler, a second at a time."""
+    """A sampler's devices, listener and clock, one second at a time."""
 
     exit_code: int | None = None
     bad_marks = 0
@@ -158,7 +158,7 @@ def write_day(path: Path, *, seconds: int, gpus: int) -> None:
 
 
 def measured(*words: str) -> str:
-    """Run a command of gpuproof; say what it took."""
+    """Run a gpuproof command; report its cost."""
     begin_s = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "gpuproof", "monitor", *words], stdout=subprocess.DEVNULL
@@ -167,7 +167,7 @@ def measured(*words: str) -> str:
     if status:
         raise SystemExit(f"{words[0]} failed")
     cpu_s, wall_s = used.ru_utime + used.ru_stime, time.monotonic() - begin_s
-    return f"{cpu_s:5.2f} s of processor time, {wall_s:5.2f} s, {used.ru_maxrss / 1024:4.0f} MiB at most"
+    return f"{cpu_s:5.2f} s of CPU time, {wall_s:5.2f} s, peak {used.ru_maxrss / 1024:4.0f} MiB"
 
 
 def main() -> None:
@@ -181,7 +181,9 @@ def main() -> None:
         days = [day, Path(folder) / "copy.jsonl"]
         shutil.copyfile(*days)
         size = day.stat().st_size
-        print(f"{seconds:,} samples of {gpus} GPUs: {size / 2**20:.0f} MiB, {size / seconds:,.0f} B a sample")
+        print(
+            f"{seconds:,} samples of {gpus} GPUs: {size / 2**20:.0f} MiB, {size / seconds:,.0f} B per sample"
+        )
         print(f"show     {measured('show', str(day))}")
         print(f"compare  {measured('compare', *map(str, days))}")
         picture = str(Path(folder) / "day.png")

@@ -1,13 +1,13 @@
-"""How often are healthy and slow cards accused by references, and how many cards does it take to be READY?
+"""How often do references accuse healthy and slow cards, and how many cards does READY require?
 
-Fleets of 1, 2 and 8 cards of a board are drawn, and the cards of the reference with them: the memory of each
-differs by the spread that the file states (1, 3 or 5 %). They are judged as a validation judges them, by
-references that would be shipped: drawn again until they agree with the independent figure. Of healthy ones:
-how many are NOT-READY, since a card fails, and READY: every figure passes and would show 20 %. Of those
-with one card that has lost as much as is printed: how many are found, since it fails, and missed: READY.
-About two minutes; --quick a tenth of it. With --all-rates each card has three rates that differ so,
-products (simulated, at three quarters of the data sheet), memory and copies from the host, all have to pass,
-and the first card has lost some of its products' rate; about two minutes.
+Draws fleets of 1, 2 and 8 cards of a board, and the reference's cards with them: the memory of each differs
+by the spread given in the file (1, 3 or 5 %). They are judged as in a validation, by references that could be
+shipped: drawn again until they agree with the independent value. For healthy fleets, it prints how many are
+NOT-READY because a card fails, and how many are READY (every result passes and would show 20 %). For fleets
+with one card slowed by the printed loss, it prints how many are found because it fails, and how many are
+missed (READY). Takes about two minutes; --quick a tenth of it. With --all-rates each card has three rates
+that vary this way, GEMMs (simulated, at three quarters of the data sheet), memory and copies from the host,
+all of which must pass, and the first card has lost some of its GEMM rate; about two minutes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COLUMNS = ("spread", "cards of reference", "cards", "loss shown", "NOT-READY", "
 
 
 def truths(all_rates: bool) -> list[BoardReference]:
-    """Return what the cards are drawn from."""
+    """Return the distribution the cards are drawn from."""
     if not all_rates:
         return [TRUTH]
     of_board = [one for one in KNOWN.references if one.board == TRUTH.board]
@@ -58,7 +58,7 @@ def truths(all_rates: bool) -> list[BoardReference]:
 def known_with(
     of_board: list[BoardReference], spread: float, num_cards: int, draw: random.Random
 ) -> BoardReferences:
-    """Return references as if so many cards of such a spread had made them."""
+    """Return references as if this many cards with this spread had produced them."""
     cards = tuple(f"GPU-reference-{index}" for index in range(num_cards))
     quantities = tuple(replace(one, spread=spread) for one in KNOWN.quantities)
     by_name = {one.name: one for one in quantities}
@@ -76,7 +76,7 @@ def known_with(
 def fleet(
     of_board: list[BoardReference], spread: float, num_cards: int, draw: random.Random, *, loss: float
 ) -> FleetFacts:
-    """Return the figures of a fleet, whose first card has lost a share of its first rate."""
+    """Return the results of a fleet whose first card has lost a share of its first rate."""
     stack = of_board[0].stack
     vendor, _, version = stack["driver"].partition(" ")
     static = {
@@ -108,7 +108,7 @@ def fleet(
 
 
 def measure(truth: BoardReference, card: int, value: float) -> Measure:
-    """Return a figure of the work of a reference."""
+    """Return one result for a reference's workload."""
     gpu, is_link = f"host/a/gpu/GPU-{card}", truth.quantity == "host link"
     ends = ("host/a", gpu) if truth.labels.get("kind") == "h2d" else (gpu, "host/a")
     return Measure(
@@ -132,7 +132,7 @@ def judged(known: BoardReferences, facts: FleetFacts) -> list[Outcome]:
 
 
 def is_ready(outcomes: list[Outcome], detects: float) -> bool:
-    """Say whether every figure passed and would have shown the loss that is to be seen."""
+    """Return whether every result passed and would have shown the loss to be detected."""
     return all(one.status == "PASS" and (one.minimum_detectable or 1.0) <= detects for one in outcomes)
 
 

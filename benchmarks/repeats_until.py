@@ -1,8 +1,8 @@
-"""How often does an interval hold the truth where launching stops once it is narrow enough?
+"""How often does an interval contain the truth if launching stops once it is narrow enough?
 
-`run.target_precision` adds launches until the interval of the figure is ± the target. Looking after each
-launch makes intervals that happen to be narrow more frequent. Launches are drawn from a normal distribution,
-or from a heavier one (Student's t with 3 degrees of freedom); the rule is the product's own.
+`run.target_precision` adds launches until the result's interval is within ± the target. Checking after each
+launch favours intervals that happen to be narrow. Launches are drawn from a normal distribution, or from a
+heavier-tailed one (Student's t with 3 degrees of freedom); the stopping rule is the product's own.
 
     python benchmarks/repeats_until.py
 """
@@ -20,9 +20,9 @@ from gpuproof.suites.recipe.plan import is_precise
 
 TRUTH = 100.0
 TARGET = 0.03
-"""Of the quick recipe."""
+"""As in the quick recipe."""
 MOST = 12
-"""Launches that the time of the quick recipe is enough for."""
+"""Maximum number of launches within the quick recipe's time."""
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 SHAPES: dict[str, Draw] = {
     "normal": lambda rng, count: rng.standard_normal(count),
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="200 runs")
     options = parser.parse_args()
     runs = 200 if options.quick else options.runs
-    print(f"{runs} runs each; share of intervals that hold the truth, mean number of launches")
+    print(f"{runs} runs each; share of intervals that contain the truth, mean number of launches")
     for repeats in (3, 5):
         for shape, draw in SHAPES.items():
             for spread in (0.005, 0.01, 0.02, 0.03, 0.05):
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def simulated(draw: Draw, *, repeats: int, spread: float, runs: int) -> tuple[float, float]:
-    """Return how often intervals hold the truth, and how many launches there were."""
+    """Return how often intervals contain the truth, and the number of launches."""
     rng = np.random.default_rng([repeats, int(spread * 1000), runs])
     holding = total = 0
     for _ in range(runs):

@@ -1,17 +1,17 @@
-"""How often do the shipped rules accuse a healthy fleet, find a slow GPU or host, and judge finely enough?
+"""How often do the shipped rules accuse a healthy fleet, find a slow GPU or host, and resolve enough?
 
-Each fleet is judged by `judge_rules` with the rules of the recipes (devices.yaml, jobs.yaml), as a validation
-does: six tests of each GPU, seven of each host of eight, two of all. GPUs differ by chance; runs of one
-session repeat to 0.1 %; sessions differ by 1 %, all figures together ("shared") or each by itself ("apart").
-The fleet is judged on another day than its baseline was recorded on. Shapes: normal, Student's t with 4
-degrees of freedom, a long slow tail (exponential), a longer one (log-normal, sigma 0.8), figures rounded to
-0.5 %; tests in which a GPU is alike. "New": the baseline is of other GPUs of the kind. "Ready": every rule of
-the baseline passed, and shows a loss of 10 %. Printed are shares of fleets with their 95 % upper bound, by
-kind of rule; nothing is asserted.
-Promise: required rules accuse in at most 1 % of healthy fleets; a GPU 10 % under its own past is failed in
-95 % and never passes all tests; of healthy fleets 95 % are ready; 4,096 GPUs are judged in 10 s and 1 GB.
-"Events": healthy fleets whose drivers announce what applications leave, judged by the check `xid`, too.
-Usage: rules_on_fleets.py [FLEETS [cost|repeats|rules|healthy|slow|events]]; 1,000 take an hour.
+Each fleet is judged by `judge_rules` with the recipes' rules (devices.yaml, jobs.yaml), as in a validation:
+six tests of each GPU, seven of each host with eight GPUs, two of all hosts together. GPUs differ by chance;
+runs in one session repeat to 0.1 %; sessions differ by 1 %, all results together ("shared") or each
+separately ("apart"). The fleet is judged on a different day than its baseline was recorded on. Shapes:
+normal, Student's t with 4 degrees of freedom, a long slow tail (exponential), a longer one (log-normal, sigma
+0.8), results rounded to 0.5 %; tests that share a GPU's deviation. "New": the baseline is from other GPUs of
+the same kind. "Ready": every rule of the baseline passed, and would show a loss of 10 %. Prints shares of
+fleets with their 95 % upper bound, by kind of rule; asserts nothing. Promise: required rules accuse in at
+most 1 % of healthy fleets; a GPU 10 % below its own history fails in 95 % and never passes all tests; 95 % of
+healthy fleets are ready; 4,096 GPUs are judged in 10 s and 1 GB. "Events": healthy fleets whose drivers
+report events caused by applications, also judged by the check `xid`. Usage: rules_on_fleets.py [FLEETS
+[cost|repeats|rules|healthy|slow|events]]; 1,000 take an hour.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gpuproof.verdict.rules.model import Rules
 FLEETS = 1000
 GPUS_A_HOST = 8
 RATE = 1e12
-"""Under what the board can do of any kind, so that each figure is plausible."""
+"""Below what the board can do in any test, so that each result is plausible."""
 BOARD = "NVIDIA H100 80GB HBM3"
 DETECTS = 0.1
 PRODUCTS, PATTERNS = ("fp32", "tf32", "bf16", "fp8"), ("copy", "triad")
@@ -57,40 +57,40 @@ TESTS = len(DEVICE_TESTS)
 LOG_SIGMA = 0.8
 APPLICATION_XIDS = (13, 31, 43, 45, 94)
 FAULT_SHARE, CLEANUP_SHARE = 0.02, 0.1
-"""Of GPUs on which a program faults in an hour of validation, and of fleets on which a job ends: assumed."""
+"""Assumed share of GPUs with an application fault per hour of validation, and of fleets with a job ending."""
 RUN_S = 3600.0
 FIRST_GPU, FIRST_HOST = "host/g0/gpu/GPU-g0", "host/g0"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthyFleet:
-    """What is simulated."""
+    """The simulated fleet."""
 
     gpus: int = 8
     gpus_a_host: int = GPUS_A_HOST
     spread: float = 0.01
     within: float = 0.001
     day: float = 0.01
-    """Between sessions."""
+    """Standard deviation between sessions."""
     day_is_shared: bool = True
     runs: int = 3
-    """Of the baseline, on each of its days; 0: there is none."""
+    """Number of baseline runs on each of the baseline's days; 0: there is no baseline."""
     days: int = 2
     of_baseline: int = 0
-    """Other GPUs that the baseline is of; 0: it is of the same ones."""
+    """Number of other GPUs that the baseline is from; 0: it is from the same ones."""
     shape: str = "normal"
     alike: float = 0.0
     """Correlation of a GPU's deviation between its tests."""
     alike_on_host: float = 0.0
-    """The same between the GPUs of a host."""
+    """Correlation of the deviations between the GPUs on a host."""
     slow: float = 0.0
     """By how much the first GPUs are slower …"""
     slow_gpus: int = 1
     slow_tests: int = TESTS
-    """… in so many tests."""
+    """… in this many tests."""
 
     def __str__(self) -> str:
-        """Say what differs from the usual."""
+        """Describe what differs from the defaults."""
         parts = [f"{self.gpus} GPUs, {self.shape} {self.spread:.1%}"]
         parts += [f"{self.gpus_a_host} a host"] * (self.gpus_a_host != GPUS_A_HOST)
         parts += [f"alike {self.alike:g}"] * bool(self.alike)
@@ -98,7 +98,7 @@ class HealthyFleet:
         parts += ["no baseline"] * (not self.runs)
         if self.runs:
             whose = f"of {self.of_baseline} new" if self.of_baseline else "own"
-            parts.append(f"baseline {whose}, {self.runs} runs a day on {self.days}")
+            parts.append(f"baseline {whose}, {self.runs} runs per day on {self.days}")
             parts.append(f"day {self.day:.1%} {'shared' if self.day_is_shared else 'apart'}")
         if self.slow:
             parts.append(f"{self.slow_gpus} slow by {self.slow:.0%} in {self.slow_tests} tests")
@@ -106,7 +106,7 @@ class HealthyFleet:
 
 
 def shipped_rules() -> Rules:
-    """Return the rules of the recipes that judge figures, but those of published ones."""
+    """Return the recipes' rules that judge results, except those for published values."""
     folder = Path(gpuproof.__file__).parent / "recipes" / "rules"
     both = [
         read_rules((folder / f"{name}.yaml").read_text(encoding="utf-8"), source=name)
@@ -117,7 +117,7 @@ def shipped_rules() -> Rules:
 
 
 def drawn(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
-    """Draw deviations of variance 1, the long tail low."""
+    """Draw deviations of variance 1, with the long tail on the low side."""
     if shape == "t4":
         return np.asarray(rng.standard_t(4, size) / 2**0.5)
     if shape == "slow tail":
@@ -130,7 +130,7 @@ def drawn(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> FloatA
 
 
 def deviations(fleet: HealthyFleet, gpus: int, rng: np.random.Generator) -> FloatArray:
-    """Draw how far each GPU is off in each test, relative."""
+    """Draw the relative deviation of each GPU in each test."""
     own, shared = (drawn(fleet.shape, (gpus, tests), rng) for tests in (TESTS, 1))
     of_host = np.repeat(drawn(fleet.shape, (gpus, 1), rng)[:: fleet.gpus_a_host], fleet.gpus_a_host, 0)[:gpus]
     shared = (1 - fleet.alike_on_host**2) ** 0.5 * shared + fleet.alike_on_host * of_host
@@ -139,14 +139,14 @@ def deviations(fleet: HealthyFleet, gpus: int, rng: np.random.Generator) -> Floa
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What one run measures, relative: of GPUs and hosts by test, and of all."""
+    """Relative results of one run: for GPUs and hosts by test, and for all together."""
 
     gpus: FloatArray
     hosts: FloatArray
     whole: FloatArray
 
     def measures(self, prefix: str, gpus_a_host: int) -> list[Measure]:
-        """Return them as a result has them."""
+        """Return them in the form used in a result."""
         together = [{**test, "at_once": True} for test in DEVICE_TESTS]
         alone = [{**test, "at_once": False} for test in DEVICE_TESTS]
         return [
@@ -168,7 +168,7 @@ class Figures:
 
 
 def measure(subject: str, labels: Mapping[str, object], rate: float) -> Measure:
-    """Return one figure, `rate` being relative."""
+    """Return one result with the relative value `rate`."""
     is_bandwidth = labels["stage"] == "collective"
     return Measure(
         name="bus bandwidth" if is_bandwidth else "throughput",
@@ -182,7 +182,7 @@ def measure(subject: str, labels: Mapping[str, object], rate: float) -> Measure:
 
 
 def session(fleet: HealthyFleet, off: FloatArray, runs: int, rng: np.random.Generator) -> list[Figures]:
-    """Draw what so many runs of one session measure of GPUs that are `off`."""
+    """Draw the results of several runs in one session on GPUs that are `off`."""
     num_hosts = -(-off.shape[0] // fleet.gpus_a_host)
     by_host = np.stack([part.mean(0) for part in np.array_split(off, num_hosts)])
     hosts = np.concatenate([by_host, by_host[:, :1]], axis=1)
@@ -205,7 +205,7 @@ def session(fleet: HealthyFleet, off: FloatArray, runs: int, rng: np.random.Gene
 
 
 def hosts_of(gpus: int, prefix: str, gpus_a_host: int) -> dict[str, dict[str, Any]]:
-    """Return what the hosts of a fleet tell."""
+    """Return the facts reported by a fleet's hosts."""
     return {
         f"{prefix}{host}": {
             "torch": "2.9.1",
@@ -219,7 +219,7 @@ def hosts_of(gpus: int, prefix: str, gpus_a_host: int) -> dict[str, dict[str, An
 
 
 def baseline_of(fleet: HealthyFleet, off: FloatArray, rng: np.random.Generator) -> Baseline | None:
-    """Record the baseline of a fleet whose GPUs are `off`, or of others; None where it has none."""
+    """Record the baseline of a fleet whose GPUs are `off`, or of other GPUs; None if it has none."""
     if not fleet.runs:
         return None
     prefix, gpus = ("b", fleet.of_baseline) if fleet.of_baseline else ("g", fleet.gpus)
@@ -253,7 +253,7 @@ def judged_of(
     rules: Rules,
     rng: np.random.Generator,
 ) -> list[Judged]:
-    """Draw a run of GPUs that are `off`, in another session, and judge it."""
+    """Draw a run on GPUs that are `off`, in another session, and judge it."""
     (figures,) = session(fleet, off, 1, rng)
     facts = FleetFacts(
         measures=figures.measures("g", fleet.gpus_a_host),
@@ -264,7 +264,7 @@ def judged_of(
 
 
 def announced(fleet: HealthyFleet, rng: np.random.Generator) -> dict[str, list[Announced]]:
-    """Draw what drivers of a healthy fleet announce: users' faults, and what jobs leave that end."""
+    """Draw the driver events of a healthy fleet: user faults, and what ending jobs leave behind."""
     subjects = [f"host/g{gpu // fleet.gpus_a_host}/gpu/GPU-g{gpu}" for gpu in range(fleet.gpus)]
     events: dict[str, list[Announced]] = {subject: [] for subject in subjects}
     for subject in subjects:
@@ -292,7 +292,7 @@ def announced(fleet: HealthyFleet, rng: np.random.Generator) -> dict[str, list[A
 
 
 def with_listed(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return hosts whose driver lists their GPUs as well."""
+    """Return hosts whose driver also lists their GPUs."""
     return {
         host: {
             **told,
@@ -305,7 +305,7 @@ def with_listed(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def with_events(most: int) -> Iterator[str]:
-    """Yield in how many healthy fleets a required rule accuses, with what applications leave beside them."""
+    """Yield in how many healthy fleets a required rule accuses a GPU despite only application events."""
     rules, everything = shipped_rules(), Counter[str]()
     for shape in ("normal", "t4", "slow tail", "longer tail"):
         rng, seen = np.random.default_rng(8), Counter[str]()
@@ -340,7 +340,7 @@ def _shares(seen: Counter[str]) -> str:
 
 
 def happened(judged: list[Judged], fleet: HealthyFleet) -> Iterator[str]:
-    """Yield what is counted of one fleet."""
+    """Yield what is counted for one fleet."""
     slow = {f"host/g{gpu // fleet.gpus_a_host}/gpu/GPU-g{gpu}" for gpu in range(fleet.slow_gpus)}
     slow_host = {FIRST_HOST} if fleet.slow_gpus >= fleet.gpus_a_host else set()
     for basis in ("baseline", "peers"):
@@ -364,7 +364,7 @@ def happened(judged: list[Judged], fleet: HealthyFleet) -> Iterator[str]:
 
 
 def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counter[str]:
-    """Judge so many fleets and count what happened in each."""
+    """Judge this many fleets and count the outcomes."""
     rng, rules = np.random.default_rng(seed), shipped_rules()
     if not fleet.runs:
         rules = tuple(rule for rule in rules if "baseline" not in rule.name)
@@ -375,22 +375,22 @@ def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counter[str]:
 
 
 def upper_bound(count: int, num: int) -> float:
-    """Return the one-sided 95 % upper bound of a share."""
+    """Return the one-sided 95 % upper bound of a proportion."""
     return float(beta.ppf(0.95, count + 1, num - count)) if count < num else 1.0
 
 
 def fleets_of(fleet: HealthyFleet, most: int) -> int:
-    """Return how many fleets of a kind are simulated: fewer of many GPUs."""
+    """Return how many fleets of a kind to simulate: fewer if they have many GPUs."""
     return max(1, most * 16 // fleet.gpus) if fleet.gpus > 16 else most
 
 
 def report(fleet: HealthyFleet, most: int) -> str:
-    """Return a line: alarms or power of each kind of rule, and how many fleets are ready."""
+    """Return a line: alarms or power for each kind of rule, and how many fleets are ready."""
     num = fleets_of(fleet, most)
     seen = count(fleet, num, seed=1)
     if fleet.slow:
         shown = [f"{basis} names {seen[f'{basis} names'] / num:.1%}" for basis in ("baseline", "peers")]
-        shown.append(f"passes all of its tests {seen['baseline passes']} times")
+        shown.append(f"passes all its tests {seen['baseline passes']} times")
     else:
         kinds = ("accused", "baseline accuses", "peers accuses", "peers undecided")
         shown = [
@@ -401,7 +401,7 @@ def report(fleet: HealthyFleet, most: int) -> str:
 
 
 def healthy() -> Iterator[HealthyFleet]:
-    """Yield the fleets in which nobody should be accused."""
+    """Yield the fleets in which nothing should be accused."""
     shapes = ("normal", "t4")
     sizes = ((1, 8), (2, 8), (4, 8), (4, 1), (8, 8), (8, 4), (64, 8))
     for (gpus, a_host), spread, shape in product(sizes, (0.005, 0.01), shapes):
@@ -419,7 +419,7 @@ def healthy() -> Iterator[HealthyFleet]:
 
 
 def slow() -> Iterator[HealthyFleet]:
-    """Yield the fleets in which somebody is slow."""
+    """Yield the fleets in which something is slow."""
     for loss, tests, shared in product((0.05, 0.1), (TESTS, 1), (True, False)):
         yield HealthyFleet(slow=loss, slow_tests=tests, day_is_shared=shared)
     for loss, of_baseline in product((0.05, 0.1, 0.2), (8, 64)):
@@ -437,7 +437,7 @@ def slow() -> Iterator[HealthyFleet]:
 
 
 def repeats() -> Iterator[str]:
-    """Yield what a baseline resolves by numbers of GPUs, runs and days."""
+    """Yield the resolution of a baseline by number of GPUs, runs and days."""
     rng = np.random.default_rng(4)
     for gpus, runs, days in product((1, 8), (2, 3, 5), (1, 2, 5)):
         fleet = HealthyFleet(gpus=gpus, runs=runs, days=days)
@@ -450,11 +450,11 @@ def repeats() -> Iterator[str]:
             )
             for kind in ("of each device", "")
         ]
-        yield f"{fleet}: resolves {shown[0]:.1%} of a GPU, {shown[1]:.1%} of all"
+        yield f"{fleet}: resolves {shown[0]:.1%} for a GPU, {shown[1]:.1%} for all"
 
 
 def by_rule(num_fleets: int) -> Iterator[str]:
-    """Yield for each shipped rule its alarms, its power and how often it judges finely enough for READY."""
+    """Yield for each shipped rule its alarms, its power and how often its resolution suffices for READY."""
     healthy_fleet = HealthyFleet()
     slow_fleet = replace(healthy_fleet, slow=0.1)
     alarms, ready, power = (Counter[str]() for _ in range(3))
@@ -477,14 +477,14 @@ def by_rule(num_fleets: int) -> Iterator[str]:
 
 
 def _closes(item: Judged) -> bool:
-    """Say whether an outcome closes its cell at the demanded resolution; peers close none."""
+    """Return whether an outcome closes its cell at the required resolution; peer rules never do."""
     loss = item.outcome.minimum_detectable
     is_absolute = item.basis != "peers"
     return is_absolute and item.outcome.status == "PASS" and loss is not None and loss <= DETECTS
 
 
 def report_cost() -> str:
-    """Judge 4,096 GPUs once and say what it took."""
+    """Judge 4,096 GPUs once and report the cost."""
     fleet = HealthyFleet(gpus=4096)
     rng, rules = np.random.default_rng(3), shipped_rules()
     off = deviations(fleet, fleet.gpus, rng)
@@ -498,12 +498,12 @@ def report_cost() -> str:
     judged = judge_rules(rules, facts)
     took_s, took_cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
     peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    took = f"{took_s:.1f} s ({took_cpu_s:.1f} s of one processor)"
-    return f"4,096 GPUs, {len(judged):,} outcomes: {took}, {peak_gb:.2f} GB at most of the process"
+    took = f"{took_s:.1f} s ({took_cpu_s:.1f} s of CPU time)"
+    return f"4,096 GPUs, {len(judged):,} outcomes: {took}, process peak {peak_gb:.2f} GB"
 
 
 def main() -> None:
-    """Print every figure."""
+    """Print all results."""
     num_fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
     wanted = sys.argv[2:] or ["cost", "repeats", "rules", "healthy", "slow"]
     if "cost" in wanted:

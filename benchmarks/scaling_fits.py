@@ -1,9 +1,10 @@
-"""How often are the intervals of fitted scaling laws and of what they predict wrong? By simulation.
+"""How often are the intervals of fitted scaling laws and their predictions wrong? Simulated.
 
-Throughputs of launches are drawn about curves that are known: one that follows Amdahl's law, one that follows
-the universal scaling law, and ones that follow neither (a cost that grows with the logarithm of the devices,
-and a step where a slower link begins). Each device count has so many launches, whose throughputs scatter by
-so much, and the machine of a study is faster or slower as a whole. Run it: python benchmarks/scaling_fits.py
+Throughputs of launches are drawn around known curves: one that follows Amdahl's law, one that follows the
+universal scaling law, and ones that follow neither (a cost that grows with the logarithm of the number of
+devices, and a step where a slower link begins). Each device count has several launches with scattered
+throughputs, and the machine of a study is faster or slower as a whole. Run it: python
+benchmarks/scaling_fits.py
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from gpuproof.suites.scale.laws import AMDAHL, USL, CurvePoint, LawFit, Prediction, fit_law, predict
 
 Slowdown = Callable[[int], float]
-"""1 / efficiency on so many devices."""
+"""1 / efficiency for a number of devices."""
 SIGMA, KAPPA = 0.03, 0.002
 TRUTHS: dict[str, Slowdown] = {
     "Amdahl": lambda n: 1 + SIGMA * (n - 1),
@@ -31,27 +32,27 @@ TRUTHS: dict[str, Slowdown] = {
     "linear": lambda _n: 1.0,
 }
 HAVE_SIGMA = ("Amdahl", "USL", "USL, hidden")
-"""Truths of which σ is a parameter."""
+"""True curves that have σ as a parameter."""
 LADDERS = {"1 2 4 8": (1, 2, 4, 8), "1 2 3 4 6 8": (1, 2, 3, 4, 6, 8), "1 2 4 8 16": (1, 2, 4, 8, 16)}
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was found in so many studies."""
+    """The results of many studies."""
 
     studies: int = 0
     fits: Counter[str] = field(default_factory=Counter)
     sigma_missed: Counter[str] = field(default_factory=Counter)
     predictions: int = 0
     missed: Counter[int] = field(default_factory=Counter)
-    """By factor: studies whose interval of efficiency did not hold the truth."""
+    """By factor: studies whose efficiency interval did not contain the truth."""
     widths: dict[int, list[float]] = field(default_factory=dict)
 
 
 def drawn_study(
     truth: Slowdown, ladder: tuple[int, ...], *, launches: int, spread: float, rng: np.random.Generator
 ) -> list[CurvePoint]:
-    """Draw the launches of one study; every fifth launch scatters three times as far (heavy tails)."""
+    """Draw the launches of one study; every fifth launch has three times the scatter (heavy tails)."""
     machine = float(np.exp(rng.normal(0, 0.05)))
     points = []
     for number in ladder:
@@ -126,7 +127,7 @@ def _row(found: Tally, *, has_sigma: bool) -> str:
 
 
 def main() -> int:
-    """Print a line for each truth, ladder and number of launches."""
+    """Print a line for each true curve, set of device counts and number of launches."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,12 +1,13 @@
-"""Does a scaling study find what a timeline says? 1, 2, 4 and 8 simulated devices, against figures by hand.
+"""Does a scaling study match its timeline? 1 to 8 simulated devices, checked by hand computation.
 
-The devices are declared: products take their FLOPs at 0.5 GFLOP/s, a kernel's launch 100 µs, an all-reduce
-20 µs and 2 (n - 1) / n of its bytes at 200 MB/s each way. `large` sends two buckets: the first one is carried
-while the rest of the backward pass is computed, the second one after it. So by hand of a step on n devices:
-exposed (and the difference with and without the average of gradients) is the second all-reduce, less the time
-in which the first bucket is copied back meanwhile; overlapped is the rest of both; all-reduces by themselves
-are both; and the step is longer than one device's by what is exposed and by the copies of gradients into
-buckets and back. It needs the package `gpuproof-simgpu`, and some 25 minutes on two processors that are busy.
+The devices have declared speeds: GEMMs run at 0.5 GFLOP/s, a kernel launch takes 100 µs, an all-reduce 20 µs
+plus 2 (n - 1) / n of its bytes at 200 MB/s per direction. `large` sends two buckets: the first one during the
+rest of the backward pass, the second one after it. So, computed by hand for a step on n devices: exposed time
+(and the difference between runs with and without gradient averaging) is the second all-reduce, minus the time
+in which the first bucket is copied back meanwhile; overlapped time is the rest of both all-reduces;
+all-reduces without other work take the sum of both; and the step is longer than that of one device by the
+exposed time and the copies of gradients into buckets and back. Requires the package `gpuproof-simgpu`, and
+about 25 minutes on two busy CPUs.
 
     python benchmarks/scaling_on_simgpu.py
 """
@@ -42,18 +43,18 @@ WORDS = (
 
 
 def all_reduce_ms(size_bytes: float, num_devices: int) -> float:
-    """Return what the timeline takes for an all-reduce."""
+    """Return the time of an all-reduce on the timeline."""
     sent = 2 * (num_devices - 1) / num_devices * size_bytes
     return 1e3 * (LINK_LATENCY_S + sent / LINK_BYTES_PER_S)
 
 
 def copies_ms(num_tensors: int, size_bytes: float) -> float:
-    """Return what copies of gradients into a bucket, or back, take: launches, and bytes read and written."""
+    """Return the time to copy gradients into a bucket or back: launches, and bytes read and written."""
     return 1e3 * (num_tensors * LAUNCH_S + 2 * size_bytes / MEMORY_BYTES_PER_S)
 
 
 def by_hand(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the measures of communication of a point, in milliseconds a step."""
+    """Return a point's communication measures, in milliseconds per step."""
     first, second = (all_reduce_ms(size, record["num_devices"]) for size in record["bucket_bytes"])
     meanwhile = copies_ms(NUM_IN_FIRST, record["bucket_bytes"][0])
     return {
@@ -69,11 +70,11 @@ def lines(
     several: Sequence[Mapping[str, Any]],
     speed_ups: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[str]:
-    """Yield a line for each figure: by hand, measured, and whether its interval holds the one by hand.
+    """Yield a line per result: computed by hand, measured, and whether the interval contains it.
 
-    A step of one device is its phases, which are queued before they run, so that no host is in them. Mean
-    steps hold the first one of the window, in which ranks wait for each other's hosts; beside the median step
-    stand the least and the greatest of the launches.
+    A step on one device is the sum of its phases, which are queued before they run, so that no host time is
+    included. Mean steps include the first step of the window, in which ranks wait for each other's hosts; the
+    median step is shown with the minimum and maximum over launches.
     """
     yield f"{'devices':>7}  {'':22} {'by hand':>10} {'measured':>10}  interval"
     alone_ms = sum(single["phases_ms"][name] for name in ("data", "forward", "backward", "optimizer"))
@@ -94,7 +95,7 @@ def lines(
 
 
 def _steps(record: Mapping[str, Any]) -> tuple[float, list[float]]:
-    """Return the mean step of the launches in milliseconds, and its interval, from that of the rate."""
+    """Return the mean step of the launches in milliseconds, and its interval, derived from the rate."""
     samples = record["samples_per_device"] * record["num_devices"]
     return 1e3 * samples / record["mean_samples_per_sec"], [
         1e3 * samples / rate for rate in record["confidence_interval_95"]
@@ -102,7 +103,7 @@ def _steps(record: Mapping[str, Any]) -> tuple[float, list[float]]:
 
 
 def speed_ups_of(result: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return the study's own speed-ups, with the intervals that allow for both sides, by devices."""
+    """Return the study's speed-ups by devices, with intervals that cover both sides' uncertainty."""
     measures = [x for x in result["measures"] if x["name"].startswith("weak speed-up")]
     return {measure["labels"]["num_devices"]: measure for measure in measures}
 
@@ -117,9 +118,9 @@ def _line(number: int, name: str, hand: float, measured: float, interval: Sequen
 
 
 def main() -> int:
-    """Run the study, or take one that was run, and print what it found beside what is so by hand."""
+    """Run the study, or load an existing one, and print its results next to those computed by hand."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, help="the folder of a study that was run by these words")
+    parser.add_argument("--run", type=Path, help="the folder of a study that was run with these arguments")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = asked.run or Path(folder)

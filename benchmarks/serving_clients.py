@@ -1,16 +1,17 @@
-"""How true are load clients' figures? Against a server of ours that answers at times it is told.
+"""How accurate are load clients' results? Against our own server with specified response times.
 
-Runs the client of `kind: serving`, target endpoint, in this process, and the twin of an endpoint in another:
-the first chunk after 20 ms, then one every 5 ms. A few launches at each of a ladder of rates, up and down in
-turn. For each rate: requests answered a second, the error of the median time to first token (from the
-schedule) and of the median gap between chunks, p99 lateness of issue, CPU time a request and peak memory of
-the client. With `--ceiling` the highest rate instead at which p99 lateness stays below 0.2 ms, for answers of
-one chunk and of 32 that come at once. Figures are good on a quiet machine, with two cores or more.
+Runs the client of `kind: serving`, target endpoint, in this process, and a twin endpoint in another: the
+first chunk after 20 ms, then one every 5 ms. Runs a few launches at each of several rates, ascending and
+descending alternately. For each rate: responses per second, the error of the median time to first token (from
+the schedule) and of the median gap between chunks, p99 issue lateness, CPU time per request and peak memory
+of the client. With `--ceiling`, finds instead the highest rate at which p99 lateness stays below 0.2 ms, for
+responses of one chunk and of 32 sent at once. Results are reliable on a quiet machine with two cores or more.
 
-With `--environments FOLDER` the command `gpuproof run serving`, guidellm and aiperf are compared instead,
-interleaved, each against a fresh server that notes when it really wrote (`told_server.py`, `client_runs.py`):
-errors are what a client reports less what the server did. Each peer is installed into FOLDER once. Our time
-to the first token counts from the schedule, theirs from when they send, so that ours has all lateness in it.
+With `--environments FOLDER`, the command `gpuproof run serving`, guidellm and aiperf are compared instead,
+interleaved, each against a fresh server that records its actual write times (`told_server.py`,
+`client_runs.py`): errors are what a client reports minus what the server did. Each peer is installed into
+FOLDER once. Our time to first token starts at the schedule, theirs when they send, so ours includes all
+lateness.
 """
 
 from __future__ import annotations
@@ -54,28 +55,28 @@ LATE_S = 0.2e-3
 WINDOW_S, QUICK_WINDOW_S, LAUNCHES = 10.0, 2.0, 3
 COMPARED_WINDOW_S, COMPARED_LAUNCHES = 5.0, 2
 START_RATE_PER_S, START_WINDOW_S = 30, 1.0
-"""Of the launch that shows what a client takes to start."""
+"""For the launch that measures a client's startup cost."""
 MOST_ERROR, MOST_FIRST_ERROR_S = 0.05, 1e-3
-"""Within which a client's figures are true; it must also issue that share of the rate it is asked for."""
+"""Maximum error for a client's results to count as accurate; the issued rate must also be within it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one launch at a rate showed."""
+    """The results of one launch at a rate."""
 
     answered_per_s: float
     first_s: float
     gap_s: float | None
     late_s: float
     cpu_s: float
-    """Of the client, a request."""
+    """CPU time of the client, per request."""
 
 
 def main() -> None:
-    """Run the ladder and print a line a rate."""
+    """Run all rates and print a line per rate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rates, windows of 2 s")
-    parser.add_argument("--ceiling", action="store_true", help="the highest rate that is issued in time")
+    parser.add_argument("--ceiling", action="store_true", help="the highest rate that is issued on time")
     parser.add_argument("--environments", type=Path, help="compare with guidellm and aiperf, installed here")
     parser.add_argument("--rates", type=int, nargs="+", help="of the comparison, instead of all five")
     options = parser.parse_args()
@@ -104,10 +105,10 @@ def main() -> None:
 
 
 def one_window(told: TwinAnswer, rate_per_s: float, *, window_s: float, seed: int) -> Window:
-    """Load a fresh twin at a rate; constant gaps, so that no burst of arrivals is in the error.
+    """Load a fresh twin at a rate; constant gaps keep bursts of arrivals out of the error.
 
     Raises:
-        SystemExit: a request failed, so that there is no truth to compare with.
+        SystemExit: a request failed, so there is no truth to compare with.
     """
     with twin(told) as url:
         endpoint = EndpointSpec(url=url, model="twin", max_connections=4096)
@@ -130,7 +131,7 @@ def one_window(told: TwinAnswer, rate_per_s: float, *, window_s: float, seed: in
 
 
 def window_of(rows: Sequence[RequestTimes], *, cpu_s: float) -> Window:
-    """Put the requests of a launch together."""
+    """Combine the requests of a launch."""
     gaps_s = [gap_s for row in rows for gap_s in row.gaps_s]
     late_s = sorted(row.issued_s - row.scheduled_s for row in rows)
     return Window(
@@ -143,21 +144,22 @@ def window_of(rows: Sequence[RequestTimes], *, cpu_s: float) -> Window:
 
 
 def lines_of(windows: dict[int, list[Window]], told: TwinAnswer) -> Iterator[str]:
-    """Yield a line for each rate: the median of its launches, errors as what was measured less the truth."""
+    """Yield a line for each rate: the median over launches, errors as measured minus true."""
     for rate, launches in windows.items():
         first_s = median(window.first_s for window in launches) - told.first_s
         gap_s = median(window.gap_s for window in launches if window.gap_s is not None) - told.gap_s
         late_s = median(window.late_s for window in launches)
         cpu_s = median(window.cpu_s for window in launches)
         yield (
-            f"{rate:>5} requests/s: {median(window.answered_per_s for window in launches):.0f}/s answered; "
-            f"first token {first_s * 1e3:+.2f} ms ({first_s / told.first_s:+.1%}), gap {gap_s * 1e3:+.3f} ms "
-            f"({gap_s / told.gap_s:+.1%}), p99 lateness {seconds(late_s)}, CPU {seconds(cpu_s)} a request"
+            f"{rate:>5} requests/s: {median(window.answered_per_s for window in launches):.0f}/s "
+            f"answered; first token {first_s * 1e3:+.2f} ms ({first_s / told.first_s:+.1%}), gap "
+            f"{gap_s * 1e3:+.3f} ms ({gap_s / told.gap_s:+.1%}), p99 lateness {seconds(late_s)}, "
+            f"CPU {seconds(cpu_s)} per request"
         )
 
 
 def ceiling_line(chunks: int, *, window_s: float) -> str:
-    """Climb until a rate is issued late; say the highest that was not."""
+    """Increase the rate until requests are issued late; return the highest rate that was on time."""
     highest: float | None = None
     for rate in CEILING_RATES_PER_S:
         late_s = one_window(TwinAnswer(chunks=chunks), rate, window_s=window_s, seed=rate).late_s
@@ -166,28 +168,28 @@ def ceiling_line(chunks: int, *, window_s: float) -> str:
             break
         highest = rate
     rates = "no rate" if highest is None else f"{highest:.0f} requests/s"
-    return f"answers of {chunks} chunks: p99 lateness below {seconds(LATE_S)} up to {rates}"
+    return f"responses of {chunks} chunks: p99 lateness below {seconds(LATE_S)} up to {rates}"
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One launch of a client: what it says, and what the server did."""
+    """One launch of a client: what it reports, and what the server did."""
 
     said: Reported
     truth: Truth
 
     @property
     def first_error_s(self) -> float:
-        """Of the median time to the first token."""
+        """Error of the median time to the first token."""
         return self.said.first_s - self.truth.first_s
 
     @property
     def gap_error(self) -> float:
-        """Of the median time between tokens, as a share."""
+        """Error of the median time between tokens, as a share."""
         return self.said.gap_s / self.truth.gap_s - 1
 
     def is_true(self, rate_per_s: int) -> bool:
-        """Say whether the figures are within the goal's errors, at the rate that was asked for."""
+        """Return whether the results are within the goal's errors, at the requested rate."""
         return (
             abs(self.first_error_s) <= min(MOST_FIRST_ERROR_S, MOST_ERROR * self.truth.first_s)
             and abs(self.gap_error) <= MOST_ERROR
@@ -196,7 +198,7 @@ class Compared:
 
 
 def compare(environments: Path, rates: Sequence[int], *, window_s: float, launches: int) -> None:
-    """Run all clients at all rates in turn; print a line for each, then up to where each is true."""
+    """Run all clients at all rates, interleaved; print each, then the rate up to which it is accurate."""
     clients = {"gpuproof": our_client()}
     for name, package in PACKAGES.items():
         client = peer_client(name, environments)
@@ -221,25 +223,25 @@ def compare(environments: Path, rates: Sequence[int], *, window_s: float, launch
     for (rate, name), rows in sorted(results.items()):
         print(f"{rate:>5} requests/s {name:>8}: {compared_line(rows, starts_s[name])}")
     for name in clients:
-        print(f"{name}: figures are true up to {highest_true(results, name) or 'no'} requests/s")
+        print(f"{name}: accurate up to {highest_true(results, name) or 'no'} requests/s")
 
 
 def one_launch(client: Client, rate_per_s: int, *, window_s: float, seed: int) -> Compared | str:
-    """Start a server and one client; return what both say, or what is wrong."""
+    """Start a server and one client; return what both report, or what went wrong."""
     with TemporaryDirectory() as folder, told_server(TOLD) as served:
         ask = Ask(url=served.url, rate_per_s=rate_per_s, window_s=window_s, seed=seed, folder=Path(folder))
         said = run_client(client, ask)
     if isinstance(said, str):
         return said
     if served.truth is None:
-        return "the server has no answers to speak of"
+        return "the server has too few responses"
     if served.truth.lengths != (PROMPT_TOKENS, NEW_TOKENS):
         return f"asked for other lengths: {served.truth.lengths}"
     return Compared(said, served.truth)
 
 
 def compared_line(results: Sequence[Compared | str], start_s: float | str) -> str:
-    """Say the medians of a client's launches at a rate, or what went wrong."""
+    """Print the medians of a client's launches at a rate, or what went wrong."""
     rows = [row for row in results if isinstance(row, Compared)]
     if not rows:
         return "; ".join(str(row) for row in results)
@@ -251,15 +253,15 @@ def compared_line(results: Sequence[Compared | str], start_s: float | str) -> st
     return (
         f"{median(row.truth.answered_per_s for row in rows):.0f}/s answered; first token "
         f"{seconds(median(row.said.first_s for row in rows))}, "
-        f"{median(row.first_error_s for row in rows) * 1e3:+.2f} ms of the truth; between tokens "
-        f"{seconds(median(row.said.gap_s for row in rows))}, "
-        f"{median(row.gap_error for row in rows):+.1%}; CPU {seconds(cpu_s)} a request{above}, "
+        f"{median(row.first_error_s for row in rows) * 1e3:+.2f} "
+        f"ms off; between tokens {seconds(median(row.said.gap_s for row in rows))}, "
+        f"{median(row.gap_error for row in rows):+.1%}; CPU {seconds(cpu_s)} per request{above}, "
         f"{max(row.said.memory_mib for row in rows):.0f} MiB"
     )
 
 
 def highest_true(results: Mapping[tuple[int, str], Sequence[Compared | str]], name: str) -> int | None:
-    """Return the highest rate up to which all launches of a client were true, None for no rate."""
+    """Return the highest rate up to which all launches of a client were accurate, None if there is none."""
     highest = None
     for rate, rows in sorted((rate, rows) for (rate, client), rows in results.items() if client == name):
         if not all(isinstance(row, Compared) and row.is_true(rate) for row in rows):

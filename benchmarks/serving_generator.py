@@ -1,10 +1,11 @@
-"""How late does the load generator issue requests? Budget: p99 of 1 ms at 20,000 requests/s, on two cores.
+"""How late does the load generator issue requests? Budget: p99 of 1 ms at 20,000 requests/s, two cores.
 
-Runs `gpuproof run serving` against the server that does nothing, at a ladder of rates, up and down in turn,
-a few launches each. One launch gives one p99 of issue less schedule, over all requests of its window. Then
-the highest rate is named up to which every rate of the ladder keeps the budget. Poisson arrivals, no sampler
-beside them; the generator and the batcher that counts its requests are two processes. Before each launch a
-bare loop sleeps a thousand times for 1 ms: how late it wakes is what this machine does to any generator.
+Runs `gpuproof run serving` against a no-op server at several rates, ascending and descending alternately,
+with a few launches each. One launch gives one p99 of issue time minus schedule, over all requests of its
+window. Then it reports the highest rate up to which every rate is within the budget. Poisson arrivals, no
+sampler running; the generator and the batcher that counts its requests are two processes. Before each launch
+a bare loop sleeps a thousand times for 1 ms: its wake-up lateness is what this machine imposes on any
+generator.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WORDS = (
 
 
 def main() -> None:
-    """Run the ladder and judge."""
+    """Run all rates and judge."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3 rates, 2 launches of 1 s each")
     options = parser.parse_args()
@@ -61,14 +62,14 @@ def main() -> None:
 
 
 def bare_lateness_s() -> float:
-    """Return the p99 of how late a loop that does nothing else wakes from its sleep."""
+    """Return the p99 wake-up lateness of a loop that only sleeps."""
     late_s = []
     for _ in range(NUM_SLEEPS):
         due_s = monotonic() + SLEEP_S
         sleep(SLEEP_S)
         late_s.append(monotonic() - due_s)
     value_s = percentile(late_s, 99).value
-    assert value_s is not None  # of a thousand there is one
+    assert value_s is not None  # a thousand values are enough for it
     return value_s
 
 
@@ -92,7 +93,7 @@ def finding_of(late_s: Sequence[float], *, floor_s: float) -> Finding:
 
 
 def sustained_per_s(late_s: Mapping[int, Sequence[float]], *, floor_s: float) -> int | None:
-    """Return the highest rate up to which all keep the budget; None where the lowest does not.
+    """Return the highest rate up to which all are within the budget; None if the lowest is not.
 
     >>> sustained_per_s({10: [1e-4] * 2, 20: [2e-4] * 2, 40: [1.0] * 2, 80: [1e-4] * 2}, floor_s=1e-4)
     20
@@ -106,21 +107,24 @@ def sustained_per_s(late_s: Mapping[int, Sequence[float]], *, floor_s: float) ->
 
 
 def lines_of(late_s: Mapping[int, Sequence[float]], *, floor_s: float) -> list[str]:
-    """Say the verdict at the rate that is asked, then every rate, then the one that is sustained."""
+    """Print the verdict at the requested rate, then every rate, then the sustained rate."""
     budget = f"p99 issue lateness at most {seconds(BUDGET_S)}"
     sustained = sustained_per_s(late_s, floor_s=floor_s)
     finding = finding_of(late_s[ASKED_PER_S], floor_s=floor_s)
     return [
         f"{budget} at {rate(ASKED_PER_S, 'requests')}: {finding.upper()}",
-        f"  noise floor  a bare loop wakes {seconds(floor_s)} late in its p99, median over the launches",
+        f"  noise floor  a bare loop wakes {seconds(floor_s)} late at p99, median over the launches",
         *(
-            f"  {rate(rate_per_s, 'requests'):>17}  p99 of each launch {', '.join(map(seconds, values))}; "
+            f"  {rate(rate_per_s, 'requests'):>17}  p99 per launch {', '.join(map(seconds, values))}; "
             f"{_interval(values)}: {finding_of(values, floor_s=floor_s).upper()}"
             for rate_per_s, values in late_s.items()
         ),
-        "sustained: no rate of the ladder"
+        "sustained: none of the rates"
         if sustained is None
-        else f"sustained: {rate(sustained, 'requests')}, the highest of the ladder up to which all keep it",
+        else (
+            f"sustained: {rate(sustained, 'requests')}, the highest up to which all rates are "
+            "within the budget"
+        ),
     ]
 
 

@@ -1,9 +1,9 @@
-"""In how many fleets of equal servers at a named rate is one named by its latencies, and is a slow one found?
+"""In how many fleets of equal servers is one accused over its latencies, and is a slow one found?
 
-Simulated requests, 1,000 a launch at 100 a second, judged as `suites/by_host` judges p50 and p99 of the
-latency beside the requests answered. Latencies are heavy-tailed, autocorrelated (queues at 60 and 80 % of
-what the server can do), in steps of 10 ms, or stalled (all that arrive in a second wait for its end). Hosts
-differ by 1 % (standard deviation), launches of one by 1 %. Prints per cent of fleets.
+Simulated requests, 1,000 per launch at 100 a second, judged as in `suites/by_host`: p50 and p99 latency in
+addition to completed requests. Latencies are heavy-tailed, autocorrelated (queues at 60 and 80 % of the
+server's capacity), in steps of 10 ms, or stalled (all that arrive within a second wait for its end). Hosts
+differ by 1 % (standard deviation), launches on one host by 1 %. Prints percentages of fleets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KINDS: dict[str, Callable[[int], Array]] = {
 
 
 def host(name: str, latencies: Array, q: float) -> HostMeasured:
-    """Return a host's percentile as the inverse that hosts are compared by."""
+    """Return the inverse of a host's percentile, by which hosts are compared."""
     pooled_s = float(np.percentile(latencies, q))
     interval = interval_of_rates(np.percentile(latencies, q, axis=1))
     assert not isinstance(interval, Unavailable)
@@ -86,7 +86,7 @@ def host(name: str, latencies: Array, q: float) -> HostMeasured:
 
 
 def named(pool: Array, hosts: int, launches: int, slower: float) -> set[str]:
-    """Return who is named where the first host takes `slower` times as long as the others."""
+    """Return which host is accused if the first takes `slower` times as long as the others."""
     figures: dict[str, list[HostMeasured]] = {"p50": [], "p99": [], "answered": []}
     for place in range(hosts):
         latencies = pool[rng.integers(len(pool), size=launches)]
@@ -110,7 +110,7 @@ def named(pool: Array, hosts: int, launches: int, slower: float) -> set[str]:
 
 def main() -> None:
     fleets, num_launches = (5, 60) if "--quick" in sys.argv else (200, 1500)
-    print("hosts, launches: equal fleets in which one is named; slow host found at 1.2, 2, 10 times")
+    print("hosts, launches: equal fleets in which one is accused; slow host found at 1.2, 2, 10 times")
     for name, latencies in KINDS.items():
         pool = latencies(num_launches)
         cells = []

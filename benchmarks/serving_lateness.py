@@ -1,10 +1,10 @@
-"""Up to which rate are requests to an endpoint issued in time? Goal: 5,000/s of one chunk on four cores.
+"""Up to which rate are requests issued on time? Goal: 5,000 one-chunk responses/s on four cores.
 
-Climbs a ladder of rates, a few launches each, until the median of the launches' p99 lateness (from schedule
-to issue) is over 0.2 ms; for answers of 1 and of 32 chunks that a twin of the endpoint sends at once. The
-processors are dealt out: half for the clients, the others for their twins, one for each. Before each launch a
-bare loop sleeps a thousand times for 1 ms: how late it wakes is what this machine does to any client, and a
-rate at which it is over 0.2 ms itself tells nothing.
+Increases the rate, with a few launches each, until the launches' median p99 lateness (from schedule to issue)
+exceeds 0.2 ms; for responses of 1 and of 32 chunks that a twin endpoint sends at once. CPUs are assigned:
+half to the clients, the rest to their twins, one each. Before each launch a bare loop sleeps a thousand times
+for 1 ms: its wake-up lateness is what this machine imposes on any client. A rate at which that alone exceeds
+0.2 ms shows nothing.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ LEAD_S = 0.5
 
 
 def main() -> None:
-    """Climb the ladder for answers of both lengths."""
+    """Increase the rate for responses of both lengths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="windows of 2 s")
-    parser.add_argument("--clients", type=int, help="processes that send [default: half of the processors]")
+    parser.add_argument("--clients", type=int, help="processes that send [default: half of the CPUs]")
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise SystemExit("one processor: the twin has none of its own")
+        raise SystemExit("only one CPU: the twin has none of its own")
     ours, theirs = cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]
     num = options.clients or len(ours)
     window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
     print(machine_line())
-    print(f"{num} client processes on processors {ours}, as many twins on {theirs}")
+    print(f"{num} client processes on CPUs {ours}, as many twins on {theirs}")
     for chunks in (1, 32):
         print("\n".join(climb(chunks, num=num, ours=ours, theirs=theirs, window_s=window_s)), flush=True)
 
@@ -53,8 +53,8 @@ def main() -> None:
 def climb(
     chunks: int, *, num: int, ours: Sequence[int], theirs: Sequence[int], window_s: float
 ) -> Iterator[str]:
-    """Yield a line for each rate, and the highest that was issued in time."""
-    highest, ended = 0, "the ladder ends there"
+    """Yield a line for each rate, and the highest that was issued on time."""
+    highest, ended = 0, "there are no higher rates"
     for rate_per_s in RATES_PER_S:
         late_s, bare_s = [], []
         for seed in range(LAUNCHES):
@@ -67,14 +67,14 @@ def climb(
         if median(late_s) > LATE_S:
             is_floor = median(bare_s) > LATE_S
             ended = (
-                "over it a bare loop is as late: not measurable here"
+                "above it a bare loop is just as late: not measurable here"
                 if is_floor
-                else "over it they are later"
+                else "above it they are later"
             )
             break
         highest = rate_per_s
-    rates = f"up to {rate(highest, 'requests')}" if highest else "at no rate of the ladder"
-    yield f"answers of {chunks} chunks: p99 lateness below {seconds(LATE_S)} {rates} ({ended})"
+    rates = f"up to {rate(highest, 'requests')}" if highest else "at none of the rates"
+    yield f"responses of {chunks} chunks: p99 lateness below {seconds(LATE_S)} {rates} ({ended})"
 
 
 def p99_late_s(
@@ -86,7 +86,7 @@ def p99_late_s(
     window_s: float,
     seed: int,
 ) -> float:
-    """Load fresh twins at a rate; return the p99 of issue less schedule, of all clients' requests.
+    """Load fresh twins at a rate; return the p99 of issue time minus schedule, over all clients' requests.
 
     Raises:
         SystemExit: a request failed.

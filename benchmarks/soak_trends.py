@@ -1,10 +1,10 @@
-"""How often does the trend of a soak fail a machine that holds its speed, and how often does it see one slow?
+"""How often does a soak's trend fail a machine with constant speed, and how often is a slowdown seen?
 
-Draws step times of soaks: of 24 launches, as a day in hours, and of one launch; flat, with stalls, in spells
-(AR(1)), quantised, in a sawtooth (a machine that warms up and cools down), and rising. Each is judged as a
-validation does: FAIL where the whole interval of the rise is over `max_drift`, PASS where it is under it, and
-ERROR between. Prints shares, with the 95 % upper bound of FAIL; asserts nothing. Seeds are fixed.
-Usage: python benchmarks/soak_trends.py [SERIES]
+Draws step times of soaks: of 24 launches, as in a day with one per hour, and of one launch; flat, with
+stalls, in spells (AR(1)), quantised, in a sawtooth (a machine that warms up and cools down), and rising. Each
+is judged as in a validation: FAIL if the whole interval of the rise is above `max_drift`, PASS if it is
+below, and ERROR in between. Prints shares, with the 95 % upper bound of FAIL; asserts nothing. Seeds are
+fixed. Usage: python benchmarks/soak_trends.py [SERIES]
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from gpuproof.suites.validate.trend import trend_of
 
 MAX_DRIFT = 0.2
 STEPS = 2400
-"""Of a whole soak: cut into launches of equal length."""
+"""Number of steps in a whole soak, which is split into launches of equal length."""
 Shape = Callable[[np.random.Generator, np.ndarray], np.ndarray]
-"""Factors on the step time; the array is the place in the soak, from 0 to 1."""
+"""Returns factors on the step time; the array is the position in the soak, from 0 to 1."""
 
 
 def noise(of: float) -> Shape:
-    """Give independent steps."""
+    """Return independent steps."""
     return lambda chance, place: np.exp(chance.normal(0, of, len(place)))
 
 
 def stalls(chance: np.random.Generator, place: np.ndarray) -> np.ndarray:
-    """One step of a hundred takes ten times as long."""
+    """One step in a hundred takes ten times as long."""
     return noise(0.02)(chance, place) * np.where(chance.random(len(place)) < 0.01, 10.0, 1.0)
 
 
 def spells(alike: float, of: float) -> Shape:
-    """Give steps that resemble those before them, with a standard deviation of `of`."""
+    """Return steps that are correlated with the previous ones, with a standard deviation of `of`."""
 
     def drawn(chance: np.random.Generator, place: np.ndarray) -> np.ndarray:
         shocks = chance.normal(0, of * (1 - alike**2) ** 0.5, len(place))
@@ -47,17 +47,17 @@ def spells(alike: float, of: float) -> Shape:
 
 
 def rounded(chance: np.random.Generator, place: np.ndarray) -> np.ndarray:
-    """Clocks that tell tenths of a step."""
+    """Clocks with a resolution of a tenth of a step."""
     return np.round(noise(0.05)(chance, place) * 10) / 10
 
 
 def sawtooth(teeth: float) -> Shape:
-    """A third slower at the top of each tooth; a part of a tooth at the end is what a line may follow."""
+    """A third slower at the top of each tooth; a partial tooth at the end can look like a trend."""
     return lambda chance, place: (1 + 0.33 * (place * teeth % 1)) * noise(0.02)(chance, place)
 
 
 def rising(by: float, shape: Shape) -> Shape:
-    """Give a shape that takes longer by this share at the end."""
+    """Return a shape that takes longer by this share at the end."""
     return lambda chance, place: (1 + by * place) * shape(chance, place)
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     """Draw, judge, print."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     place = np.linspace(0, 1, STEPS)
-    print(f"{count} soaks each, {STEPS} steps; FAIL is a rise of more than {MAX_DRIFT:.0%} for certain")
+    print(f"{count} soaks each, {STEPS} steps; FAIL is a certain rise of more than {MAX_DRIFT:.0%}")
     for launches in (24, 5, 1):
         print(f"{f'of {launches} launches':<32}{'PASS':>8}{'ERROR':>8}{'FAIL':>8}  (under)")
         for name, shape in SHAPES.items():

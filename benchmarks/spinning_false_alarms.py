@@ -1,10 +1,11 @@
-"""How often is work taken for a hang, and how soon is a hang seen? Simulated readings, no GPU.
+"""How often is work mistaken for a hang, and how soon is a hang detected? Simulated readings, no GPU.
 
     python benchmarks/spinning_false_alarms.py [HOURS]
 
-For each kind of work HOURS hours of readings at 5 Hz and at 1 Hz (`tests/spinning_traces.py`): how many
-stretches the rule calls busy without work; for hangs of random length, how many of those over ten seconds it
-finds. The traces are ours and not measured: they say how the rule takes noise, not how GPUs behave.
+For each kind of work, HOURS hours of readings at 5 Hz and at 1 Hz (`tests/spinning_traces.py`): how many
+stretches the rule reports as busy without work; for hangs of random length, how many of those over ten
+seconds it finds. The traces are synthetic, not measured: they show how the rule handles noise, not how GPUs
+behave.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from spinning_traces import HEALTHY, LIMIT_W, Columns, trace
 
 
 def main(hours: float) -> None:
-    """Print one line a kind of work and rate, then the hangs."""
+    """Print one line per kind of work and rate, then the hangs."""
     draw = np.random.default_rng(20261122)
     for interval_s in (0.2, 1.0):
         for kind in HEALTHY:

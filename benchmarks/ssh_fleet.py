@@ -1,8 +1,8 @@
-"""What does a fleet cost the controller? N hosts whose command waits: the wall clock, and our processor time.
+"""What does a fleet cost the controller? N hosts with a waiting command: wall time and our CPU time.
 
-Real sshd, one a loopback address with a host key of its own; so the hosts share this machine's processors
-with the controller, which is harder than life. Budgets: the wait plus 0.15 s a host, and at most twice the
-processor time of bare asyncssh connections that run the same command. Needs openssh-server and root.
+Real sshd, one per loopback address with its own host key; so the hosts share this machine's CPUs with the
+controller, which is harder than in practice. Budgets: the wait plus 0.15 s per host, and at most twice the
+CPU time of bare asyncssh connections that run the same command. Needs openssh-server and root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpuproof.launchers.ssh.launcher import SshLauncher
 from gpuproof.launchers.ssh.site import SshOptions
 from pairing import machine_line
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers are those of the tests
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers are from the tests
 from sshd import SshWorld, can_serve, ssh_world
 
 BUDGET_S_PER_HOST = 0.15
@@ -36,19 +36,21 @@ BUDGET_RATIO = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one side took."""
+    """The cost of one side."""
 
     wall_s: float
     own_cpu_s: float
-    """Of this process alone, and not of the servers."""
+    """CPU time of this process only, without the servers."""
 
 
 def main() -> None:
-    """Measure both sides and print what they took."""
+    """Measure both sides and print their cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--wait", type=float, default=20.0, metavar="S", help="how long each command waits")
-    parser.add_argument("--repeats", type=int, default=3, help="of both sides, in turn; medians are judged")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="for both sides, interleaved; medians are judged"
+    )
     parser.add_argument("--quick", action="store_true", help="8 hosts that wait 2 s")
     options = parser.parse_args()
     hosts, wait_s = (8, 2.0) if options.quick else (options.hosts, options.wait)
@@ -89,7 +91,7 @@ def _cost(work: Callable[[], None]) -> Cost:
 
 
 async def _bare(world: SshWorld, wait_s: float) -> None:
-    """Connect and run the command with asyncssh alone, all hosts at once."""
+    """Connect and run the command with plain asyncssh, on all hosts at once."""
 
     async def one(address: str, port: int) -> None:
         connecting = asyncssh.connect(
@@ -102,7 +104,7 @@ async def _bare(world: SshWorld, wait_s: float) -> None:
 
 
 def _fleet(world: SshWorld, folder: Path, wait_s: float) -> None:
-    """Connect, carry the node side over, run the command, fetch its files, and leave nothing."""
+    """Connect, copy the node side over, run the command, fetch its files, and clean up."""
     archive = build_archive(folder / "gpuproof-node.pyz").read_bytes()
     hosts = [
         InventoryHost(name=s.address, address=s.address, port=s.port, place="-", python=sys.executable)
@@ -129,11 +131,11 @@ def _print(hosts: int, wait_s: float, *, bare: Cost, fleet: Cost) -> None:
     limit_s = wait_s + BUDGET_S_PER_HOST * hosts
     ratio = fleet.own_cpu_s / bare.own_cpu_s
     print(f"{hosts} hosts whose command waits {wait_s:g} s")
-    print(f"  bare asyncssh   {bare.wall_s:6.1f} s, own processor time {bare.own_cpu_s:.2f} s")
-    print(f"  gpuproof        {fleet.wall_s:6.1f} s, own processor time {fleet.own_cpu_s:.2f} s")
+    print(f"  bare asyncssh   {bare.wall_s:6.1f} s, own CPU time {bare.own_cpu_s:.2f} s")
+    print(f"  gpuproof        {fleet.wall_s:6.1f} s, own CPU time {fleet.own_cpu_s:.2f} s")
     print(f"  wall clock: at most {limit_s:.1f} s: {_verdict(fleet.wall_s <= limit_s)}")
     within = _verdict(ratio <= BUDGET_RATIO)
-    print(f"  processor time: {ratio:.2f} times bare, at most {BUDGET_RATIO:g}: {within}")
+    print(f"  CPU time: {ratio:.2f} times bare, at most {BUDGET_RATIO:g}: {within}")
 
 
 def _verdict(holds: bool) -> str:

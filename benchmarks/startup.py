@@ -1,6 +1,6 @@
-"""How fast is `gpuproof --help`, against Python importing click and nothing else? Budget: 5 times.
+"""How fast is `gpuproof --help`, compared with Python importing only click? Budget: 5 times.
 
-Also says which modules the help must not import, and whether it did.
+Also lists the modules that the help must not import, and whether it imported any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ main()
 
 
 def main() -> None:
-    """Time both, interleaved, and look at what was imported."""
+    """Time both, interleaved, and check what was imported."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="4 blocks instead of 20")
     options = parser.parse_args()
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def heavy_modules_of_help() -> list[str]:
-    """Name the heavy modules that were in memory when the help had been printed."""
+    """Name the heavy modules in memory after the help was printed."""
     loaded = json.loads(timed(python("-c", MODULES_OF_HELP)).output.splitlines()[-1])
     return [name for name in HEAVY if name in loaded]
 

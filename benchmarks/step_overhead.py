@@ -1,8 +1,8 @@
 """What does gpuproof add to a step? Budgets: 1.02 × a bare loop for steps of 10 ms, 1.05 × for 0.2 ms.
 
-Each launch is a fresh process that runs all sides (see `step_sides`) interleaved, one core left free; its
-value is the median over blocks of the ratio of wall time. Then: a model that sleeps 20 ms a step goes
-through the whole `gpuproof run`, which must report 50 steps/s.
+Each launch is a fresh process that runs all sides (see `step_sides`) interleaved, leaving one core free; its
+value is the median wall-time ratio over blocks. Then a model that sleeps 20 ms per step goes through the
+whole `gpuproof run`, which must report 50 steps/s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALIBRATED_WITHIN = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSize:
-    """A step of a target length, made of a model whose batch is calibrated to it."""
+    """A step of a target length: a model whose batch size is calibrated to it."""
 
     model: str
     step_s: float
@@ -44,7 +44,7 @@ SIZES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long and how often."""
+    """Durations and numbers of repeats."""
 
     launches: int
     blocks: int
@@ -77,17 +77,17 @@ def main() -> None:
 
 
 def measure_all(effort: Effort) -> None:
-    """Print every figure."""
+    """Print all results."""
     print(machine_line())
     if len(os.sched_getaffinity(0)) < 2:
-        print("only one processor: none can be left free, and every figure holds other processes' work")
+        print("only one CPU: none can be left free, and every result includes the work of other processes")
     for size in SIZES:
         measure_steps(size, effort)
     measure_sleep(effort)
 
 
 def measure_steps(size: StepSize, effort: Effort) -> None:
-    """Print the ratios of the engine and of the whole worker over the bare loop."""
+    """Print the ratios of the engine and the whole worker to the bare loop."""
     own = python(__file__)
     calibrate = [*own, "--calibrate", size.model, str(size.step_s), str(size.first_batch)]
     batch, step_s = json.loads(timed(calibrate).output)
@@ -103,7 +103,7 @@ def measure_steps(size: StepSize, effort: Effort) -> None:
 
 
 def launch(case: Case, *, step_s: float, effort: Effort) -> list[Block]:
-    """Run all sides in this process; return the seconds per step of each segment, block by block."""
+    """Run all sides in this process; return the seconds per step for each segment, block by block."""
     leave_a_core()
     from step_sides import SIDES, segments_of
 
@@ -119,7 +119,7 @@ def launch(case: Case, *, step_s: float, effort: Effort) -> list[Block]:
 
 
 def calibrated(model: str, *, step_s: float, batch: int) -> tuple[int, float]:
-    """Find the batch whose bare step takes about `step_s`; return it with the step time that it has."""
+    """Find the batch size whose bare step takes about `step_s`; return it with its step time."""
     leave_a_core()
     found_s = bare_step_s(model, batch)
     for _ in range(CALIBRATION_TRIES):
@@ -133,7 +133,7 @@ def calibrated(model: str, *, step_s: float, batch: int) -> tuple[int, float]:
 
 
 def bare_step_s(model: str, batch: int) -> float:
-    """Return the seconds of one bare step, the fastest of five short segments."""
+    """Return the duration of one bare step in seconds, the fastest of five short segments."""
     from step_sides import segments_of
 
     with TemporaryDirectory() as folder:
@@ -144,13 +144,13 @@ def bare_step_s(model: str, batch: int) -> float:
 
 
 def leave_a_core() -> None:
-    """Keep this process off the first processor, for everything else that runs here."""
+    """Leave the first CPU free for everything else that runs here."""
     usable = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, usable[1:] or usable)
 
 
 def measure_sleep(effort: Effort) -> None:
-    """Print the steps/s that a whole run reports for a model that sleeps, beside what is known."""
+    """Print the steps/s that a whole run reports for a sleeping model, next to the known value."""
     settings = [
         *SMALL,
         "--kind=inference",
@@ -165,14 +165,14 @@ def measure_sleep(effort: Effort) -> None:
     result = json.loads(output)
     (steps,) = [measure["value"] for measure in result["measures"] if measure["name"] == "steps"]
     (launch,) = result["measures"][0]["launches"]
-    print(f"\na model that sleeps {seconds(SLEEP_S)} a step, through the whole gpuproof run")
+    print(f"\na model that sleeps {seconds(SLEEP_S)} per step, through the whole gpuproof run")
     print(f"  reported     {launch['value']:.2f} steps/s over {steps} steps")
     print(f"  expected     {1 / SLEEP_S:.2f} steps/s, if sleep were exact")
     print(f"  bare sleeps  {bare_sleeps_per_s(effort.sleep_steps):.2f} steps/s here, now")
 
 
 def bare_sleeps_per_s(num_steps: int) -> float:
-    """Return the rate of a loop that does nothing but sleep: what this machine makes of 20 ms."""
+    """Return the rate of a loop that only sleeps: how long 20 ms take on this machine."""
     begin_s = perf_counter()
     for _ in range(num_steps):
         sleep(SLEEP_S)

@@ -1,8 +1,8 @@
-"""The sides of the step benchmark inside one process, and how one segment of each is timed.
+"""The sides of the step benchmark in one process, and how one segment of each is timed.
 
-`bare` is the training loop that a person writes by hand, `engine` is that loop's step run by gpuproof's
-engine, `worker` is what a case really runs: the worker's step in the engine. `bare again` is a second bare
-loop. Each has a model of its own, with equal weights, and reads the same samples.
+`bare` is a hand-written training loop, `engine` is that loop's step run by gpuproof's engine, `worker` is
+what a case really runs: the worker's step in the engine. `bare again` is a second bare loop. Each has its own
+model, with equal weights, and reads the same samples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpuproof.worker.step.preparation import Prepared, prepare
 
 SIDES = ("bare", "engine", "worker", "bare again")
 Segment = Callable[[int], float]
-"""Runs a number of steps and returns the seconds of wall time that they took."""
+"""Runs a number of steps and returns their wall time in seconds."""
 
 
 def segments_of(case: Case, folder: Path) -> dict[str, Segment]:
@@ -45,7 +45,7 @@ def segments_of(case: Case, folder: Path) -> dict[str, Segment]:
 
 
 class HandWritten:
-    """What a person writes: a model, an optimizer, batches, and a step over the next one."""
+    """A hand-written setup: a model, an optimizer, batches, and a step over the next one."""
 
     def __init__(self, module: nn.Module, prepared: Prepared) -> None:
         work, pool = prepared.work, prepared.pool
@@ -60,7 +60,7 @@ class HandWritten:
         self._next = 0
 
     def step(self) -> None:
-        """Run one step as a function of nothing, which is what the engine takes."""
+        """Run one step as a function without arguments, as the engine expects."""
         inputs, targets = self.batches[self._next]
         self._next = (self._next + 1) % len(self.batches)
         self.optimizer.zero_grad(set_to_none=True)
@@ -69,14 +69,14 @@ class HandWritten:
 
 
 def bare_segment(module: nn.Module, prepared: Prepared) -> Segment:
-    """Return the hand-written loop: everything in line, timed at its two ends only."""
+    """Return the hand-written loop: everything inline, timed only at its start and end."""
     by_hand = HandWritten(module, prepared)
     optimizer, batches = by_hand.optimizer, by_hand.batches
     done = 0
 
     def run(num_steps: int) -> float:
         nonlocal done
-        gc.collect()  # the engine does so before its window; both sides begin with the same caches
+        gc.collect()  # the engine does so before its window; both sides start with the same caches
         begin_s = perf_counter()
         for number in range(done, done + num_steps):
             inputs, targets = batches[number % len(batches)]
@@ -91,7 +91,7 @@ def bare_segment(module: nn.Module, prepared: Prepared) -> Segment:
 
 
 def engine_segment(step: Callable[[], None], prepared: Prepared, recorder: Recorder) -> Segment:
-    """Return a window of the engine with the case's own clock, step times written as in a real run."""
+    """Return a window of the engine with the case's own clock, recording step times as in a real run."""
     writer = StepTimesWriter(recorder, "measure", keep_times=True)
     step_s: float | None = None
 

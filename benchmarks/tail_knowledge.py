@@ -1,18 +1,17 @@
-"""How often could any rule name a slow GPU or host among its peers, where healthy ones may have a long tail?
+"""How often could any rule find a slow GPU or host among its peers, if healthy ones may have a long tail?
 
-n GPUs, or hosts by the mean of their GPUs, are held against each other by one figure each; one of them is
-slow by so many standard deviations: 10 are 5 % at a spread of 0.5 %, in one test or in tests that are
-alike, 24.5 the same in the mean over six tests that have nothing in common, 69 of a host's eight GPUs that
-share nothing.
-The frontier: a rule sees how many standard deviations the lowest figure is under the mean of the others,
-and their L-skewness. Among all that accuse in at most this share of healthy fleets, whether these are of
-Student's t (4 degrees of freedom), exponential or log-normal (sigma 0.8), and fail also who is farther off,
-the one that names the slow one most often is a linear program over the cells of a table. Ours
-(`statistics/dispersion.py`) sees L-kurtosis, too; its share of alarms is that of the worst of these
-shapes, normal included.
-Prints the shares; asserts nothing. Promise: ours names in at least 0.9 × the frontier at our share of alarms,
-which is at most 0.5 %.
-Usage: python benchmarks/tail_knowledge.py [DRAWS]; 60,000 take about three minutes.
+n GPUs, or hosts by the mean of their GPUs, are compared with each other by one result each; one of them is
+slow by several standard deviations: 10 correspond to 5 % at a spread of 0.5 %, in one test or in fully
+correlated tests; 24.5 correspond to the same in the mean over six independent tests; 69 to the same for a
+host's eight independent GPUs. The frontier is the best that any rule could do that sees only how many
+standard deviations the lowest result is below the mean of the others, and their L-skewness. The candidates
+are all rules that accuse in at most this share of healthy fleets, whether these follow Student's t (4 degrees
+of freedom), an exponential or a log-normal (sigma 0.8), and that also fail GPUs that are further off; a
+linear program over the cells of a table finds the one that names the slow one most often. Ours
+(`statistics/dispersion.py`) also sees L-kurtosis; its share of alarms is that of the worst of these shapes,
+normal included. Prints the shares; asserts nothing. Promise: ours names the slow one at least 0.9 × as often
+as the frontier at our share of alarms, which is at most 0.5 %. Usage: python benchmarks/tail_knowledge.py
+[DRAWS]; 60,000 take about three minutes.
 """
 
 from __future__ import annotations
@@ -56,22 +55,22 @@ SKEWNESSES = np.concatenate([[-np.inf], np.linspace(-0.3, 0.6, 19), [np.inf]])
 
 @dataclass(frozen=True, kw_only=True)
 class Suspects:
-    """The lowest figure of each fleet, or the slow one, and what the others tell."""
+    """The lowest result of each fleet, or the slow one, and statistics of the others."""
 
     num_others: int
     distance: FloatArray
-    """In standard deviations of the others, under their mean."""
+    """How far it is below the mean of the others, in their standard deviations."""
     skewness: FloatArray
     weight: FloatArray
-    """As `tail_weight` has it."""
+    """As in `tail_weight`."""
 
     def cells(self) -> FloatArray:
-        """Return how often each cell of the table comes about."""
+        """Return how often each cell of the table occurs."""
         counts = np.histogram2d(self.distance, self.skewness, bins=(DISTANCES, SKEWNESSES))[0]
         return np.asarray(counts.ravel() / self.distance.size)
 
     def share_named(self, error_rate: float) -> float:
-        """Return how often our limit names them."""
+        """Return how often our limit names the suspects."""
         factor, factor_of_one = (tail_factor(self.num_others, weight) for weight in (0.0, 1.0))
         limits = [
             HealthyValue(
@@ -88,7 +87,7 @@ class Suspects:
 
 
 def suspects(shape: str, num: int, slow: float, *, draws: int) -> Suspects:
-    """Draw fleets of so many; where nobody is slow, the lowest is the suspect."""
+    """Draw fleets of this size; if nothing is slow, the lowest is the suspect."""
     figures = drawn(shape, (draws, num), np.random.default_rng(0))
     if slow:
         figures[:, 0] -= slow
@@ -115,7 +114,7 @@ def suspects(shape: str, num: int, slow: float, *, draws: int) -> Suspects:
 
 
 def frontier(slow: Suspects, healthy: list[Suspects], error_rate: float) -> float:
-    """Return the share of slow ones that the best rule names."""
+    """Return the share of slow ones named by the best rule."""
     wrong = csr_array(np.array([of_shape.cells() for of_shape in healthy]))
     cells = np.arange(wrong.shape[1]).reshape(len(DISTANCES) - 1, len(SKEWNESSES) - 1)
     nearer, farther = cells[:-1].ravel(), cells[1:].ravel()

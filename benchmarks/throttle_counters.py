@@ -1,10 +1,10 @@
-"""How often is a counter of throttled time disbelieved that is right, and believed that is wrong?
+"""How often is a correct counter of throttled time rejected, and a wrong one accepted?
 
-Simulates a device that is held back in bursts, in turns of a few milliseconds, in step with the readings,
-for one stretch, or hardly ever; read every 0.2 s by the dithered sampler, its counter with the slow lane.
-The counter is exact, or written in whole seconds, or stands still, or counts a tenth. Prints a line each:
-how often it was not believed, how often the samples were named beside it, and how far the share that is told
-lies from the truth at most. Asserts nothing. Usage: python benchmarks/throttle_counters.py [TRIALS]
+Simulates a device that is throttled in bursts, in alternating phases of a few milliseconds, in sync with the
+readings, for one stretch, or hardly ever; read every 0.2 s by the dithered sampler, its counter on the slow
+lane. The counter is exact, or in whole seconds, or stuck, or counts only a tenth of the time. Prints one line
+each: how often it was rejected, how often the samples were reported in addition, and the maximum error of the
+reported share. Asserts nothing. Usage: python benchmarks/throttle_counters.py [TRIALS]
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ TRIALS = 2000
 INTERVAL_S, SLOW_S, STEP_S = 0.2, 1.0, 0.002
 REASON = "thermal_software"
 Truth = Callable[[np.random.Generator, int], Flags]
-"""Says for each of so many steps of `STEP_S` whether the device was held back."""
+"""Returns for each of several steps of `STEP_S` whether the device was throttled."""
 Counter = Callable[[Floats], Floats]
-"""Turns the true seconds into what the counter says."""
+"""Converts true seconds to the counter's value."""
 
 
 def bursts(rng: np.random.Generator, steps: int) -> Flags:
-    """Hold it back for 0.5 s on average, and let it go for as long."""
+    """Throttle it for 0.5 s on average, and release it for as long."""
     return (np.cumsum(rng.random(steps) < STEP_S / 0.5) % 2).astype(bool)
 
 
 def turns(period_s: float, share: float) -> Truth:
-    """Hold it back for a share of each period, from a random moment on."""
+    """Throttle it for a share of each period, starting at a random time."""
 
     def truth(rng: np.random.Generator, steps: int) -> Flags:
         return np.asarray((np.arange(steps) * STEP_S / period_s + rng.random()) % 1 < share)
@@ -44,13 +44,13 @@ def turns(period_s: float, share: float) -> Truth:
 
 
 def stretch(rng: np.random.Generator, steps: int) -> Flags:
-    """Hold it back from one random moment to another."""
+    """Throttle it from one random time to another."""
     begin, end = np.sort(rng.integers(0, steps, 2))
     return np.asarray((np.arange(steps) >= begin) & (np.arange(steps) < end))
 
 
 def rare(rng: np.random.Generator, steps: int) -> Flags:
-    """Hold it back for 20 ms once in ten seconds."""
+    """Throttle it for 20 ms once every ten seconds."""
     return np.asarray(np.convolve(rng.random(steps) < STEP_S / 10, np.ones(10), "full")[:steps] > 0)
 
 
@@ -70,19 +70,19 @@ WRONG: dict[str, Counter] = {"still": np.zeros_like, "a tenth": lambda told_s: t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One recording: what was told, and what was true."""
+    """One recording: the reported and the true value."""
 
     told: Throttling
     share: float
 
     @property
     def error(self) -> float:
-        """By how much the share that is told is too low (negative) or too high."""
+        """By how much the reported share is too low (negative) or too high."""
         return sum(item.share for item in self.told.shares) - self.share
 
 
 def recorded(held: Flags, counter: Counter, rng: np.random.Generator) -> RecordingData:
-    """Let the sampler read a device that was held back at these steps."""
+    """Let the sampler read a device that was throttled in these steps."""
     ticks = round(len(held) * STEP_S / INTERVAL_S)
     time_s = (np.arange(ticks) + rng.random(ticks)) * INTERVAL_S
     at = np.minimum((time_s / STEP_S).astype(int), len(held) - 1)
@@ -113,7 +113,7 @@ def recorded(held: Flags, counter: Counter, rng: np.random.Generator) -> Recordi
 
 
 def trial(truth: Truth, counter: Counter, rng: np.random.Generator, *, duration_s: float) -> Trial:
-    """Record a device for so long, and ask what held it back."""
+    """Record a device for this long, and query its throttling."""
     held = truth(rng, round(duration_s / STEP_S))
     recording = recorded(held, counter, rng)
     window = RecordingWindow(name=None, spans=(Span(begin_s=0.0, end_s=duration_s),))
@@ -122,13 +122,13 @@ def trial(truth: Truth, counter: Counter, rng: np.random.Generator, *, duration_
 
 
 def trials(truth: Truth, counter: Counter, *, duration_s: float, num: int) -> list[Trial]:
-    """Do as many trials, from a seed that is fixed."""
+    """Run this many trials with a fixed seed."""
     rng = np.random.default_rng(17)
     return [trial(truth, counter, rng, duration_s=duration_s) for _ in range(num)]
 
 
 def disbelieved(found: Trial) -> bool:
-    """Tell whether the samples were taken in the counter's place."""
+    """Return whether the samples were used instead of the counter."""
     return REASON not in found.told.counted
 
 

@@ -1,7 +1,7 @@
-"""Commands as a person would start them, in fresh processes, timed from outside.
+"""Commands as a person would start them, in fresh processes, timed externally.
 
-In comes a command line; out goes how long it took on the monotonic clock, which is the same clock in every
-process of this host, and what it printed. The benchmarks' own workloads are made visible to each.
+Input: a command line. Output: how long it took on the monotonic clock, which is the same clock in every
+process of this host, and what it printed. Each command can see the benchmarks' own workloads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCommand:
-    """One process from its start to its end."""
+    """One process from start to exit."""
 
     begin_s: float
     end_s: float
@@ -29,12 +29,12 @@ class TimedCommand:
 
     @property
     def wall_s(self) -> float:
-        """Seconds from before the start to after the end."""
+        """Seconds from before the start to after the exit."""
         return self.end_s - self.begin_s
 
 
 def python(*words: str) -> list[str]:
-    """Return a command line of this same Python."""
+    """Return a command line for this same Python."""
     return [sys.executable, *words]
 
 
@@ -44,7 +44,7 @@ def gpuproof(*words: str) -> list[str]:
 
 
 def timed(command: Sequence[str], *, cwd: Path | None = None) -> TimedCommand:
-    """Run a command to its end.
+    """Run a command to completion.
 
     Raises:
         SystemExit: it failed; its standard error is the message.
@@ -54,12 +54,12 @@ def timed(command: Sequence[str], *, cwd: Path | None = None) -> TimedCommand:
     result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     end_s = monotonic()
     if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with status {result.returncode}:\n{result.stderr}")
+        sys.exit(f"{' '.join(command)} exited with status {result.returncode}:\n{result.stderr}")
     return TimedCommand(begin_s=begin_s, end_s=end_s, output=result.stdout)
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without a launcher's variables, on one thread, with the plug-in on the path."""
+    """Return the environment without launcher variables, with one thread and the plug-in on the path."""
     kept = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
     path = os.pathsep.join(filter(None, [str(HERE / "plugin"), os.environ.get("PYTHONPATH")]))
     return {**kept, **ONE_THREAD, "PYTHONPATH": path}

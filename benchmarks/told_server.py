@@ -1,9 +1,9 @@
-"""A server that answers as told, and says afterwards when it really did: what load clients are held against.
+"""A server with specified response times that reports the actual ones, to compare load clients with.
 
 `python benchmarks/told_server.py '{"chunks": 16, "first_s": 0.02, "gap_s": 0.005}'` prints its port, answers
-POST of any path as `/completions` has it, and when its standard input ends prints what happened as one line
-of JSON: medians of the time to the first chunk and of the gaps, counted where they are written, and what was
-asked. On a busy machine these are later than told, which is then no error of the client.
+POST on any path like `/completions`, and when its standard input ends, prints what happened as one line of
+JSON: medians of the time to the first chunk and of the gaps, timed when they are written, and what was
+requested. On a busy machine chunks are written later than specified, which is not an error of the client.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from gpuproof.worker.serving.clients import run_precisely
 from gpuproof.worker.serving.twin import HEAD, Answering, TwinAnswer, event_chunk
 
 INNER = 0.1
-"""Share of the requests at each end that the rate leaves out: trials before a window, and stragglers."""
+"""Share of the requests at each end that the rate excludes: trials before a window, and stragglers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What a server really did for one client."""
+    """What a server actually did for one client."""
 
     num_requests: int
     answered_per_s: float
     first_s: float
     gap_s: float
     lengths: tuple[int, int]
-    """Words of the prompt and tokens of the answer asked for, of most requests."""
+    """Prompt words and response tokens requested, for most requests."""
     share_of_lengths: float
 
 
 @dataclass(slots=True)
 class Log:
-    """Times of all connections, by one clock."""
+    """Times of all connections, on one clock."""
 
     done_s: list[float] = field(default_factory=list)
     first_s: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Log:
     lengths: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def truth(self) -> Truth | None:
-        """Put it together; None where too little was answered."""
+        """Combine the results; return None if there were too few responses."""
         if len(self.done_s) < 10:
             return None
         cut = max(1, round(INNER * len(self.done_s)))
@@ -67,7 +67,7 @@ class Log:
 
 
 class Witness(Answering):
-    """A connection that notes when it wrote."""
+    """A connection that records when it wrote."""
 
     def __init__(self, told: TwinAnswer, log: Log) -> None:
         super().__init__(told)
@@ -105,7 +105,7 @@ class Witness(Answering):
 
 
 async def serve(told: TwinAnswer, log: Log) -> None:
-    """Answer until standard input ends."""
+    """Respond until standard input ends."""
     loop, is_over = asyncio.get_running_loop(), asyncio.Event()
     server = await loop.create_server(lambda: Witness(told, log), "127.0.0.1", 0, backlog=4096)
 
@@ -119,7 +119,7 @@ async def serve(told: TwinAnswer, log: Log) -> None:
 
 
 class Served:
-    """A running server, and after it ended what it did."""
+    """A running server, and, once it has exited, what it did."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -128,7 +128,7 @@ class Served:
 
 @contextmanager
 def told_server(told: TwinAnswer) -> Iterator[Served]:
-    """Start a server in a process of its own; after the block its truth is known.
+    """Start a server in a separate process; after the block its actual times are known.
 
     Raises:
         SystemExit: it did not start.
@@ -138,7 +138,7 @@ def told_server(told: TwinAnswer) -> Iterator[Served]:
         assert process.stdout is not None
         port = process.stdout.readline().strip()
         if not port:
-            raise SystemExit(f"the server ended with {process.wait()}")
+            raise SystemExit(f"the server exited with {process.wait()}")
         served = Served(f"http://127.0.0.1:{port}")
         try:
             yield served
@@ -149,7 +149,7 @@ def told_server(told: TwinAnswer) -> Iterator[Served]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve; say what happened."""
+    """Serve; report what happened."""
     log = Log()
     run_precisely(serve(TwinAnswer(**json.loads(arguments[0])), log))
     truth = log.truth()

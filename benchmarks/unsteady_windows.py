@@ -1,11 +1,11 @@
-"""How often is a window judged wrongly? Shapes of step times, simulated, with fixed seeds.
+"""How often is a window misjudged? Simulated shapes of step times with fixed seeds.
 
-Prints, for windows of several lengths: which share of unsteady shapes is flagged and which of flat ones; how
-often the interval of the rate within one launch holds the truth, and how often there is none; how often
-Student's t on few launches does; and for windows that stop by precision how often they say that it was
-reached, and how often their interval then holds the mean of an endless window. Asserts nothing. The shapes
-are those of `tests/shapes.py`; nothing here is a figure of any device.
-Usage: python benchmarks/unsteady_windows.py [--quick]
+Prints, for windows of several lengths: the share of unsteady shapes and of flat ones that is flagged; how
+often the interval of the rate within one launch contains the truth, and how often there is no interval; how
+often the interval by Student's t on a few launches contains it; and for windows that stop by precision, how
+often they report that it was reached, and how often their interval then contains the mean of an endless
+window. Asserts nothing. The shapes are those of `tests/shapes.py`; no result here is for any device. Usage:
+python benchmarks/unsteady_windows.py [--quick]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuproof.statistics.launches import interval_of_launches, interval_of_mean
 from gpuproof.statistics.series import judge_steadiness
 from gpuproof.worker.engine.stopping import PrecisionLimit
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are the tests'
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are from the tests
 
 import shapes
 from shapes import Shape, autoregressive, noisy
@@ -46,14 +46,14 @@ LIMIT_S = 60.0
 
 
 def is_flagged(times: FloatArray) -> bool:
-    """Whether a window is not VALID by its step times alone."""
+    """Return whether a window is not VALID based on its step times alone."""
     found = judge_steadiness(times)
     return found is None or found.verdict != "steady" or found.stalled
 
 
 def print_flagged() -> None:
-    """Print the share of unsteady windows that is flagged, least first, and of flat ones."""
-    print(f"Unsteady shapes: flagged of {NUM_FLAGGED} windows, the fewest over noises of {', '.join(NOISES)}")
+    """Print the flagged share of unsteady windows, lowest first, and of flat ones."""
+    print(f"Unsteady shapes: flagged of {NUM_FLAGGED} windows, lowest over noises of {', '.join(NOISES)}")
     print(f"{'shape':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
     for name in shapes.unsteady(noisy(0.01)):
         fewest = [
@@ -74,7 +74,7 @@ def _num_flagged(draw: shapes.Draw, steps: int, *, windows: int = NUM_FLAGGED) -
 
 
 def print_paces() -> None:
-    """Print how often a regular pace of long steps is named, and how often one of stops by chance is."""
+    """Print how often regular long steps are reported, and how often random stalls are."""
     paces = {f"every {n}th step × 2": (shapes.stalls(n, 2.0), n) for n in (4, 8)}
     paces |= {"every 10th step × 3": (shapes.stalls(10, 3.0), 10)}
     by_chance = {
@@ -83,7 +83,7 @@ def print_paces() -> None:
         "bursts, 5 % of steps × 5": shapes.bursts(0.05, 5),
     }
     lengths, windows = (20, 60, 100, 300, 1000), min(200, NUM_FLAGGED)
-    print(f"\nStalled windows of which a pace of long steps is named, and rightly, of {windows}")
+    print(f"\nStalled windows reported with regular long steps, and correctly, of {windows}")
     print(f"{'shape':<26}" + "".join(f"{n:>14,}" for n in lengths))
     for name, (shape, period) in {**paces, **{n: (s, None) for n, s in by_chance.items()}}.items():
         told = (_paces(shape, n, period, windows=windows) for n in lengths)
@@ -97,11 +97,11 @@ def _paces(shape: Shape, steps: int, period: int | None, *, windows: int) -> str
 
 
 def print_spells() -> None:
-    """Print how often the interval within one launch is wrong where steps come in slow spells, and why."""
+    """Print how often the interval within one launch is wrong if steps have slow spells, and why."""
     lengths = (100, 200, 300, 500, 700, 999, 2000)
     print(
-        "\nSlow spells, 10 % longer: intervals that hold the truth of those given, and of windows: "
-        "none given / wrong, the window in one state throughout / wrong otherwise"
+        "\nSlow spells, 10 % longer: share of intervals that contain the truth, and share of "
+        "windows: none given / wrong, the window in one state throughout / wrong otherwise"
     )
     print(f"{'share, steps of a spell':<26}" + "".join(f"{n:>22,}" for n in lengths))
     for share, length in ((0.5, 20), (0.5, 100), (0.3, 50), (0.1, 20), (0.1, 100)):
@@ -127,8 +127,8 @@ def _spells(share: float, length: int, steps: int) -> str:
 
 
 def print_cannot_tell() -> None:
-    """Print how much a flat window may scatter to pass for steady."""
-    print(f"\nFlat windows of independent steps: share that passes for steady, of {NUM_FLAGGED}")
+    """Print how much a flat window may scatter and still pass as steady."""
+    print(f"\nFlat windows of independent steps: share that passes as steady, of {NUM_FLAGGED}")
     print(f"{'deviation':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
     for deviation in (0.01, 0.02, 0.03, 0.05, 0.1):
         shares = [1 - _num_flagged(noisy(deviation).draw, n) / NUM_FLAGGED for n in LENGTHS]
@@ -136,11 +136,11 @@ def print_cannot_tell() -> None:
 
 
 def print_coverage() -> None:
-    """Print how often the interval of the mean holds the truth."""
+    """Print how often the interval of the mean contains the truth."""
     lengths = (60, 200, 500, 700, 999, 1000, 2000, 5000)
     print(
-        "\nInterval of the mean within one launch: holds the truth (of those given) / none given, "
-        f"{NUM_COVERED} windows"
+        "\nInterval of the mean within one launch: contains the truth (of those given) / none "
+        f"given, {NUM_COVERED} windows"
     )
     print(f"{'shape':<34}" + "".join(f"{n:>16,}" for n in lengths))
     for name, shape in shapes.CARRIED.items():
@@ -157,9 +157,11 @@ def _coverage(shape: Shape, steps: int) -> str:
 
 
 def print_launches() -> None:
-    """Print how often Student's t on the rates of a few launches holds the truth."""
+    """Print how often Student's t on the rates of a few launches contains the truth."""
     counts = (2, 3, 5, 10, 19)
-    print(f"\nStudent's t on launches of 1,000 steps that differ by 1 %: holds the truth, {NUM_COVERED} runs")
+    print(
+        f"\nStudent's t on launches of 1,000 steps that differ by 1 %: contains the truth, {NUM_COVERED} runs"
+    )
     print(f"{'shape':<34}" + "".join(f"{n:>8}" for n in counts))
     for name, shape in shapes.CARRIED.items():
         shares = [_coverage_of_launches(shape, number) for number in counts]
@@ -189,7 +191,7 @@ def stopped(times_s: Sequence[float], *, target: float) -> tuple[PrecisionLimit,
 
 
 def shapes_of_stops() -> Iterator[tuple[str, Shape]]:
-    """Yield what windows by precision are tried on: the time limit is 60 s, or 6,000 steps of 10 ms."""
+    """Yield shapes for windows by precision: the time limit is 60 s, or 6,000 steps of 10 ms."""
     for deviation in (0.002, 0.01, 0.05):
         yield f"normal, {deviation:.1%}", noisy(deviation)
     yield "AR(1) 0.9, 2 %", noisy(0.02, autoregressive(0.9))
@@ -203,8 +205,10 @@ def shapes_of_stops() -> Iterator[tuple[str, Shape]]:
 
 
 def print_stops() -> None:
-    """Print how windows by precision end, and whether "reached" is right."""
-    print(f"\nStop by precision of 1 %: of {NUM_STOPS} windows, reached, median seconds, and right of those")
+    """Print how windows by precision end, and whether "reached" is correct."""
+    print(
+        f"\nStop at a precision of 1 %: of {NUM_STOPS} windows, reached, median seconds, and correct of those"
+    )
     for name, shape in shapes_of_stops():
         reasons, right, lasted = Counter[str](), 0, list[float]()
         for times in shape.draw(np.random.default_rng(7), NUM_STOPS, 6400):
@@ -219,9 +223,9 @@ def print_stops() -> None:
 
 
 def print_rare() -> None:
-    """Print how often intervals hold the truth where one or two steps were slow, and how far they reach."""
+    """Print how often intervals contain the truth if one or two steps were slow, and their width."""
     lengths = (123, 500, 2000)
-    print(f"\nRare slow steps in steady windows (0.05 %), {NUM_COVERED} each: truth held (given, reach)")
+    print(f"\nRare slow steps in steady windows (0.05 %), {NUM_COVERED} each: truth contained (given, reach)")
     print(f"{'slow by':<26}{'seen':>6}" + "".join(f"{n:>26,}" for n in lengths))
     for times, seen in ((t, k) for t in (1.01, 1.1, 10.0) for k in (0, 1, 2)):
         cells = [_rare(times, seen, steps, expected=seen) for steps in lengths]
@@ -232,9 +236,9 @@ def print_rare() -> None:
 
 
 def _rare(times: float, seen: int, steps: int, *, expected: int, is_exponential: bool = False) -> str:
-    """Windows that show `seen` slow steps, where `expected` of so many are slow in the long run.
+    """Return results for windows with `seen` slow steps, if `expected` are slow in the long run.
 
-    Their excess is the same in each, or exponential with this mean.
+    Their excess is always the same, or exponential with this mean.
     """
     rng = np.random.default_rng(steps)
     drawn = 1 + 0.0005 * shapes.white(rng, NUM_COVERED, steps)

@@ -1,9 +1,8 @@
-"""How good is the time that `gpuproof validate` says before it begins? Ranges scored by what it then took.
+"""How accurate is the duration that `gpuproof validate` predicts? Ranges vs. actual times.
 
-Each validation runs for real, on this machine's GPUs or, without one, on its processor; printed are the range
-and the launches that were forecast, what they were, which share of the plan it took, and the load at its end:
-ranges are for a machine that does nothing else.
-Run it: python benchmarks/validate_forecast.py [--quick]
+Each validation runs for real, on this machine's GPUs or, without one, on its CPU; prints the forecast range
+and launches, the actual ones, the share of the plan it took, and the load at its end: ranges assume an
+otherwise idle machine. Run it: python benchmarks/validate_forecast.py [--quick]
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ COMMON = ("--recipe", "quick", "--allow-cpu", "--nproc", "2", "--model", "resnet
 
 
 def score(words: tuple[str, ...], folder: Path) -> tuple[bool, str]:
-    """Run one validation; return whether its range held, and the line that says so."""
+    """Run one validation; return whether its range held, and the line that reports it."""
     command = [sys.executable, "-m", "gpuproof", "validate", *COMMON, *words, "--run.run_id=v"]
     began_s = monotonic()
     subprocess.run(command, cwd=folder, capture_output=True, check=False)
@@ -47,16 +46,17 @@ def score(words: tuple[str, ...], folder: Path) -> tuple[bool, str]:
     share = took_s / high_s
     held = low_s <= took_s <= high_s
     return held, (
-        f"{low_s:5.0f} to {high_s:5.0f} s forecast, {took_s:5.0f} s taken ({share:.2f} of the plan); "
-        f"{forecast.num_launches} launches forecast, {len(run.cases())} made; "
-        f"{'held' if held else 'MISSED'}, load {getloadavg()[0]:.1f}"
+        f"{low_s:5.0f} to {high_s:5.0f} s forecast, {took_s:5.0f} s taken ({share:.2f} of the "
+        f"plan); {forecast.num_launches} launches forecast, {len(run.cases())} run; "
+        f"{'held' if held else 'MISSED'}, "
+        f"load {getloadavg()[0]:.1f}"
     )
 
 
 def main() -> int:
     """Print a line for each validation, and how many ranges held."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the two shortest alone")
+    parser.add_argument("--quick", action="store_true", help="only the two shortest")
     options = parser.parse_args()
     chosen = list(VALIDATIONS.items())[: 2 if options.quick else None]
     print(machine_line())

@@ -1,7 +1,7 @@
 """Does a worker's memory stay flat over a million short steps?
 
-A process runs the engine with the worker's step, clock and recorder, and looks at its own resident memory at
-ten points of the window. What it would keep by mistake, such as every step's time, grows by tens of bytes a
+A process runs the engine with the worker's step, clock and recorder, and checks its own resident memory at
+ten points of the window. Anything retained by mistake, such as every step's time, grows by tens of bytes per
 step. Three fresh processes give the interval of the slope.
 """
 
@@ -23,9 +23,9 @@ from timed_commands import python, timed
 
 NUM_POINTS = 10
 BYTES_OF_A_FLOAT = 32
-"""A Python float (24 bytes) and the list's pointer to it (8): what one kept step time costs."""
+"""A Python float (24 bytes) and the list's pointer to it (8): the cost of one stored step time."""
 Point = tuple[int, int]
-"""Steps done and resident bytes."""
+"""Steps completed and resident bytes."""
 
 
 def main() -> None:
@@ -47,11 +47,11 @@ def main() -> None:
     print(f"growth from the 2nd point to the last: {', '.join(growth)}, over {num_steps:,} steps")
     slopes = interval_of_launches([slope_of(points[1:]) for points in launches])
     print(f"slope  {interval_text(slopes, ' bytes a step')}")
-    print(f"       keeping every step's time would be {BYTES_OF_A_FLOAT} bytes a step")
+    print(f"       keeping every step's time would be {BYTES_OF_A_FLOAT} bytes per step")
 
 
 def slope_of(points: Sequence[Point]) -> float:
-    """Return the least-squares slope in bytes a step."""
+    """Return the least-squares slope in bytes per step."""
     steps, sizes = zip(*points, strict=True)
     return linear_regression(steps, sizes).slope
 

@@ -1,9 +1,9 @@
-"""Print the tests that import, directly or not, a file changed since main, and those of the architecture.
+"""Print the tests that import a file changed since main, even indirectly, and the architecture tests.
 
     python scripts/changed_tests.py [BASE]
 
-What is imported is read from the files, wherever in them it stands; what a test starts as a program is not
-seen. A changed file that is no module (a golden page, a conftest) makes every test of its folder run.
+Imports are found anywhere in a file, but programs that a test starts are not followed. A changed file that is
+not a module (a golden page, a conftest) selects every test in its folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALWAYS = "tests/architecture"
 
 
 def changed_since(base: str) -> set[Path]:
-    """Return the files that differ from where `base` was left, those that git does not know yet included."""
+    """Return the files that differ from the merge base with `base`, including untracked ones."""
     words = (
         ["git", "diff", "--name-only", "--merge-base", base],
         ["git", "ls-files", "--others", "--exclude-standard"],
@@ -32,7 +32,7 @@ def changed_since(base: str) -> set[Path]:
 
 
 def modules() -> dict[str, Path]:
-    """Return every module below the folders that tests import from, by its name."""
+    """Return every module below the folders that tests import from, keyed by name."""
     by_name = {}
     for folder in FOLDERS:
         for path in folder.rglob("*.py"):
@@ -42,7 +42,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported(source: str) -> Iterator[str]:
-    """Yield each name that a file imports, and each in it that may be a module."""
+    """Yield each name that a file imports, and each name in it that may be a module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -52,7 +52,7 @@ def imported(source: str) -> Iterator[str]:
 
 
 def touched_by(changed: set[Path]) -> set[Path]:
-    """Return the changed files and every module that imports one of them, directly or through others."""
+    """Return the changed files and every module that imports one of them, directly or indirectly."""
     by_name = modules()
     users: dict[Path, set[Path]] = {}
     for path in by_name.values():
@@ -68,7 +68,7 @@ def touched_by(changed: set[Path]) -> set[Path]:
 
 
 def main() -> None:
-    """Print paths, one a line."""
+    """Print paths, one per line."""
     changed = changed_since(*(sys.argv[1:] or ["main"]))
     touched = {path for path in touched_by(changed) if path.exists() and ROOT / "tests" in path.parents}
     tests = {path for path in touched if path.name.startswith("test_")}

@@ -1,7 +1,7 @@
-"""What stands in the source alone: checks with their actions, and the meanings of fields.
+"""Facts found only in the source code: checks with their actions, and the meanings of fields.
 
-In: the syntax trees of src/gpuproof. Out: rows for the pages that `write_reference.py` writes. A text that is
-put together at run time stands with … for what is filled in.
+Input: the syntax trees of src/gpuproof. Output: rows for the pages that `write_reference.py` writes. In a
+text that is built at run time, … stands for the values filled in.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def constants(path: Path) -> dict[str, str]:
-    """Return the texts that a file names, its own and those it imports from ours."""
+    """Return the named texts of a file: its own, and those imported from our modules."""
     named: dict[str, str] = {}
     for node in tree(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpuproof."):
@@ -64,7 +64,7 @@ def _own_constants(path: Path) -> dict[str, str]:
 
 
 def text_of(node: ast.expr | None, named: dict[str, str]) -> str:
-    """Return a text as it is written, with … for what is filled in; "" for what is no text."""
+    """Return a text as written, with … for the values filled in; "" if the node is not a text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -79,7 +79,7 @@ def text_of(node: ast.expr | None, named: dict[str, str]) -> str:
 
 
 def _assigned(function: ast.AST, named: dict[str, str]) -> dict[str, str]:
-    """Return the texts that a function names inside itself."""
+    """Return the texts that are assigned to names in a function's body."""
     return {
         target.id: text_of(node.value, named)
         for node in ast.walk(function)
@@ -99,7 +99,7 @@ def _called(call: ast.Call) -> str:
 
 
 def checks(*folders: str) -> list[CheckRow]:
-    """Return the checks that files of these folders of the package make, in their order."""
+    """Return the checks created by files in these folders of the package, in order."""
     paths = (path for folder in folders for path in sorted((SOURCE / folder).glob("*.py")))
     return [row for path in paths for row in _checks_in(path)]
 
@@ -149,7 +149,7 @@ def _with_called(node: ast.AST, functions: dict[str, ast.FunctionDef]) -> list[a
 
 
 def field_meanings(record: type) -> dict[str, str]:
-    """Return the docstrings under the fields of a dataclass and of its bases, each on one line."""
+    """Return the docstrings under the fields of a dataclass and its bases, each on one line."""
     meanings: dict[str, str] = {}
     for base in reversed(record.__mro__):
         if not base.__module__.startswith("gpuproof"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The report of an older test matrix, by its old name: `gpuproof report`.
+"""The report for an older test matrix, under its old name; now `gpuproof report`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/older.py.
+src/gpuproof/cli/older.py maps its options to gpuproof's.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Make src/gpuproof/datasets/data/digits.npz from scikit-learn's table of digits, and copy its licence.
+"""Create src/gpuproof/datasets/data/digits.npz from scikit-learn's table, and copy its licence.
 
     pip install scikit-learn && python scripts/make_digits.py
 
-The same table gives the same file, byte for byte: numpy writes no times into it.
+The same table always gives the same file, byte for byte: numpy writes no timestamps into it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Make the pictures of docs/guides/monitor.md from fake devices.
+"""Create the pictures of docs/guides/monitor.md from fake devices.
 
     python scripts/monitor_pictures.py
 
-Runs `gpuproof monitor exec` twice, on two healthy fake devices and on two of which the last is too hot, and
-the live view on four of which the last is lost. Nothing here comes from a GPU, and each picture says so.
+Runs `gpuproof monitor exec` twice, on two healthy fake devices and on two fake devices of which the second is
+too hot, and the live view on four fake devices, the last of which is lost. Nothing here comes from a GPU, and
+each picture says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LIVE_S = 12.0
 
 
 def main() -> None:
-    """Write plot, comparison and live view."""
+    """Create the plot, the comparison and the picture of the live view."""
     with tempfile.TemporaryDirectory() as folder:
         for devices, name in (("2", "fake_devices"), ("2:thermal", "fake_devices_hot")):
             _monitor(

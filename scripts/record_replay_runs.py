@@ -1,17 +1,18 @@
 """Record small real runs of every kind for `tests/replay/test_exports.py`.
 
-    python scripts/record_replay_runs.py                   every kind that is not recorded yet
-    python scripts/record_replay_runs.py two_ranks load    these, again
-    python scripts/record_replay_runs.py --conclude        keep all runs, and write only their exports again
+    python scripts/record_replay_runs.py                   every kind that is not recorded yet python
+    scripts/record_replay_runs.py two_ranks load    re-record these python scripts/record_replay_runs.py
+    --conclude        keep all runs, and only rewrite their exports
 
-They say that runs of earlier versions are read and that every derived file keeps its bytes. So recordings
-are added and not replaced: for another schema of the records, add a kind with the schema in its name. Export
-files change only where a change of them is meant; read the diff, and say it in CHANGELOG.md.
+The recordings verify that runs of earlier versions can be read and that every derived file stays
+byte-identical. So recordings are added, not replaced: for another schema of the records, add a kind with the
+schema in its name. Export files may only change if the change is intended; read the diff, and mention it in
+CHANGELOG.md.
 
-Needs Linux, root and openssh-server: hosts are named node0, node1, … by UTS namespaces, and fleets are
-loopback addresses, each with an sshd of its own (tests/sshd.py). Runs are made in a folder of their own; its
-path, this checkout's, the kernel's release and the boot's identity are replaced in all that is kept. Left out
-are prepared data, what is derived, and of traces all but the first durations.
+Needs Linux, root and openssh-server: hosts are named node0, node1, … through UTS namespaces, and fleets are
+loopback addresses, each with its own sshd (tests/sshd.py). Runs are created in a separate folder; its path,
+this checkout's path, the kernel's release and the boot id are replaced in all stored files. Prepared data and
+derived files are omitted, and traces keep only their first durations.
 """
 
 from __future__ import annotations
@@ -77,13 +78,13 @@ LOAD = ("load", "--quick", "--device=cpu", "--output=results.json")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a kind of run is made."""
+    """How to create a kind of run."""
 
     words: Sequence[str]
     hosts: int = 0
-    """Hosts over SSH; 0 runs on this machine."""
+    """Number of hosts over SSH; 0 means a run on this machine."""
     dead_hosts: int = 0
-    """Of these, the last so many cannot be reached."""
+    """How many of these hosts, counted from the last, are unreachable."""
     host_keys: Mapping[str, object] | None = None
 
 
@@ -174,12 +175,12 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def main() -> None:
-    """Record the kinds that the command line names, or those that are missing."""
+    """Record the kinds given on the command line, or those that are missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(RECIPES))
-    parser.add_argument("--conclude", action="store_true", help="write the exports of recorded runs again")
+    parser.add_argument("--conclude", action="store_true", help="rewrite the exports of recorded runs")
     options = parser.parse_args()
     if unknown := set(options.kinds) - set(RECIPES):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
@@ -192,7 +193,7 @@ def main() -> None:
 
 
 def record(kind: str, recipe: Recipe) -> None:
-    """Make a run, and keep what it measured and what concluding that gives."""
+    """Create a run, and store its measurements and the files written when it is concluded."""
     with tempfile.TemporaryDirectory(prefix="gpuproof-replay-") as name:
         folder = Path(name)
         run = _run_on_hosts(folder, kind, recipe) if recipe.hosts else _run(folder, kind, recipe.words)
@@ -207,7 +208,7 @@ def record(kind: str, recipe: Recipe) -> None:
 
 
 def write_exports(recorded: Path) -> None:
-    """Conclude a copy of a recorded run, and keep its exports beside it."""
+    """Conclude a copy of a recorded run, and store its exports next to it."""
     with tempfile.TemporaryDirectory() as name:
         run = Path(name) / "run"
         shutil.copytree(recorded / "run", run)
@@ -222,7 +223,7 @@ def write_exports(recorded: Path) -> None:
 
 
 def _run_on_hosts(folder: Path, kind: str, recipe: Recipe) -> Path:
-    """Run a recipe on loopback addresses, each a host of its own name."""
+    """Run a recipe on loopback addresses, each as a host with its own name."""
     with ssh_world(folder / "servers", []) as world:
         for number in range(recipe.hosts):
             world.add(ADDRESSES[number], prefix=_named(f"node{number + 1}")).wait_until_it_listens()
@@ -239,7 +240,7 @@ def _end_last(world: SshWorld, number: int) -> None:
 
 
 def _run(folder: Path, kind: str, words: Sequence[str]) -> Path:
-    """Run `gpuproof WORDS` on a host named node0; return the run directory, whatever the exit code."""
+    """Run `gpuproof WORDS` on a host named node0; return the run directory for any exit code."""
     inherited = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
     identity = [f"--run.run_id={kind}"] if words[0] == "run" else []
     command = [*_named("node0"), sys.executable, "-m", "gpuproof", *words, *identity]
@@ -258,12 +259,12 @@ def _run(folder: Path, kind: str, words: Sequence[str]) -> Path:
 
 
 def _named(host: str) -> list[str]:
-    """Return the words before a command that give it, and what it starts, a host's name of its own."""
+    """Return the command prefix that gives a command and its children a separate host name."""
     return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host]
 
 
 def _keep(source: Path, target: Path, folder: Path) -> None:
-    """Copy a file, or all files of a folder, without what is this machine's."""
+    """Copy a file, or all files in a folder, without anything specific to this machine."""
     if source.is_dir():
         for path in sorted(source.iterdir()):
             _keep(path, target / path.name, folder)
@@ -282,7 +283,7 @@ def _keep(source: Path, target: Path, folder: Path) -> None:
 
 
 def _thinned(trace: str) -> str:
-    """Keep the first durations of a profiler's trace, without the arguments that take most of its room."""
+    """Keep the first durations of a profiler's trace, without the arguments that take the most space."""
     durations = (event for event in json.loads(trace)["traceEvents"] if event["ph"] == "X")
     events = sorted(durations, key=lambda event: event["ts"])[:MOST_TRACE_EVENTS]
     for event in events:

@@ -1,9 +1,9 @@
-"""Print how large the source is: code lines by folder, dataclasses, and names that say nothing.
+"""Print the size of the source: code lines per folder, dataclasses, and meaningless names.
 
     python scripts/size.py [FOLDER]
 
-A code line holds more than a comment or a docstring. Names are those that are bound: variables, arguments and
-functions.
+A line counts as code if it contains more than a comment or a docstring. Names are those that are bound:
+variables, arguments and functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_CODE = {
 
 
 def code_lines(text: str, tree: ast.AST) -> int:
-    """Count the lines that hold code, strings that stand alone left out."""
+    """Count the lines that contain code, excluding lines of standalone strings."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NO_CODE:
@@ -52,12 +52,12 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def is_dataclass(node: ast.AST) -> bool:
-    """Say whether a node is a class with the decorator."""
+    """Return whether a node is a class that has the decorator."""
     return isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(d) for d in node.decorator_list)
 
 
 def main(folder: str = "src/gpuproof") -> None:
-    """Print the sizes of the folders below, and the sums."""
+    """Print the sizes of the folders below, and the totals."""
     root = Path(folder)
     rooms: Counter[str] = Counter()
     names: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A training with its monitor, by its old name: `gpuproof monitor exec`.
+"""Training with its monitor, under its old name; now `gpuproof monitor exec`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/older.py.
+src/gpuproof/cli/older.py maps its options to gpuproof's.
 """
 
 import sys

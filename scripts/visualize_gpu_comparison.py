@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Two recordings side by side, by its old name: `gpuproof monitor compare`.
+"""Two recordings side by side, under its old name; now `gpuproof monitor compare`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/older.py.
+src/gpuproof/cli/older.py maps its options to gpuproof's.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""Write docs/promises.md: each promised row, its command, and the tests that show it, by the tests' markers.
+"""Write docs/promises.md: each promise, its command, and the tests marked as showing it.
 
     python scripts/write_promises.py
 
-`@pytest.mark.promise("S1.16", …)` on a test says that it shows these rows. Rows and commands are in
-docs/promises.toml; a test compares the page with what this program would write.
+`@pytest.mark.promise("S1.16", …)` on a test means that the test shows these rows. Rows and commands are in
+docs/promises.toml; a test compares the page with the output of this program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEAD = """# What is promised, and which test shows it
 
 Rows are those of the requirements that gpuproof grew out of: S0 and R0 the load test, S1 the training
 benchmark, S2 the study of one GPU against several, S3 the validation, S4 and R4 the monitor. A row is **shown** where a test is marked with it, and shown in part where
-it says what is left. What needs hardware that the tests do not have is shown on a processor or on stand-ins
+it says what is left. What needs hardware that the tests do not have is shown on a CPU or on stand-ins
 (README, "What it was tried on").
 `python scripts/write_promises.py` writes this page, from docs/promises.toml and the tests' own markers.
 
@@ -34,7 +34,7 @@ it says what is left. What needs hardware that the tests do not have is shown on
 
 
 def marked_rows(source: str) -> Iterator[tuple[str, str]]:
-    """Yield (row, name of the test) for each row of each marker in a file of tests."""
+    """Yield (row, test name) for each row of each marker in a test file."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef):
             continue
@@ -44,7 +44,7 @@ def marked_rows(source: str) -> Iterator[tuple[str, str]]:
 
 
 def tests_by_row() -> dict[str, list[str]]:
-    """Return the tests that are marked with each row, as path::name below `tests`, sorted."""
+    """Return the tests marked with each row, as path::name below `tests`, sorted."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for row, name in marked_rows(path.read_text(encoding="utf-8")):
@@ -53,7 +53,7 @@ def tests_by_row() -> dict[str, list[str]]:
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the full text of the page."""
     described = tomllib.loads(ROWS.read_text(encoding="utf-8"))
     rows, why, shown = described["rows"], described["open"], tests_by_row()
     named = sorted({*rows, *shown}, key=_order)
@@ -74,7 +74,7 @@ def _line(row: str, told: tuple[str, str], shown: dict[str, list[str]], why: dic
 
 
 def _order(row: str) -> tuple[str, str, int]:
-    """Sort S before R before F, and numbers as numbers."""
+    """Sort S before R before F, and numbers numerically."""
     section, _, number = row.partition(".")
     return str("SRF".index(section[0])), section, int(number)
 

@@ -1,9 +1,9 @@
-"""Write docs/reference and docs/decisions/index.md from what the code itself goes by.
+"""Write docs/reference and docs/decisions/index.md from the code's own definitions.
 
     python scripts/write_reference.py
 
-Commands come from click's tree, keys from the schema of recipes; records, metrics and checks from
-their tables and classes. `pytest tests/golden --update-golden` writes them, too, and a test compares them.
+Commands come from click's tree, keys from the recipe schema; records, metrics and checks from their tables
+and classes. `pytest tests/golden --update-golden` also writes them, and a test compares them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import code_tables
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 WRITTEN = ROOT / "scripts" / "reference"
-"""What no code holds: heads of pages, and where each vendor's adapter reads a metric."""
+"""Texts that are not in the code: page headers, and where each vendor's adapter reads a metric."""
 SOURCES = WRITTEN / "metric_sources.csv"
 WIDTH = 100
 
@@ -35,7 +35,7 @@ Row = Sequence[object]
 
 
 def table(head: Sequence[str], rows: Iterable[Row]) -> str:
-    """Return a table of Markdown."""
+    """Return a Markdown table."""
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -47,12 +47,12 @@ def _cell(value: object) -> str:
 
 
 def code(text: str) -> str:
-    """Return a text as code, or nothing of none."""
+    """Return a text as code, or an empty string for None."""
     return f"`{text}`" if text else ""
 
 
 def head(page: str) -> str:
-    """Return what stands before the tables of a page."""
+    """Return the text that precedes the tables of a page."""
     return (WRITTEN / f"{page}.md").read_text(encoding="utf-8")
 
 
@@ -60,7 +60,7 @@ def head(page: str) -> str:
 
 
 def command_line() -> str:
-    """Return what `--help` says of every command."""
+    """Return the `--help` output of every command."""
     from gpuproof.cli.main import cli
 
     parts = [
@@ -105,7 +105,7 @@ def configuration() -> str:
 
 
 def _meanings_of_block(name: str) -> Mapping[str, str]:
-    """Return the docstrings of a suite's options, which stand in no schema."""
+    """Return the docstrings of a suite's options, which are not in any schema."""
     from gpuproof.config.suite_options import is_suite, options_type
 
     options = options_type(name) if is_suite(name) else None
@@ -190,7 +190,7 @@ def _type(node: Mapping[str, Any]) -> str:
 
 
 def recordings() -> str:
-    """Return the kinds of lines in the journals: recordings of devices, then those of ranks."""
+    """Return the kinds of lines in the journals: device recordings, then rank records."""
     import importlib
     import pkgutil
 
@@ -206,17 +206,17 @@ def recordings() -> str:
     of_devices = [kind for kind, cls in kinds.items() if cls.__module__.endswith((".readings", ".ports"))]
     parts = [
         head("recordings"),
-        "## Recordings\n\n`monitor record` and `monitor exec` write them, and each launch has one a host "
-        "(`monitor-HOST.jsonl`).\n",
+        "## Recordings\n\n`monitor record` and `monitor exec` write them, and each launch has one "
+        "per host (`monitor-HOST.jsonl`).\n",
     ]
     parts += [_record(kind, kinds[kind]) for kind in of_devices]
-    parts.append("## Records of ranks\n\n`rank-N.jsonl` of each launch, in the order in which they come.\n")
+    parts.append("## Records of ranks\n\n`rank-N.jsonl` of each launch, in order of appearance.\n")
     parts += [_record(kind, cls) for kind, cls in kinds.items() if kind not in of_devices]
     return "\n".join(parts)
 
 
 def _place(record: type) -> tuple[bool, str, int]:
-    """Sort by where a record is defined, those of every rank first."""
+    """Sort by where a record is defined, with the records that every rank writes first."""
     return record.__module__ != "gpuproof.records.run", record.__module__, inspect.getsourcelines(record)[1]
 
 
@@ -233,7 +233,7 @@ def _record(kind: str, record: type) -> str:
 
 
 def metrics() -> str:
-    """Return every metric that a reading may carry."""
+    """Return every metric that a reading may contain."""
     from gpuproof.records.metrics import HOST_METRICS, METRICS
     from gpuproof.records.readings import ThrottleReason
 
@@ -248,7 +248,7 @@ def metrics() -> str:
     ]  # fmt: skip
     reasons = ", ".join(map(code, get_args(ThrottleReason)))
     name = "throttle_time_REASON_s"
-    row = (code(name), "slow", "counter", "time held back for REASON", *sources[name])
+    row = (code(name), "slow", "counter", "time throttled for REASON", *sources[name])
     columns = ("metric", "read", "kind", "meaning", "NVIDIA", "AMD", "Intel", "Prometheus", "DCGM")
     host = [
         (code(x.name), x.lane or "once", x.kind, x.description, code(x.exported))
@@ -257,8 +257,8 @@ def metrics() -> str:
     return "\n".join([
         head("metrics"),
         table(columns, [*rows, (*row, "`gpuproof_gpu_throttle_seconds_total`", "")]),
-        f"REASON is one vocabulary over the vendors, on each sample and in these counters: {reasons}.\n"
-        "`idle`, `application_clocks` and `display_clocks` are states and no faults.\n",
+        "REASON is a single vocabulary across vendors, on each sample and in these counters: "
+        f"{reasons}.\n`idle`, `application_clocks` and `display_clocks` are states, not faults.\n",
         "## Of the host\n",
         table(("metric", "read", "kind", "meaning", "Prometheus"), host),
         *_ports(),
@@ -266,7 +266,7 @@ def metrics() -> str:
 
 
 def _ports() -> list[str]:
-    """Return the counters of ports, and the comments of their table, which name its sources."""
+    """Return the port counters and the comments in their table, which name the counters' sources."""
     from gpuproof.base.files import packaged_text
     from gpuproof.records.ports import PORT_COUNTERS
 
@@ -281,27 +281,27 @@ def _ports() -> list[str]:
     about = [line[2:] for line in packaged_text("records/ports.csv").splitlines() if line.startswith("#")]
     return [
         "## Of ports\n",
-        "Read from sysfs every 10 s and at both ends of a recording; in Prometheus "
+        "Read from sysfs every 10 s and at the start and end of a recording; in Prometheus "
         "`gpuproof_port_events_total` with host, port and counter as labels.\n\n" + "\n".join(about) + "\n",
         table(columns, rows),
     ]
 
 
 def metric_sources() -> dict[str, tuple[str, str, str]]:
-    """Return where NVIDIA's, AMD's and Intel's adapters read each metric; a dash: this one does not."""
+    """Return where NVIDIA's, AMD's and Intel's adapters read each metric; a dash means not supported."""
     with SOURCES.open(encoding="utf-8", newline="") as lines:
         return {row["metric"]: (row["nvidia"], row["amd"], row["intel"]) for row in csv.DictReader(lines)}
 
 
 def checks() -> str:
-    """Return the checks, with what each asks to be done."""
+    """Return the checks, each with the action it recommends."""
     columns = ("check", "a PASS says", "what to do otherwise", "who acts")
     parts = [
         head("checks"),
         "## Of a run\n",
         table(columns, _check_rows(code_tables.CHECKS_OF_RULES)),
         "## Of a machine or a cluster, before anything is measured\n\n`gpuproof doctor`, "
-        "`gpuproof doctor --multi-node` and `gpuproof kubernetes verify` ask them.\n",
+        "`gpuproof doctor --multi-node` and `gpuproof kubernetes verify` run them.\n",
         table(columns, _check_rows(code_tables.CHECKS_OF_MACHINES)),
     ]
     return "\n".join(parts)
@@ -312,7 +312,7 @@ def _check_rows(folders: Sequence[str]) -> list[Row]:
     if folders == code_tables.CHECKS_OF_RULES:
         from gpuproof.verdict.checks.registry import CHECKS
 
-        alike = "Give it the same as the others, or measure it apart from them"
+        alike = "Make it the same as on the others, or measure it separately"
         blank = {
             name: code_tables.CheckRow(name=name, summary=item.summary, actions=(alike,), actors=())
             for name, item in CHECKS.items()
@@ -327,7 +327,7 @@ def _check_rows(folders: Sequence[str]) -> list[Row]:
 
 
 def events() -> str:
-    """Return what drivers announce, and what gpuproof says of it."""
+    """Return driver events, and how gpuproof interprets them."""
     from gpuproof.hardware.events import TITLES, event_kinds
 
     kinds_of = groupby(event_kinds().values(), lambda kind: kind.source)
@@ -348,21 +348,21 @@ def exit_codes() -> str:
     from gpuproof.base.errors import ExitCode
 
     meanings = {
-        "DONE": "done; of a verdict: VALID, READY, no regression",
-        "OUR_BUG": "a bug of ours; the traceback is printed",
-        "USAGE": "a mistake in a command line or a recipe, said with its place; nothing was started",
+        "DONE": "done; for a verdict: VALID, READY, no regression",
+        "OUR_BUG": "a bug in gpuproof; the traceback is printed",
+        "USAGE": ("an error in a command line or a recipe, reported with its location; nothing was started"),
         "FAILED": "a launch failed, a required check failed, or a regression was shown",
-        "INCONCLUSIVE": "nothing was measured, the figures are INVALID, or a question could not be decided",
-        "UNFIT_ENVIRONMENT": "the machine lacks something, and it is said what",
+        "INCONCLUSIVE": ("nothing was measured, the results are INVALID, or a question could not be decided"),
+        "UNFIT_ENVIRONMENT": "the machine lacks something, which is reported",
         "TIMEOUT": "a time limit was reached",
-        "INTERRUPTED": "Ctrl-C or SIGTERM; what was measured is kept, and `--resume` goes on",
+        "INTERRUPTED": "Ctrl-C or SIGTERM; measurements are saved, and `--resume` continues",
     }
     rows = [(code_.value, meanings[code_.name]) for code_ in ExitCode]
     return "\n".join([head("exit-codes"), table(("code", "meaning"), rows)])
 
 
 def python() -> str:
-    """Return what `import gpuproof` offers."""
+    """Return the public API of `import gpuproof`."""
     import gpuproof
     from gpuproof.monitor.watch import monitor
 
@@ -380,7 +380,7 @@ def decisions() -> str:
     files = sorted(path for path in (DOCS / "decisions").glob("[0-9]*.md"))
     titles = [(path, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")) for path in files]
     listed = "\n".join(f"- [{title}]({path.name})" for path, title in titles)
-    return f"# Decisions\n\nWhere gpuproof was built otherwise than planned, and why.\n\n{listed}\n"
+    return f"# Decisions\n\nWhere gpuproof differs from the plan, and why.\n\n{listed}\n"
 
 
 PAGES = {
@@ -395,7 +395,7 @@ PAGES = {
     "reference/python.md": python,
     "decisions/index.md": decisions,
 }
-"""By its path below docs/, what makes a page."""
+"""The function that creates each page, by its path below docs/."""
 
 
 if __name__ == "__main__":

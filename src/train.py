@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The training of the cluster test, by its old name: `gpuproof validate --mode training`.
+"""Training for the cluster test, under its old name: `gpuproof validate --mode training`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/entry/older.py.
+src/gpuproof/cli/entry/older.py maps the old options to gpuproof's.
 """
 
 import sys

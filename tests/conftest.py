@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent
 SECONDS = TESTS / "seconds.json"
 Golden = Callable[[str, str], None]
 
-# Several files of tests share the processors: threads that spin while they wait take them from the others.
+# Several files of tests share the CPUs: threads that spin while they wait take them from the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Examples are the same in every run, and none is refused for what a busy machine took to make it.

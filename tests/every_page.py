@@ -214,7 +214,7 @@ def _cluster() -> MadePage:
     seen = cluster_checks.facts_seen(facts, server="https://10.0.0.1:6443")
     provenance = of_command("gpuproof kubernetes verify", *seen)
     return MadePage(
-        outcomes_page("What the cluster offers launches", ("", checks), provenance=provenance), RESULT
+        outcomes_page("What the cluster offers to launches", ("", checks), provenance=provenance), RESULT
     )
 
 

@@ -51,7 +51,7 @@ MEASURES = (
         value=None,
         unit="s",
         text="–",
-        missing="p99 needs at least 299 steps (40 measured); p92 is at most 12.0 ms",
+        missing="p99 needs 299 steps (have 40); p92 is at most 12.0 ms",
     ),
     Measure(
         name="model FLOP utilisation",
@@ -128,7 +128,7 @@ PAGE = Page(
             Fact("host", "node-001, node-002"),
             Fact("device", "2 × NVIDIA H200"),
             Fact("driver", "nvidia 570.86"),
-            Fact("torch", None, "no launch wrote down what its host has"),
+            Fact("torch", None, "no launch recorded the facts of its host"),
         ),
         command=Fact("command", COMMAND),
         details=(Fact("recipe", "quick, SHA-256 0123456789ab… of all its keys"),),

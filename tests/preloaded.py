@@ -1,6 +1,6 @@
 """Commands of gpuproof forked from a process that has torch, instead of started.
 
-A start of Python that ends in a step of training imports for three seconds of processor time, and hundreds
+A start of Python that ends in a step of training imports for three seconds of CPU time, and hundreds
 of tests start one. `Forked` is a `subprocess.Popen` whose process, and every Python of gpuproof's or torch's
 that it starts, is forked from one server of this test process (`forking`) and is as good as new: its own
 arguments, environment, folder, files, signals and exit, and gpuproof as it is after its imports. What differs

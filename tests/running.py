@@ -17,7 +17,7 @@ TIMEOUT_S = 1800
 MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
 """A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 
-GAP = "of the window lies outside all steps"
+GAP = "of the window is outside all steps"
 
 TINY = (
     "--model.name=medium",

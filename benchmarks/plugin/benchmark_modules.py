@@ -1,4 +1,4 @@
-"""The torch half of the benchmarks' workloads."""
+"""The torch half of the benchmark workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuproof.workloads.info.base import InputShape
 
 
 class Sleep(nn.Module):
-    """Sleeps, then scales its input by the one weight."""
+    """Sleeps, then scales its input by its single weight."""
 
     def __init__(self, sleep_s: float) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Sleep(nn.Module):
 
 
 def build_sleep(options: SleepOptions, _shape: InputShape) -> nn.Module:
-    """Build the module that sleeps `options.sleep_s` seconds a batch."""
+    """Build the module that sleeps `options.sleep_s` seconds per batch."""
     return Sleep(options.sleep_s)
 
 

@@ -1,7 +1,7 @@
-"""Two workloads of known cost, registered through the public door: `sleep` and `dense`.
+"""Two workloads of known cost, registered through the public API: `sleep` and `dense`.
 
-`sleep` waits a stated time in its forward pass, so that what gpuproof reports can be held against what is
-known. `dense` is one matrix product, the shortest real training step. This half is torch-free.
+`sleep` waits a fixed time in its forward pass, so that what gpuproof reports can be compared with a known
+value. `dense` is one matrix product, the shortest real training step. This half is torch-free.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class SleepOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseOptions:
-    """Features in and out of the one layer."""
+    """Input and output features of the one layer."""
 
     width: int = 128
 
@@ -46,7 +46,7 @@ def _dense_work(options: DenseOptions, _shape: InputShape) -> Work:
 
 SLEEP = WorkloadInfo(
     name="sleep",
-    summary="sleeps a stated time a step and computes next to nothing",
+    summary="sleeps a fixed time per step and computes next to nothing",
     item="samples",
     options_type=SleepOptions,
     input_shape=_sleep_shape,

@@ -1,8 +1,9 @@
-"""The model that all peers of `peers.py` run: timm's resnet18, found by gpuproof as `python:peer_models:…`.
+"""The model run by all peers of `peers.py`: timm's resnet18, loaded as `python:peer_models:…`.
 
-Also the door through which programs that use timm are started: `python -m peer_models PROGRAM WORDS`, PROGRAM
-being a FILE.py or MODULE:FUNCTION. The torchvision of a package index is built for a GPU build of torch, and
-its operators are missing in a CPU build; they are declared here, undefined, enough for models that use none.
+Also the entry point for programs that use timm: `python -m peer_models PROGRAM WORDS`, where PROGRAM is a
+FILE.py or MODULE:FUNCTION. The torchvision on a package index is built for a GPU build of torch, and its
+operators are missing in a CPU build; they are declared here without an implementation, which is enough for
+models that do not use them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ UNDEFINED = (
 
 
 def import_timm() -> Any:
-    """Import timm, beside a torchvision that fits this torch or not."""
+    """Import timm, whether or not the installed torchvision matches this torch."""
     try:
         import torchvision  # noqa: F401
     except RuntimeError:  # "operator torchvision::nms does not exist"
@@ -51,7 +52,7 @@ class TimmResNet18(nn.Module):
 
 
 def hide_amdsmi_without_driver() -> None:
-    """Let nobody find a package that cannot be imported: optimum-benchmark asks only whether it is there."""
+    """Hide a package that cannot be imported: optimum-benchmark only checks whether it exists."""
     try:
         import amdsmi  # noqa: F401
     except Exception:  # noqa: BLE001  # a KeyError of its own, where the library is not installed

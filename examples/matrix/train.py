@@ -1,6 +1,6 @@
-"""A program to try `gpuproof matrix` with: it trains a small network to tell two rings of points apart.
+"""A program to try `gpuproof matrix` with: it trains a small network to separate two rings of points.
 
-It knows nothing of gpuproof: what it is asked comes as arguments, its figures go to a file of JSON.
+It knows nothing about gpuproof: its settings are arguments, its results go to a JSON file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.o
 
 
 def rings(number: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw points of two rings that overlap a little, and which ring each is of."""
+    """Draw points from two slightly overlapping rings, with the ring of each point."""
     labels = torch.randint(2, (number,), generator=generator)
     angles = torch.rand(number, generator=generator) * 2 * torch.pi
     radii = 1.0 + labels + 0.25 * torch.randn(number, generator=generator)

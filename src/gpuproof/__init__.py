@@ -1,8 +1,9 @@
-"""gpuproof: measure GPUs under deep-learning load, explain what was measured, and judge it.
+"""gpuproof: measure GPUs under deep-learning load, explain the results, and judge them.
 
-The Python API is `run`, `load_result`, `load_step_times`, `compare` and `monitor`, and `RunResult`, which
-most of them return. Each is imported when it is first used: the package is opened by the command line, by
-workers on nodes that have only Python and PyTorch, and by monitors that have Python alone.
+The Python API consists of `run`, `load_result`, `load_step_times`, `compare` and `monitor`, and of
+`RunResult`, which most of them return. Each is imported on first use, because the package is also imported by
+the command line, by workers on nodes that have only Python and PyTorch, and by monitors that have only
+Python.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ MOVED = {
     "gpuproof.suites.exports": "gpuproof.suites.results",
     "gpuproof.suites.measures": "gpuproof.suites.results",
 }
-"""Modules that documentation named in 0.2, and where they are now: the old names keep working."""
+"""Modules documented in 0.2, and their current locations: the old names still work."""
 
 
 class _Moved:
-    """Finds and loads a module under the name that it had in 0.2: it is the same module."""
+    """Finds and loads a module under its name from 0.2; the result is the same module object."""
 
     @staticmethod
     def find_spec(name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
@@ -58,12 +59,12 @@ class _Moved:
         module.__spec__ = module.__spec__.loader_state
 
 
-sys.meta_path.insert(0, _Moved)  # first: `analysis` has the path of `launches`
+sys.meta_path.insert(0, _Moved)  # must come first: `analysis` uses the path of `launches`
 
 
 def __getattr__(name: str) -> Any:
     if name == "monitor":
-        return import_module("gpuproof.monitor")  # the package, which can be called
+        return import_module("gpuproof.monitor")  # the package, which is callable
     if name in __all__:
         return getattr(import_module("gpuproof.campaign.api"), name)
     raise AttributeError(f"module 'gpuproof' has no attribute {name!r}", name=name)

@@ -1,14 +1,14 @@
 """`python -m gpuproof` is the `gpuproof` command; it imports nothing from the working directory.
 
-A gpuproof/ that lies there is run in its place, before this begins: in a folder of others' start `gpuproof`
-itself, or `python -P -m gpuproof`.
+A gpuproof/ in that directory would run instead, before this module starts: in a folder that belongs to
+someone else, start `gpuproof` itself, or `python -P -m gpuproof`.
 """
 
 import os
 import sys
 
 if __name__ == "__main__":
-    if not sys.flags.safe_path and sys.path[0] == os.getcwd():  # a click.py may lie there
+    if not sys.flags.safe_path and sys.path[0] == os.getcwd():  # the directory may contain a click.py
         del sys.path[0]
     try:
         from gpuproof.cli.main import main

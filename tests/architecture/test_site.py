@@ -45,14 +45,14 @@ def test_the_site_builds_strictly_with_pages_for_programs(checkout: Path) -> Non
 @pytest.mark.parametrize(
     ("page", "text", "problem"),
     [
-        ("docs/guides/serve.md", "[a](nowhere.md)", "nowhere.md is not there"),
-        ("docs/guides/serve.md", "[a](load.md#nowhere)", "load.md#nowhere: no heading of that name"),
-        ("docs/guides/serve.md", "![a](../images/nowhere.png)", "../images/nowhere.png is not there"),
+        ("docs/guides/serve.md", "[a](nowhere.md)", "nowhere.md does not exist"),
+        ("docs/guides/serve.md", "[a](load.md#nowhere)", "load.md#nowhere: no heading with that name"),
+        ("docs/guides/serve.md", "![a](../images/nowhere.png)", "../images/nowhere.png does not exist"),
         ("docs/guides/serve.md", "[a](../../README.md)", "leaves docs/"),
-        ("README.md", "[a](docs/nowhere.md)", "docs/nowhere.md is not there"),
-        ("README.md", "[a](docs/guides/serve.md#nowhere)", "no heading of that name"),
+        ("README.md", "[a](docs/nowhere.md)", "docs/nowhere.md does not exist"),
+        ("README.md", "[a](docs/guides/serve.md#nowhere)", "no heading with that name"),
         ("docs/guides/alone.md", "# Alone", "nav lacks guides/alone.md"),
-        ("mkdocs.yml", "  - Nowhere: nowhere.md", "names nowhere.md, which is not there"),
+        ("mkdocs.yml", "  - Nowhere: nowhere.md", "names nowhere.md, which does not exist"),
     ],
 )
 def test_what_leads_nowhere_is_found(checkout: Path, page: str, text: str, problem: str) -> None:

@@ -22,7 +22,7 @@ AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 NAMES = sorted(made_pages())
 TIMED = ("training", "gpu_run", "monitor_show", "monitor_compare", "validate")
 OF_RECORDS = (
-    "How step times are spread",
+    "How step times are distributed",
     "Step times,",
     "Over time",
     "A against B",

@@ -290,8 +290,8 @@ def test_a_second_source_is_asked_where_the_first_is_silent(
 @pytest.mark.parametrize(
     ("answers", "metric", "reason"),
     [
-        ({"g0_energy": 0}, "energy_j", "energy counter stands at 0"),
-        ({"g0_energy_uj": 0}, "energy_j", "energy counter stands at 0"),
+        ({"g0_energy": 0}, "energy_j", "energy counter is at 0"),
+        ({"g0_energy_uj": 0}, "energy_j", "energy counter is at 0"),
         ({"g0_pcie_speed": 7_000}, "pcie_gen", "pcie_speed is 7000 MT/s, not a known link speed"),
         ({"g0_links": 0}, "nvlink_tx_bytes", "this card has no xGMI link"),
         ({"g0_xgmi": 0}, "nvlink_links_active", "this card has no xGMI link"),
@@ -358,7 +358,7 @@ def test_a_function_that_an_older_package_lacks_is_a_reason(
     readout = _open(bare).read(BARE, lane="slow")
 
     assert readout.unavailable["nvlink_tx_bytes"].endswith(
-        "amdsmi: this amdsmi is too old to offer amdsmi_get_link_metrics"
+        "amdsmi: this amdsmi is too old to provide amdsmi_get_link_metrics"
     )
     assert readout.reading.values["nvlink_links_active"] == 2
 

@@ -62,7 +62,7 @@ def test_events_of_every_card_in_their_order(amdsmi: amdsmi_library.FakeAmdSmi, 
             vendor_index=MI300,
             event="thermal_throttle",
             code=None,
-            message="the card slows itself down for heat: 77:1",
+            message="the card throttles because of heat: 77:1",
         ),
         VendorEvent(
             vendor_index=W7900,
@@ -74,7 +74,7 @@ def test_events_of_every_card_in_their_order(amdsmi: amdsmi_library.FakeAmdSmi, 
             vendor_index=W7900,
             event="vm_fault",
             code=None,
-            message="a page fault of a GPU program: 4242:python",
+            message="a page fault in a GPU program: 4242:python",
         ),
     )
     assert adapter.poll_events() == ()
@@ -232,6 +232,6 @@ def test_a_library_of_another_release_is_named_as_such(tmp_path: Path) -> None:
     said = _opened_elsewhere(tmp_path)
 
     assert said.startswith(
-        "LibraryMissingError libamd_smi.so is of another ROCm release than the Python package"
+        "LibraryMissingError libamd_smi.so and the Python package are from different ROCm releases"
     )
     assert "amdsmi_get_gpu_xcd_counter" in said

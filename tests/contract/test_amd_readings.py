@@ -170,9 +170,9 @@ def test_cycle_counts_that_wrap_round_still_count(trees: tuple[Path, Path, Path]
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (b"\xff\xff\x01\x08" + b"\0" * 100, "table 1.8 of 65535 bytes is not known"),
-        (b"\x78\x00\x01\x06" + b"\0" * 116, "table 1.6 of 120 bytes is not known"),
-        (b"\x01", "holds 1 bytes"),
+        (b"\xff\xff\x01\x08" + b"\0" * 100, "table 1.8 with 65535 bytes is not known"),
+        (b"\x78\x00\x01\x06" + b"\0" * 116, "table 1.6 with 120 bytes is not known"),
+        (b"\x01", "contains 1 bytes"),
     ],
 )
 def test_an_unknown_table_is_a_reason_and_not_a_guess(
@@ -195,7 +195,7 @@ def test_fields_that_the_firmware_left_at_all_ones_are_absent(trees: tuple[Path,
 
     readout = amd.open_adapter(trees[0]).read(MI300, lane="fast")
 
-    assert readout.unavailable["energy_j"] == "the firmware leaves the energy counter empty"
+    assert readout.unavailable["energy_j"] == "the firmware does not fill the energy counter"
     assert readout.reading.throttle_reasons is None
 
 
@@ -214,8 +214,8 @@ def test_a_file_without_a_number_is_a_reason(trees: tuple[Path, Path, Path]) -> 
 
     fast, slow = adapter.read(W7900, lane="fast"), adapter.read(W7900, lane="slow")
 
-    assert fast.unavailable["util_gpu_percent"] == "gpu_busy_percent holds 'N/A', not a number"
-    assert slow.unavailable["pcie_gen"] == "current_link_speed holds 'Unknown', not a known link speed"
+    assert fast.unavailable["util_gpu_percent"] == "gpu_busy_percent contains 'N/A', not a number"
+    assert slow.unavailable["pcie_gen"] == "current_link_speed contains 'Unknown', not a known link speed"
 
 
 def test_processes_are_those_of_the_cards_kfd_node(trees: tuple[Path, Path, Path]) -> None:
@@ -233,7 +233,7 @@ def test_clocks_come_from_the_table_where_there_is_no_sensor(trees: tuple[Path, 
     readout = amd.open_adapter(trees[0]).read(MI300, lane="fast")
 
     assert readout.reading.values["clock_sm_mhz"] == 19
-    assert readout.unavailable["clock_mem_mhz"] == "pp_dpm_mclk names no clock"
+    assert readout.unavailable["clock_mem_mhz"] == "pp_dpm_mclk lists no clock"
 
 
 def test_without_the_driver_or_a_card_the_reason_says_which(tmp_path: Path) -> None:

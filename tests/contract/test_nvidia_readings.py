@@ -140,7 +140,7 @@ def test_a_mean_that_is_no_number_is_missing_with_its_reason(nvml: nvml_library.
     adapter.read(GPU_0, lane="slow")
     readout = adapter.read(GPU_0, lane="slow")
     assert "sm_active_percent" not in readout.reading.values
-    assert readout.unavailable["sm_active_percent"] == "the driver gave nan, which is no number"
+    assert readout.unavailable["sm_active_percent"] == "the driver returned nan, which is not a number"
     assert readout.reading.values["sm_occupancy_percent"] == GPM["sm_occupancy_percent"]
 
 
@@ -454,7 +454,7 @@ def test_neighbours_with_untold_memory_are_counted_and_not_weighed(nvml: nvml_li
     neighbours = other_users(UUID_0, our_pids=[4343])
 
     assert (neighbours.other_processes, neighbours.other_memory_bytes) == (1, None)
-    assert neighbours.missing == "the driver does not tell every process's memory"
+    assert neighbours.missing == "the driver does not report the memory of every process"
 
 
 def test_neighbours_are_unknown_without_a_driver(nvml: nvml_library.FakeNvml) -> None:
@@ -487,8 +487,8 @@ def test_a_gpu_without_nvlink_gpm_fans_or_pstate_says_so(nvml: nvml_library.Fake
     fast, slow = adapter.read(GPU_0, lane="fast"), adapter.read(GPU_0, lane="slow")
 
     for name in ("nvlink_links_active", "sm_active_percent", "fan_percent", "nvlink_tx_bytes"):
-        assert slow.unavailable[name] == "not supported by this device or its present mode"
-    assert fast.unavailable["pstate_level"] == "the driver does not know it"
+        assert slow.unavailable[name] == "not supported by this device or its current mode"
+    assert fast.unavailable["pstate_level"] == "the driver does not recognise it"
     assert "power_w" not in fast.reading.values
 
 
@@ -505,7 +505,7 @@ def test_of_a_driver_without_events_no_gpu_is_heard_and_the_reason_is_told(
     nvml.update(g0_event_types="!3", g1_event_types="!3")
     devices = open_devices({})
     assert devices.poll_events() == ()
-    refused = "not supported by this device or its present mode"
+    refused = "not supported by this device or its current mode"
     assert devices.events_unavailable == {0: refused, 1: refused}
     devices.close()
 
@@ -513,8 +513,8 @@ def test_of_a_driver_without_events_no_gpu_is_heard_and_the_reason_is_told(
 @pytest.mark.parametrize(
     ("offered", "reason"),
     [
-        ("!3", "not supported by this device or its present mode"),
-        (0x2, "the driver announces no XID of this GPU"),
+        ("!3", "not supported by this device or its current mode"),
+        (0x2, "the driver does not report XIDs for this GPU"),
         (0x1F, None),
     ],
 )
@@ -602,7 +602,7 @@ def test_a_driver_that_hangs_while_it_is_opened_leaves_its_vendor_absent(
     devices.close()
 
     assert devices.identities == ()
-    assert devices.absent["nvidia"].endswith("UTC: opening its driver has not returned")
+    assert devices.absent["nvidia"].endswith("UTC: the call to open its driver has not returned")
 
 
 def test_neighbours_are_unknown_while_the_driver_hangs(nvml: nvml_library.FakeNvml) -> None:
@@ -620,7 +620,7 @@ def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nv
 
     for uuid in ("MIG-00000018-aaaa", "00000018-aaaa", "GPU-00000018-aaaa"):
         assert other_users(uuid, our_pids=[]).other_memory_bytes == 7
-    assert other_users("unheard-of", our_pids=[]).missing == "the driver knows no such device"
+    assert other_users("unheard-of", our_pids=[]).missing == "the driver does not know this device"
 
 
 @pytest.mark.parametrize(

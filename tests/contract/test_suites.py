@@ -299,7 +299,7 @@ def failed(cause: FailureCause, *, phase: str = "measure") -> Ending:
 
 
 def unsaid(case: Case) -> CaseRecords:
-    """A launch that was killed without a word."""
+    """A launch that was killed without a message."""
     return CaseRecords(case=case, records=(start(),))
 
 

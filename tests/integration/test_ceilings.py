@@ -58,7 +58,7 @@ def test_what_a_kernel_takes_and_what_the_cache_carries_where_its_size_is_known(
     assert launch.value is not None
     assert 0 < launch.value < 0.01
     if cache_bytes is None:
-        assert (cache.value, cache.missing) == (None, "the size of its cache is not known")
+        assert (cache.value, cache.missing) == (None, "its cache size is not known")
     else:
         assert cache.value is not None
         assert cache.value > 1e6
@@ -70,7 +70,7 @@ def test_a_cache_whose_passes_take_no_longer_than_their_launches_has_no_bandwidt
 ) -> None:
     monkeypatch.setattr(ceilings, "LEAST_LAUNCHES", 1e9)  # as of a device that is far faster than its host
     _, cache = try_costs(0, device=CPU, cache_bytes=2**22, clock=HostClock(), beat=lambda: None)
-    assert (cache.value, cache.missing) == (None, "a pass is over before the host has launched the next")
+    assert (cache.value, cache.missing) == (None, "a pass finishes before the host has launched the next")
 
 
 @pytest.mark.parametrize(
@@ -176,4 +176,4 @@ def test_passes_over_memory_know_their_bytes_and_plain_work_is_not_trained(tmp_p
     assert "memory traffic" in result.stdout
     refused = gpuproof(*words, "--kind=training", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "kind: memory is no workload for kind: training. Set kind to inference." in refused.stderr
+    assert "kind: memory is not a workload for kind: training. Set kind to inference." in refused.stderr

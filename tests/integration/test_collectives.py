@@ -67,8 +67,8 @@ def test_every_operation_gives_right_results_and_the_same_figures_everywhere(tmp
         ]
         assert measure["value"] == pytest.approx(bus)
     # 4 bytes are one element: operations that give each rank a part leave that size out, and say so
-    assert "all_gather: 4 bytes hold no whole element of each of 3 ranks" in result.stdout
-    ignored = "distributed.communication_profile: its settings are NCCL's, and ranks talk over gloo"
+    assert "all_gather: 4 bytes are less than one element for each of 3 ranks" in result.stdout
+    ignored = "distributed.communication_profile: its settings are NCCL's, and ranks use gloo"
     assert ignored in " ".join(result.stdout.split())
 
 
@@ -92,5 +92,5 @@ def test_a_result_that_is_corrupted_on_one_rank_fails_the_run(only: str, wrong: 
 def test_one_rank_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     result = gpuproof("run", "collectives", cwd=tmp_path)
     assert result.returncode == 2
-    assert "a collective over one rank moves nothing" in result.stderr
+    assert "a collective over one rank transfers nothing" in result.stderr
     assert not (tmp_path / "results").exists()

@@ -148,7 +148,7 @@ def test_a_lack_of_memory_in_a_capture_stays_one() -> None:
     ("device_type", "world_size", "reason"),
     [
         ("cpu", 1, "this run is on the CPU"),
-        ("mps", 1, "captures no graphs on Apple MPS devices"),
+        ("mps", 1, "does not capture graphs on Apple MPS devices"),
         ("cuda", 2, "the gradient average of 2 ranks"),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_killed_process_of_the_loader_is_named_and_leaves_nothing(a_run: Run) 
     assert ended.returncode == ExitCode.FAILED, ended.stderr
     (failure,) = a_run.case().of(Failure)
     assert failure.cause == "exception"
-    assert f"process {victim} of the loader was ended by SIGKILL" in failure.message
+    assert f"process {victim} ended with SIGKILL" in failure.message
     assert failure.traceback is None
     assert "Traceback" not in stderr_of(a_run)
     assert a_run.all_gone()
@@ -141,7 +141,7 @@ def test_too_little_shared_memory_is_said_with_the_remedy(a_run: Run) -> None:
     assert ended.returncode in (ExitCode.UNFIT_ENVIRONMENT, ExitCode.FAILED), ended.stderr
     (failure,) = a_run.case().of(Failure)
     assert failure.cause == "environment"
-    assert "no room in shared memory" in failure.message
+    assert "ran out of shared memory" in failure.message
     assert "--shm-size" in (failure.next_step or "")
     assert a_run.all_gone()
 
@@ -151,10 +151,10 @@ def test_too_little_shared_memory_is_said_with_the_remedy(a_run: Run) -> None:
     [
         (
             ["--data.name=CIFAR100"],
-            "CIFAR-100 is not there: expected the file nowhere/cifar-100-python",
+            "CIFAR-100 is missing: expected the file nowhere/cifar-100-python",
         ),
         (["--data.name=CIFAR10"], "expected the file nowhere/cifar-10-batches-py/data_batch_1"),
-        (["--data.name=ImageFolder"], "expected a folder for each class in nowhere/train"),
+        (["--data.name=ImageFolder"], "expected one folder per class in nowhere/train"),
         (["--data.name=tokens", "--model.name=decoder"], "expected the file nowhere"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_data_set_is_fetched_once_and_its_other_part_is_there_too(
     words = cifar_words(f"{mirror}/cifar.tar.gz", checksum)
     done = a_run.run("simple_cnn", *words, "--data.split=test", steps=2)
     assert done.returncode in MEASURED, done.stderr
-    assert f"fetching {mirror}/cifar.tar.gz" in done.stderr
+    assert f"downloading {mirror}/cifar.tar.gz" in done.stderr
     (setup,) = a_run.case().of(Setup)
     assert setup.data_used is not None
     assert (setup.data_used.num_samples, setup.data_used.split) == (8, "test")
@@ -232,7 +232,7 @@ def test_a_data_set_is_fetched_once_and_its_other_part_is_there_too(
 @pytest.mark.parametrize(
     ("name", "checksum", "said"),
     [
-        ("absent.tar.gz", "md5:" + "0" * 32, "the server answers 404"),
+        ("absent.tar.gz", "md5:" + "0" * 32, "the server responds 404"),
         ("cifar.tar.gz", "md5:" + "0" * 32, "expected " + "0" * 32),
     ],
 )

@@ -75,7 +75,7 @@ def test_hosts_that_reach_each_other(hosts: list[Host]) -> None:
     first, second = both(hosts)
     assert first["MASTER_ADDR"]["status"] == "PASS"
     assert first[f"port {PORT}"]["status"] == "PASS"
-    assert first["node 1"]["measured"] == "node1 came from 198.18.7.2, and was reached back"
+    assert first["node 1"]["measured"] == "node1 connected from 198.18.7.2, and could be reached back"
     assert second[f"way to 198.18.7.1:{PORT}"]["measured"] == "node0 answered 198.18.7.2"
     assert [second[f"other ports {where}"]["status"] for where in ("here", "there")] == ["PASS", "PASS"]
     assert second["interfaces"]["measured"].startswith("v1 up 198.18.7.2")
@@ -94,7 +94,7 @@ def test_a_firewall_that_drops_is_told_from_a_host_that_is_away(hosts: list[Host
     hosts[0].firewall("-A", "INPUT", "-p", "tcp", "--dport", str(PORT), "-j", "DROP")
     assert "a firewall blocks port 29544" in visit(hosts[1])["measured"]
     hosts[0].firewall("-A", "INPUT", "-j", "DROP")
-    assert "nothing comes back from any port" in visit(hosts[1])["measured"]
+    assert "no port responds" in visit(hosts[1])["measured"]
 
 
 def test_a_firewall_that_rejects_as_prohibited(hosts: list[Host]) -> None:
@@ -106,8 +106,8 @@ def test_a_firewall_that_rejects_as_prohibited(hosts: list[Host]) -> None:
 def test_where_nothing_listens_it_is_said_and_a_rejecting_firewall_looks_the_same(hosts: list[Host]) -> None:
     for _ in range(2):
         found = visit(hosts[1])
-        assert found["measured"].startswith("refused: the host is there, and nothing listens")
-        assert "If node 0's doctor says that it listens, it is the firewall" in found["next_step"]
+        assert found["measured"].startswith("refused: the host is up, but nothing listens")
+        assert "If node 0's doctor reports that it listens, it is the firewall" in found["next_step"]
         hosts[0].firewall("-A", "INPUT", "-p", "tcp", "--dport", str(PORT), "-j", "REJECT")
 
 
@@ -145,23 +145,23 @@ def test_a_port_that_is_taken(hosts: list[Host]) -> None:
     assert listening.stdout.readline() == "here\n"
     found = read(finish(start_doctor(hosts[0])))
     assert found[f"port {PORT}"]["measured"] == "cannot be listened on: Address already in use"
-    assert visit(hosts[1])["measured"].startswith("wrong answer: something else")
+    assert visit(hosts[1])["measured"].startswith("wrong answer: something other than gpuproof doctor")
     listening.kill()
 
 
 def test_an_address_of_nobody_and_one_of_the_wrong_host(hosts: list[Host]) -> None:
     unknown = read(finish(start_doctor(hosts[1], wait_s=1, master="no.such.host.invalid")))
-    assert "resolves to no address" in unknown["MASTER_ADDR"]["measured"]
+    assert "does not resolve to an address" in unknown["MASTER_ADDR"]["measured"]
     own = read(finish(start_doctor(hosts[1], wait_s=1, master="198.18.7.2")))
     assert own["MASTER_ADDR"]["measured"] == "198.18.7.2: this host's own, and it is node 1"
     not_own = read(finish(start_doctor(hosts[0], wait_s=1, master="198.18.7.2")))
     assert not_own["MASTER_ADDR"]["status"] == "WARN"
-    assert not_own["node 1"]["measured"] == f"did not come to port {PORT} in time"
+    assert not_own["node 1"]["measured"] == f"did not connect to port {PORT} in time"
 
 
 def test_a_way_that_does_not_fit_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     for words, message in (
-        (["--master=a"], "--master and --port go together"),
+        (["--master=a"], "--master and --port must be given together"),
         (["--node-rank=2", "--nodes=2"], "--node-rank 2 does not fit --nodes 2"),
     ):
         result = subprocess.run(

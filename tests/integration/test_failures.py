@@ -89,7 +89,7 @@ def test_outputs_that_are_no_numbers_from_some_step_on_make_the_run_suspect(
     last, first = window.not_finite_after or (0, 0)
     assert 0 < last < first <= SHORT  # looks are some steps apart, however many
     assert last < 15
-    assert f"infinities or NaN when looked at after {first} of {SHORT} steps" in a_run.report()
+    assert f"infinities or NaN when checked after {first} of {SHORT} steps" in a_run.report()
 
 
 def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
@@ -163,9 +163,7 @@ def test_a_hung_rank_leaves_the_stack_of_each_rank(a_run: Run) -> None:
     assert "backward" in waits
     assert "time.sleep(FOR_EVER_S)" not in waits
     assert a_run.statuses() == ["failed"]
-    found = (
-        r"rank 0 on \S+ waits in \S+ of [\d,]+ elements \(number \d+\), to which rank 1 on \S+ did not come"
-    )
+    found = r"rank 0 on \S+ waits in \S+ of [\d,]+ elements \(number \d+\), which rank 1 on \S+ did not reach"
     assert re.fullmatch(found, by_rank[None].message)
     assert by_rank[None].message in " ".join(a_run.report().split())
     assert a_run.all_gone()
@@ -186,12 +184,12 @@ def test_a_time_out_ends_the_launch_with_last_words(a_run: Run) -> None:
     ended = a_run.run("faulty", "--timeout=40", steps=LONG, step_s=0.02)
     assert ended.returncode == 124
     own, launch = sorted(a_run.case().of(Failure), key=lambda failure: failure.rank is None)
-    assert (launch.cause, launch.rank, launch.message) == ("timeout", None, "not done within 40 s")
+    assert (launch.cause, launch.rank, launch.message) == ("timeout", None, "not finished within 40 s")
     assert (own.cause, own.rank) == ("interrupted", 0)
     assert own.stacks
     assert a_run.case().of(Steps)
     assert a_run.statuses() == ["failed"]
-    assert "not done within 40 s" in a_run.report()
+    assert "not finished within 40 s" in a_run.report()
     assert a_run.all_gone()
 
 
@@ -216,7 +214,7 @@ def test_an_interrupted_run_says_how_to_go_on(
         assert words.stacks
     assert a_run.statuses() == ["unfinished"]
 
-    program, *words_to_resume = shlex.split(ended.stderr.rpartition("go on with: ")[2])
+    program, *words_to_resume = shlex.split(ended.stderr.rpartition("resume with: ")[2])
     assert program == "gpuproof"
     let_go(a_run)
     resumed = a_run.command_line.run(*words_to_resume)
@@ -259,7 +257,7 @@ def test_a_second_process_on_a_run_is_refused(a_run: Run) -> None:
     assert "Traceback" not in second.stderr
     named_again = a_run.run("faulty", steps=SHORT)
     assert named_again.returncode == 2
-    assert "a run of that name is under way" in named_again.stderr
+    assert "a run with that name is in progress" in named_again.stderr
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert a_run.command_line.finish(process).returncode == 130
@@ -323,7 +321,7 @@ def test_a_full_disk_leaves_a_failure_record_in_the_room_kept_for_it(a_run: Run,
     assert (failure.rank, failure.phase) == (0, "measure")
     # Who writes first meets the full disk: the rank, or its launcher, which then ends the rank.
     assert failure.cause in ("disk_full", "interrupted")
-    assert failure.cause == "interrupted" or "Free room on the disk" in (failure.next_step or "")
+    assert failure.cause == "interrupted" or "Free up space on the disk" in (failure.next_step or "")
     # The results are said on the page where the rank's last words left them room, else there is no page.
     assert "the disk is full" in ended.stderr or "disk full" in ended.stdout, ended.stdout
     records = a_run.case()

@@ -308,4 +308,4 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(a_run: Run, how: str) -> No
     assert ended.returncode == (130 if how == "SIGTERM" else -9)
     assert a_run.record(Failure).cause == "interrupted"
     if how == "SIGTERM":
-        assert "go on with" in ended.stderr
+        assert "resume with" in ended.stderr

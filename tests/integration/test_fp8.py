@@ -127,7 +127,7 @@ def test_only_plain_layers_of_fitting_sizes_are_converted_and_weights_stay() -> 
 
 
 def test_a_model_without_such_a_layer_is_refused() -> None:
-    with pytest.raises(UsageError, match="tiny has no linear layer whose sizes are multiples of 16"):
+    with pytest.raises(UsageError, match="tiny has no linear layer with sizes that are multiples of 16"):
         convert_linear_layers(nn.Linear(8, 8), name="tiny")
 
 

@@ -142,14 +142,14 @@ def test_a_cache_is_allocated_once_and_can_be_rewound() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     _, model = built("decoder")
     generation = Generation(model, num_slots=2, max_tokens=PROMPT)
-    with pytest.raises(ValueError, match=r"2 slots of 7 tokens: 3 × 7 do not fit behind the 0"):
+    with pytest.raises(ValueError, match=r"2 slots of 7 tokens: 3 × 7 do not fit after the 0"):
         generation.prefill(tokens_of(PROMPT))
     generation.prefill(tokens_of(PROMPT, batch=2))
-    with pytest.raises(ValueError, match="2 × 1 do not fit behind the 7"):
+    with pytest.raises(ValueError, match="2 × 1 do not fit after the 7"):
         generation.decode(torch.zeros(2, dtype=torch.long))
-    with pytest.raises(ValueError, match="1 tokens do not go on with 2 sequences"):
+    with pytest.raises(ValueError, match="1 tokens cannot continue 2 sequences"):
         generation.decode(torch.zeros(1, dtype=torch.long))
-    with pytest.raises(ValueError, match="holds 7 tokens of a sequence, not 8"):
+    with pytest.raises(ValueError, match="contains 7 tokens per sequence, not 8"):
         generation.rewind(8)
 
 
@@ -308,7 +308,7 @@ def test_the_shipped_config_runs(
     assert setup.kv_cache_bytes == 2 * cache_tokens * 2 * 16 * 4
     assert setup.flops_per_step is not None
     assert setup.flops_per_step_counted is None
-    assert setup.flops_not_counted == "a phase of generation is known by closed form only"
+    assert setup.flops_not_counted == "a phase of generation is only known from its closed form"
     if (model, phase) == ("decoder", "decode"):
         # 7 to 10 tokens read and one written, of 32 numbers, for two sequences.
         assert setup.bytes_per_step == 4 * (WEIGHTS + 2 * (8.5 + 1) * 32)

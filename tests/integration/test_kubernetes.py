@@ -210,13 +210,13 @@ BAD = {
     "image": (
         {**WAITING, "containerStatuses": [{"name": "pytorch", "state": {"waiting": {
             "reason": "ImagePullBackOff", "message": 'Back-off pulling image "nvcr.io/x"'}}}]},
-        "cannot begin: ImagePullBackOff: Back-off pulling image",
-        "Look at image and pull_secrets",
+        "cannot start: ImagePullBackOff: Back-off pulling image",
+        "Check image and pull_secrets",
     ),
     "unschedulable": (
         {**WAITING, "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                                     "message": "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."}]},
-        "has not begun within 0.2 s: gpuproof-r1",
+        "has not started within 0.2 s: gpuproof-r1",
         "Raise pending_limit_s",
     ),
 }  # fmt: skip
@@ -298,7 +298,7 @@ def test_a_name_that_is_taken_is_told_and_its_owner_left_alone(
 
 def test_without_a_way_to_a_cluster_that_is_said(tmp_path: Path) -> None:
     nobody = kubeconfig(tmp_path / "a", f"http://127.0.0.1:{free_ports()}")
-    for file, cause in ((tmp_path / "none", "no access to a cluster"), (nobody, "does not answer")):
+    for file, cause in ((tmp_path / "none", "no access to a cluster"), (nobody, "does not respond")):
         with pytest.raises(EnvironmentUnfitError, match=cause) as told:
             open_launcher(KubernetesSite(), environment={"KUBECONFIG": str(file)}).__enter__()
         assert told.value.next_step
@@ -312,7 +312,7 @@ def test_the_command_runs_a_case_and_the_dry_run_sends_nothing(
     shown = gpuproof(*words, "--dry-run", "--verbose", cwd=tmp_path, environment=environment)
     reason_against, manifests = shown.stdout.split("\n", 1)
     assert reason_against.startswith(
-        "# To look at, not to apply: gpuproof-node.pyz has no content here, and by hand"
+        "# To look at, not to apply: gpuproof-node.pyz has no content here, and nothing"
     )
     assert manifests.startswith("---\napiVersion: v1\nkind: ConfigMap"), shown.stderr
     assert world.calls == []

@@ -197,21 +197,31 @@ def test_sizes_that_nobody_set_are_the_models_own() -> None:
     ("name", "options", "image_size", "message"),
     [
         ("torchvision/resnet5", {}, None, "torchvision has no classifier 'resnet5'. Close to it: "),
-        ("torchvision/resnet18", {"depth": 3}, 32, "model.options: torchvision builds no resnet18 so: "),
+        (
+            "torchvision/resnet18",
+            {"depth": 3},
+            32,
+            "model.options: torchvision cannot build resnet18 with these options: ",
+        ),
         ("torchvision/googlenet", {}, 64, "Set model.options.aux_logits to false"),
-        ("torchvision/squeezenet1_1", {}, 8, "torchvision/squeezenet1_1 does not take images of 8 pixels: "),
+        (
+            "torchvision/squeezenet1_1",
+            {},
+            8,
+            "torchvision/squeezenet1_1 does not accept images of 8 pixels: ",
+        ),
         ("timm/resnet5", {}, None, "timm has no model 'resnet5'. Close to it: "),
         ("timm/resnet18.none", {}, None, "timm has no model 'resnet18.none'. Close to it: resnet18"),
-        ("timm/resnet18", {"depth": 3}, 32, "model.options: timm builds no resnet18 so: "),
-        ("transformers/gtp2", {}, None, "transformers has no type of model 'gtp2'. Close to it: gpt2"),
+        ("timm/resnet18", {"depth": 3}, 32, "model.options: timm cannot build resnet18 with these options: "),
+        ("transformers/gtp2", {}, None, "transformers has no model type 'gtp2'. Close to it: gpt2"),
         (
             "transformers/gpt2",
             {"n_layers": 3},
             None,
             "model.options.n_layers: the configuration of gpt2 has no",
         ),
-        ("transformers/gpt2", {"n_layer": "x"}, None, "gpt2 cannot be configured so: "),
-        ("transformers/gpt2", {"seq_len": 2000}, None, "takes 1024 tokens at most, and seq_len is 2000"),
+        ("transformers/gpt2", {"n_layer": "x"}, None, "gpt2 does not accept this configuration: "),
+        ("transformers/gpt2", {"seq_len": 2000}, None, "accepts at most 1024 tokens, but seq_len is 2000"),
         ("transformers/vit:causal", {"vocab_size": 9}, None, "Write transformers/vit:image"),
     ],
 )
@@ -254,7 +264,7 @@ def test_a_model_of_each_library_trains(name: str, tmp_path: Path) -> None:
     assert setup.input_shape == ((12,) if item == "tokens" else (3, 32, 32))
     assert setup.flops_per_step_counted > 0
     assert end.last_loss is not None
-    assert "a step, counted by torch" in " ".join(result.stdout.split())
+    assert "per step, counted by torch" in " ".join(result.stdout.split())
 
 
 def test_a_library_that_is_absent_is_named_with_what_to_install(tmp_path: Path) -> None:

@@ -88,4 +88,4 @@ def test_hosts_of_a_scheduler_and_a_recording_beside_hosts_are_refused(tmp_path:
     for words in (["--on=slurm"], ["--on=ssh:hosts.json", "run.jsonl"]):
         done = live(tmp_path, *words)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "Write --on ssh:FILE, and leave SOURCE out" in done.stderr
+        assert "Write --on ssh:FILE, and omit SOURCE" in done.stderr

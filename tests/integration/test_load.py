@@ -56,7 +56,7 @@ def interrupted_in_the_third(command_line: CommandLine) -> RunDirectory:
     process.send_signal(signal.SIGINT)
     ended = command_line.finish(process)
     assert ended.returncode == 130, ended.stderr
-    assert "go on with: gpuproof load --resume" in ended.stderr
+    assert "resume with: gpuproof load --resume" in ended.stderr
     return only_run(command_line)
 
 

@@ -150,7 +150,9 @@ def test_a_set_smaller_than_one_batch_a_rank_is_refused(loading: str, tmp_path: 
     asked = numbered_images(tmp_path)
     changes: dict[str, Any] = {"loading": loading, "batch_size": 13, **INSIDE}
     data = replace(asked.model_work.data, **changes)
-    with pytest.raises(EnvironmentUnfitError, match="24 samples make no batch of 13 for each of 2 ranks"):
+    with pytest.raises(
+        EnvironmentUnfitError, match="24 samples are not enough for a batch of 13 on each of 2 ranks"
+    ):
         opened(with_work(asked, data=data), images(), tmp_path, world_size=2)
 
 
@@ -336,5 +338,5 @@ def test_what_lies_elsewhere_than_where_the_run_was_begun_is_named(loading: str,
     prepare(asked, tmp_path, world_size=1, say=print)
     ids.rename(tmp_path / "elsewhere.bin")  # as on a host that was sent the listing alone
     shape = InputShape(kind="tokens", shape=(4,), num_targets=100)
-    with pytest.raises(EnvironmentUnfitError, match=r"which this host has not: .*ids\.bin"):
+    with pytest.raises(EnvironmentUnfitError, match=r"which this host does not have: .*ids\.bin"):
         opened(asked, shape, tmp_path)

@@ -40,5 +40,5 @@ def test_a_report_of_a_run_that_cannot_be_written_is_printed(tmp_path: Path) -> 
     done = subprocess.run([GPUPROOF, "report", str(run)], capture_output=True, text=True)
     assert done.returncode == 3
     assert "cannot be written" in done.stderr
-    assert "No file of the run was made again" in done.stderr
+    assert "None of the run's files were regenerated" in done.stderr
     assert "What failed" in done.stdout

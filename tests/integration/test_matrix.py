@@ -98,7 +98,7 @@ def test_where_the_files_go_is_tried_before_any_case_runs(words: tuple[str, ...]
     out = "out" if "files" in words else "out/b.yaml/mine.txt/below"
     done = gpuproof("matrix", *words, "--output-dir", out, cwd=tmp_path)
     assert (done.returncode, not (tmp_path / "results").exists()) == (2, True), done.stderr
-    assert "holds something already" in done.stderr or "cannot be written: Not a directory" in done.stderr
+    assert "is not empty" in done.stderr or "cannot be written: Not a directory" in done.stderr
 
 
 @pytest.mark.promise("R4.7")
@@ -154,7 +154,7 @@ def test_equal_failures_are_told_once_and_end_the_matrix_until_they_are_mended(t
     assert page.count("rank 0 on") == 1
     assert "and in 2 more of 3 launches: the command ended with status 1" in page
     assert f"{sys.executable} never" in page
-    assert "2 launches were not begun, since the first 3 failed alike" in page
+    assert "2 launches were not started, since the first 3 failed the same way" in page
     run = only_run(tmp_path)
     assert len(run.cases()) == 3
     (tmp_path / "program.py").write_text("")
@@ -175,7 +175,7 @@ def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     (case,) = result["detail"]["cases"]
     assert case["metrics"] == {"loss": 0.5}
-    assert case["memory"]["missing"] == "no GPU was recorded beside it"
+    assert case["memory"]["missing"] == "no GPU was recorded during it"
     assert case["resident"]["peak_bytes"] > 2**20
     missing = gpuproof("run", "m.yaml", "--command.argv=[no-such-program]", cwd=tmp_path)
     assert missing.returncode == 2

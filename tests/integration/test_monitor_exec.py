@@ -282,7 +282,7 @@ def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (stdout, process.returncode) == ("still\n", 4)
-    assert "the sampler was ended by SIGKILL before the command" in stderr
+    assert "the sampler was stopped by SIGKILL before the command" in stderr
     assert names(tmp_path) == [".json", ".jsonl", "_summary.txt"]
     data = recording(tmp_path)
     assert data.end is None
@@ -389,7 +389,7 @@ def test_files_that_a_shell_put_in_the_place_of_a_pattern_are_never_run(
     options = ["--config-name", "run2", "--compare-with", *matched]
     done = run(tmp_path, *options, *end, "sh", "-c", "sleep 0.3; exit 7")
     assert done.returncode == 7, done.stderr
-    assert "matches 2 recordings; took the newest, results/gpu_stats_run1_2" in done.stderr
+    assert "matches 2 recordings; using the newest, results/gpu_stats_run1_2" in done.stderr
     assert re.search(r"^  A  gpu_stats_run1_2", done.stderr, re.M)
     assert not (tmp_path / "ran").exists()
     refused = run(tmp_path, "--compare-with", matched[0], "absent.json", "--", "touch", "ran")
@@ -517,4 +517,4 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
 def test_defaults_of_the_built_in_training_are_refused_for_a_command(tmp_path: Path) -> None:
     done = run(tmp_path, "--config-dir", ".", "--", "true")
     assert done.returncode == 2
-    assert "--config-dir: is for the built-in training, and a command of yours is given" in done.stderr
+    assert "--config-dir: is for the built-in training, but you gave your own command" in done.stderr

@@ -81,7 +81,7 @@ def test_compare_takes_the_newest_match_and_says_so(tmp_path: Path) -> None:
         folder=tmp_path,
     )
     assert done.returncode == 0
-    assert "matches 2 recordings; took the newest, results/gpu_stats_a_2.jsonl" in done.stderr
+    assert "matches 2 recordings; using the newest, results/gpu_stats_a_2.jsonl" in done.stderr
     assert re.search(r"power +300 W +330 W +\+[23]\d\.\d W \(\+\d+\.?\d* %\) .* higher", done.stdout)
     assert "some conditions are unknown" in done.stdout  # the fake GPU tells no MIG or ECC mode
     assert (tmp_path / "both.png").read_bytes().startswith(PNG)
@@ -127,9 +127,9 @@ def test_a_missing_file_and_an_empty_directory_are_one_paragraph(tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("live",), "monitor live: draws on a terminal"),
+        (("live",), "monitor live: needs a terminal"),
         (("show", "empty.jsonl"), "empty.jsonl: is empty"),
-        (("plot", "-o", "run.xyz", "run.jsonl"), "run.xyz: is no picture that can be drawn"),
+        (("plot", "-o", "run.xyz", "run.jsonl"), "run.xyz: is not a picture that can be drawn"),
         (("compare", "run.jsonl"), "monitor compare: takes two recordings, A and B; 1 given"),
     ],
 )
@@ -149,7 +149,7 @@ def test_what_the_sampler_refuses_is_a_mistake_of_the_user_to_serve_too(tmp_path
     environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "2"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=300)
     assert done.returncode == 2
-    assert done.stderr.endswith("gpuproof: --devices 7: this host has 2 GPU(s). Indices begin at 0.\n")
+    assert done.stderr.endswith("gpuproof: --devices 7: this host has 2 GPU(s). Indices start at 0.\n")
 
 
 def test_serve_answers_until_it_is_told_to_stop_and_leaves_no_sampler(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_devices_prints_every_static_fact_once_and_as_json(
         assert fact.removesuffix("_bytes").split("_")[0] in text
     assert text.count("16.0 GiB") == 1
     assert "GPU 1: FAKE-0001" in text
-    assert "not told" in text
+    assert "unknown" in text
 
 
 def test_one_look_is_plain_text_and_needs_no_terminal(

@@ -158,9 +158,9 @@ def test_a_wrong_interface_is_named_with_its_host(wrong_host: int, two_hosts: li
     results = [finish(process) for process in started]
     assert [result.returncode for result in results] == [1, 1]
     said = " ".join(results[0].stdout.split())
-    assert "GLOO_SOCKET_IFNAME=eth9: eth9 is no interface on" in said
+    assert "GLOO_SOCKET_IFNAME=eth9: eth9 is not an interface on" in said
     assert f"node{wrong_host}" in said
-    assert f"Interfaces with an address here: lo, v{wrong_host}" in said
+    assert f"Interfaces with an address on this host: lo, v{wrong_host}" in said
 
 
 @pytest.mark.parametrize(

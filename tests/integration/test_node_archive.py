@@ -94,7 +94,7 @@ def test_a_node_without_numpy_is_told_what_reads_recordings(archive: Path, tmp_p
     assert (code, out) == (5, "")
     assert error == (
         "gpuproof: show: needs the Python package numpy, which is not installed. Use a Python that has "
-        "numpy, or, where gpuproof is installed: gpuproof monitor show.\n"
+        "numpy, or, if gpuproof is installed: gpuproof monitor show.\n"
     )
 
 

@@ -107,7 +107,7 @@ def test_one_record_is_one_sample(content: Any, tmp_path: Path) -> None:
     assert side_by_side.stdout.splitlines()[0] == compared.stdout.splitlines()[0]
     refused = typed("scripts/gputop.py --stats --help", tmp_path)
     assert refused.returncode == ExitCode.USAGE
-    assert "--help is an option, no file" in refused.stderr
+    assert "--help is an option, not a file" in refused.stderr
     assert not (tmp_path / "--help").exists()
     drawn = typed("scripts/gputop.py --gen-graph A.json", tmp_path)
     assert drawn.returncode == 0, drawn.stderr

@@ -65,7 +65,7 @@ def test_a_module_of_ones_own_runs(kind: str, environment: dict[str, str], tmp_p
     asked = words("python:own_models:Probe", "{width: 5}")
     result = gpuproof(*asked, f"--kind={kind}", cwd=tmp_path, environment=environment)
     assert result.returncode in MEASURED, result.stdout + result.stderr
-    assert "a step, counted by torch" in " ".join(result.stdout.split())
+    assert "per step, counted by torch" in " ".join(result.stdout.split())
     records = only_case(run_directory(tmp_path, "o"))
     (setup,) = records.of(Setup)
     assert setup.num_parameters == 5 * 27 + 5 + 5 * 10 + 10
@@ -79,11 +79,11 @@ UNFIT: tuple[tuple[str, dict[str, object], str], ...] = (
     (
         "python:own_models:Probe",
         {"extra": 1},
-        "maps images (2, 3, 8, 8) to (2, 11), and not to scores (2, 10)",
+        "maps images (2, 3, 8, 8) to (2, 11), not to scores (2, 10)",
     ),
     ("python:own_models:Absent", {}, "own_models:Absent cannot be imported: "),
     ("python:absent_models:Probe", {}, "absent_models:Probe cannot be imported: No module named"),
-    ("python:own_models:not_a_module", {}, "makes a int, and no torch.nn.Module"),
+    ("python:own_models:not_a_module", {}, "creates a int, not a torch.nn.Module"),
 )
 
 
@@ -119,9 +119,17 @@ def test_what_the_worker_cannot_run_ends_as_a_failure_in_words(
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("python:own_models", "{}", "model.name: 'python:own_models' does not name a class. Write python:"),
-        ("python:os;evil:Class", "{}", "model.name: 'python:os;evil:Class' does not name a class"),
-        ("python:a.b:C", "{num_classes: 3}", "model.options.num_classes: the number of classes has a key"),
+        (
+            "python:own_models",
+            "{}",
+            "model.name: 'python:own_models' is not the name of a class. Write python:",
+        ),
+        ("python:os;evil:Class", "{}", "model.name: 'python:os;evil:Class' is not the name of a class"),
+        (
+            "python:a.b:C",
+            "{num_classes: 3}",
+            "model.options.num_classes: the number of classes has its own key",
+        ),
     ],
 )
 def test_what_names_no_class_is_refused_before_anything_runs(

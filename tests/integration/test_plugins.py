@@ -139,7 +139,7 @@ def test_a_broken_package_hides_no_other(broken: dict[str, str], tmp_path: Path)
     assert "'gone' from half-installed cannot be loaded: ModuleNotFoundError" in reasons["gone"]
     assert "'odd' from not-a-plugin is a function, not a WorkloadInfo" in reasons["odd"]
     assert "without name, summary and judge" in reasons["odd_check"]
-    assert "registered as a suite and is a function that lacks a part of it" in reasons["odd_suite"]
+    assert "registered as a suite, but is a function that lacks a required part" in reasons["odd_suite"]
     assert reasons["twice"] == "registered by first-owner and second-owner: uninstall one of them"
     assert loaded["resnet18", "gpuproof"]["state"] == "loads"
     listed = gpuproof("plugins", cwd=tmp_path, environment=broken)
@@ -153,7 +153,7 @@ def test_one_plugin_by_name(broken: dict[str, str], tmp_path: Path) -> None:
     states(broken, "gone", cwd=tmp_path, code=5)
     unknown = gpuproof("plugins", "nobody", cwd=tmp_path, environment=broken)
     assert unknown.returncode == 2
-    assert "no plug-in is called 'nobody'" in unknown.stderr
+    assert "there is no plug-in called 'nobody'" in unknown.stderr
 
 
 def test_a_run_beside_broken_packages_works_and_names_the_broken_one(

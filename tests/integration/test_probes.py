@@ -155,7 +155,7 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_among_right_ones_is_found
     compared = [m for m in result["measures"] if m["name"] == "wrong values"]
     wrong = {m["subject"].split("/gpu/")[-1]: m["detail"] for m in compared if m["value"]}
     assert wrong == {
-        "SIM-0001": "8 copies compared, the last two on the host: 1 came out wrong, first number 3"
+        "SIM-0001": "8 copies compared, the last two on the host: 1 wrong, the first was number 3"
     }
     assert {m["labels"].get("direction") for m in compared} == {None, "both_ways"}
 

@@ -66,7 +66,7 @@ def test_a_run_returns_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     before_files, _, files = html(concluded.page).partition("<h2>Files</h2>")
     assert files
     assert page_in(gpuproof.load_result("results/quick/r")).startswith(before_files)
-    with pytest.raises(UsageError, match=r"^between_sessions: 2 is no share"):
+    with pytest.raises(UsageError, match=r"^between_sessions: 2 is not a share"):
         gpuproof.compare("results/quick/r", "results/quick/r", between_sessions=2)
 
 
@@ -82,14 +82,14 @@ def test_a_mistake_in_a_recipe_is_an_exception() -> None:
         gpuproof.run("quick", {"no.such": 1})
     with pytest.raises(UsageError, match=r"^overrides: data.batch_size: "):
         gpuproof.run("quick", {"data.batch_size": "many"})
-    with pytest.raises(UsageError, match="measures this machine alone"):
+    with pytest.raises(UsageError, match="only measures this machine"):
         gpuproof.run("quick", {"distributed.nodes": 2})
 
 
 def test_a_rank_of_another_launch_starts_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(UsageError, match="one of another launch"):
+    with pytest.raises(UsageError, match="a rank of another launch"):
         gpuproof.run("quick")
 
 
@@ -98,9 +98,9 @@ def test_a_measure_is_had_by_its_name() -> None:
     result = run_result(RESULT.measures[0], replace(twice, subject="host/a", name="power"))
     assert result["throughput"] == RESULT.measures[0]
     for error in (KeyError, UsageError):
-        with pytest.raises(error, match="no measure of the whole is called so"):
+        with pytest.raises(error, match="no measure of the whole run has this name"):
             result["power"]
-    with pytest.raises(KeyError, match=r"2 measures are called so: main \(value\), b \(value\)"):
+    with pytest.raises(KeyError, match=r"2 measures have this name: main \(value\), b \(value\)"):
         run_result(RESULT.measures[0], twice)["throughput"]
     with pytest.raises(KeyError, match="none: nothing was measured"):
         run_result()["throughput"]
@@ -147,7 +147,7 @@ def test_a_result_is_read_from_a_run_or_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "expected an object for Result"),
         (json.dumps({**to_json(RESULT), "headline": 5}), "headline: expected str, found int"),
         (json.dumps(to_json(replace(RESULT, schema_version=99))), "Install a newer gpuproof"),

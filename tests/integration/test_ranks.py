@@ -176,7 +176,7 @@ def test_a_rank_that_waits_says_for_what_and_ends_without_a_traceback(tmp_path: 
             _, rest = waiting.communicate(timeout=TIMEOUT_S)
         finally:
             waiting.kill()
-    assert "rank 1 of 2 waits for rank 0 at 127.0.0.1:" in told
+    assert "rank 1 of 2 is waiting for rank 0 at 127.0.0.1:" in told
     assert waiting.returncode == ExitCode.INTERRUPTED, rest
     assert "Traceback" not in rest
 
@@ -262,7 +262,7 @@ def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_p
     port = free_port()
     try:
         ranks.append(start_rank(1, command, tmp_path, port=port, of=3))
-        assert any("waits for rank 0" in line for line in ranks[0].stderr or ())
+        assert any("is waiting for rank 0" in line for line in ranks[0].stderr or ())
         ranks.insert(0, start_rank(0, command, tmp_path, port=port, of=3))
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
     finally:
@@ -270,11 +270,11 @@ def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_p
             process.kill()
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
-    assert f"rank 2 did not come to MASTER_ADDR within {COMES_WITHIN_S} s" in told["reason"]
+    assert f"rank 2 did not reach MASTER_ADDR within {COMES_WITHIN_S} s" in told["reason"]
     why = outputs[0][0].split("\nWhy\n")[1].split()
     assert "rank 2 did not come" in " ".join(why[:20]), "the cause stands first"
     assert_ended(ranks, outputs, code=ExitCode.UNFIT_ENVIRONMENT)
-    assert re.search(r"ranks? (1, )?2 did not hear within 30 s that it is over", outputs[0][1])
+    assert re.search(r"ranks? (1, )?2 did not receive within 30 s that the run is over", outputs[0][1])
 
 
 @pytest.mark.promise("S1.20", "S3.11")
@@ -293,14 +293,14 @@ def test_with_the_variables_set_by_hand_and_nothing_shared(tmp_path: Path) -> No
     assert [process.returncode for process in processes] == [0, 0], outputs
     records = assert_totals_are_totals(folders[0], "h", ranks=2)
     assert {start.rank for start in records.of(Start)} == {0, 1}
-    assert "keeps its records in" in outputs[1][1]
+    assert "stores its records in" in outputs[1][1]
 
 
 @pytest.mark.parametrize(
     ("variables", "words", "message"),
     [
-        ({"WORLD_SIZE": "2"}, [], "WORLD_SIZE=2 is set and RANK is not"),
-        ({"WORLD_SIZE": "two", "RANK": "0"}, [], "WORLD_SIZE='two' is no whole number"),
+        ({"WORLD_SIZE": "2"}, [], "WORLD_SIZE=2 is set but RANK is not"),
+        ({"WORLD_SIZE": "two", "RANK": "0"}, [], "WORLD_SIZE='two' is not an integer"),
         ({"WORLD_SIZE": "2", "RANK": "0"}, ["--run.repeats=3"], "run.repeats"),
         ({"WORLD_SIZE": "2", "RANK": "1"}, ["--nproc=2"], "distributed.nproc"),
         ({"WORLD_SIZE": "2", "RANK": "0"}, ["--distributed.world_size=4"], "distributed.world_size"),

@@ -45,7 +45,7 @@ def test_a_folder_without_a_run_is_named_as_what_it_is(a_run: Run) -> None:
     (a_run.root / "cases").mkdir(parents=True)  # what a kill in the first moment leaves
     refused = a_run.run("medium", steps=20)
     assert refused.returncode == 2
-    assert "is there already, and holds no run. Remove it" in refused.stderr
+    assert "already exists, and is not a run. Remove it" in refused.stderr
     assert a_run.resume().returncode == 2
 
 

@@ -176,7 +176,7 @@ def test_a_file_that_holds_a_recording_is_not_written_to(tmp_path: Path) -> None
     ("arguments", "code", "message"),
     [
         (["--interval=0"], 2, "0.01 s or more"),
-        (["--interval=soon"], 2, "no number of seconds"),
+        (["--interval=soon"], 2, "not a number of seconds"),
         (["--devices=7"], 2, "this host has 2 GPU"),
         (["--devices=x"], 2, "not a list of device indices"),
         (["--out=/nowhere/r.jsonl"], 5, "cannot write the recording"),
@@ -209,7 +209,7 @@ def test_a_file_that_may_not_grow_keeps_every_whole_record(tmp_path: Path) -> No
 
     done = sample(f"--out={path}", "--interval=0.01", "--duration=30", fake="8", preexec_fn=small_disk)
     assert done.returncode == 5
-    assert "cannot go on recording" in done.stderr
+    assert "cannot continue recording" in done.stderr
     data = load_recording(path)
     assert len(data.time_s) > 10
     assert all(json.loads(line) for line in path.read_text().splitlines())
@@ -231,7 +231,7 @@ def test_a_full_disk_still_gets_the_last_line(small_disk: Path) -> None:
     path = small_disk / "r.jsonl"
     done = sample(f"--out={path}", "--interval=0.01", "--duration=60", fake="8")
     assert done.returncode == 5
-    assert "r.jsonl: cannot go on recording (No space left on device)" in done.stderr
+    assert "r.jsonl: cannot continue recording (No space left on device)" in done.stderr
     data = load_recording(path)
     assert data.end is not None
     assert data.end.reason == "cannot write: No space left on device"

@@ -1,4 +1,4 @@
-"""`gpuproof scale` from the command line: on ranks of the processor, and what is said without GPUs."""
+"""`gpuproof scale` from the command line: on ranks of the CPU, and what is said without GPUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     assert orders == list(range(4))
     # a processor has no kernels to look at; what can be measured is, each under its own name
     talking = multi[0]["communication"]
-    assert "no kernels to look at" in talking["exposed_ms"]["missing"]
+    assert "no kernels to examine" in talking["exposed_ms"]["missing"]
     assert talking["standalone_ms"]["mean"] > 0
     assert multi[0]["bucket_bytes"] == [4 * 54_403]
     assert single[0]["mean_communication_ms"] is None
@@ -55,9 +55,11 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     assert run["step_memory_mb"] == {
         "before": None,
         "after": None,
-        "missing": "torch counts no memory on this type of device",
+        "missing": "torch does not count memory on this type of device",
     }
-    assert multi[0]["detailed_runs"][1]["step_memory_mb"]["missing"].startswith("steps of this run were not")
+    assert multi[0]["detailed_runs"][1]["step_memory_mb"]["missing"].startswith(
+        "steps of this run have no breakdown"
+    )
     assert list((tmp_path / "out" / "scale").glob(f"*/{run['records']}/rank-0.jsonl"))
     assert result.stderr.count(": done, ") == 4
     assert "Validate over multiple runs" in result.stderr
@@ -89,7 +91,7 @@ def test_without_gpus_several_are_refused_and_one_is_advised(tmp_path: Path) -> 
     )
     assert advised.returncode == 0, advised.stderr
     assert "evaluate - Medium model may benefit with large batch (heuristic" in advised.stderr
-    assert "One device is measured: there are 0" in advised.stderr
+    assert "Measuring one device: there are 0" in advised.stderr
     assert advised.stdout.count("gpuproof.worker run") == 2
     assert not (tmp_path / "results").exists()
 
@@ -109,7 +111,7 @@ def test_hosts_of_unknown_size_are_refused_before_anything_is_connected_to(
     write_hosts(tmp_path)
     refused = gpuproof(*words, "--on", "ssh:hosts.json", cwd=tmp_path, environment=NO_GPU)
     assert refused.returncode == 2, refused.stderr
-    assert "how many devices each has is not known" in refused.stderr
+    assert "their number of devices is not known" in refused.stderr
     assert not (tmp_path / "results").exists()
 
 

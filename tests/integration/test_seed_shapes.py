@@ -68,7 +68,7 @@ def test_a_result_is_no_recording_and_a_recording_no_result(tmp_path: Path) -> N
     result, record = str(write_load(tmp_path, 1000.0)), str(write_record(tmp_path, 1424.3))
     refused = gpuproof("monitor", "show", result, cwd=tmp_path)
     assert refused.returncode == ExitCode.USAGE
-    assert "no readings (keys: results, system_info, test_summary)" in refused.stderr
+    assert "not readings (keys: results, system_info, test_summary)" in refused.stderr
     assert "`gpuproof report FILE`" in refused.stderr
     for words in (("report", record), ("compare", record, record)):
         refused = gpuproof(*words, cwd=tmp_path)

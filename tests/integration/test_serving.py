@@ -180,7 +180,7 @@ def test_a_chat_is_timed_chunk_by_chunk_and_goes_on_after_failures(tmp_path: Pat
     assert "p50 inter-token latency" in text
     assert "gaps between chunks of 2 tokens on average" in text
     assert f"{num_failed} of 50 requests failed" in text
-    assert "the endpoint refuses /completions: prompts were sent to /chat/completions" in text
+    assert "the endpoint rejects /completions: prompts were sent to /chat/completions" in text
 
 
 def test_transformers_serve_answers_a_chat(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_transformers_serve_answers_a_chat(tmp_path: Path) -> None:
     assert sum(count for _, count in window.gaps) == sum(chunk.chunks) - 20
     text = " ".join(result.stdout.split())
     assert "p50 inter-token latency" in text
-    assert "the endpoint refuses ignore_eos" in text
+    assert "the endpoint rejects ignore_eos" in text
 
 
 def test_a_trace_is_replayed_with_its_lengths(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_driver_that_never_answers_leaves_the_hosts_readings_and_its_name(tmp_
     text = summary.read_text()
     assert text.count(f": {SILENT_NAME} (fake, ffff:f") == 2
     assert "not answering since " in text
-    assert "opening its driver has not returned" in text
+    assert "the call to open its driver has not returned" in text
 
 
 def test_nothing_waits_ten_seconds_for_a_driver() -> None:

@@ -55,7 +55,7 @@ def test_every_report_says_that_the_device_is_simulated(tmp_path: Path) -> None:
     ]
     for page in (result.stdout, *(written.stdout for written in forms)):
         assert "SIMULATED" in page
-        assert "no figure here is of any hardware" in " ".join(page.split())
+        assert "no result here applies to any hardware" in " ".join(page.split())
     listed = gpuproof("runs", "--json", cwd=tmp_path)
     assert "SIMULATED" in json.loads(listed.stdout)[0]["verdict"]
 
@@ -161,8 +161,7 @@ def test_a_batch_without_room_is_refused_with_the_largest_that_fits(tmp_path: Pa
     text = " ".join((result.stdout + result.stderr).split())
     fitting = (2**21 - 2 * 107_072) // (99 * 2 * 2 * 32 * 2)
     assert (
-        f"data.batch_size: 80 sequences of 99 tokens do not fit into 2.00 MiB of free memory: {fitting}"
-        in text
+        f"data.batch_size: 80 sequences of 99 tokens do not fit in 2.00 MiB of free memory: {fitting}" in text
     )
     assert f"Set it to {fitting} or less" in text
     assert result.returncode not in MEASURED
@@ -174,7 +173,7 @@ def test_a_processor_refuses_a_batch_by_the_memory_that_its_host_could_give(tmp_
     long = ("--inference.prompt_tokens=1000000", "--distributed.device=cpu")
     result = gpuproof("run", "quick", *DECODING, *many, *long, cwd=tmp_path)
     text = " ".join((result.stdout + result.stderr).split())
-    assert "data.batch_size: 1000000 sequences of 1000069 tokens do not fit into" in text
+    assert "data.batch_size: 1000000 sequences of 1000069 tokens do not fit in" in text
     assert re.search(r"Set it to \d+ or less", text)
     assert result.returncode not in MEASURED
 
@@ -195,7 +194,7 @@ def test_prefill_is_one_graph_and_experts_are_none(tmp_path: Path) -> None:
     )
     assert refused.returncode == ExitCode.UNFIT_ENVIRONMENT, refused.stdout + refused.stderr
     text = " ".join(refused.stdout.split())
-    assert "inference.cuda_graphs: the host reads in each layer how many tokens go to each expert" in text
+    assert "inference.cuda_graphs: in each layer, the host reads how many tokens go to each expert" in text
 
 
 @pytest.mark.long
@@ -231,7 +230,7 @@ def test_windows_of_few_steps_continue_and_the_file_counts_what_was_measured(tmp
     environment = simulated(devices=1, zero_products=True)
     done = gpuproof(*words, cwd=tmp_path, environment=environment)
     assert done.returncode == ExitCode.DONE, done.stdout + done.stderr
-    assert "4 steps a launch requested, continued" in done.stdout
+    assert "4 steps per launch requested, continued" in done.stdout
     file = json.loads((tmp_path / "results.json").read_text())
     assert (file["parameters"]["num_epochs"], file["parameters"]["num_batches"]) == (2, 2)
     assert len(file["results"]) == len(TESTS)
@@ -304,7 +303,7 @@ def test_collectives_carry_no_more_than_the_link(tmp_path: Path) -> None:
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
     trials = only_case(run_directory(tmp_path, "s")).of(CollectiveTrial)
     assert [(trial.num_checked, trial.num_wrong) for trial in trials] == [(16 * size // 4, 0)] * 2
-    # Over two ranks 2 × ½ of the bytes go over the link: 1.05 ms, if the other rank is there already.
+    # Over two ranks 2 × ½ of the bytes go over the link: 1.05 ms, if the other rank is listed already.
     by_hand_s = size / link_bytes_per_s
     assert min(time_s for trial in trials for time_s in trial.durations_s) >= by_hand_s * 0.999
     (measure,) = [

@@ -200,7 +200,7 @@ def test_a_job_that_a_killed_campaign_left_is_cancelled_when_it_is_resumed(
             {"pending_limit_s": 1.0, "extra": ["--begin=now+1hour"]},
             (),
             5,
-            "has not begun within 1 s: the queue: BeginTime",
+            "has not started within 1 s: the queue: BeginTime",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_inside_an_allocation_its_nodes_are_hosts_and_nothing_is_submitted(
     assert hosts(a_run.case()) == {0: "n1", 1: "n2"}
     again = a_run.resume()
     assert again.returncode == 2
-    assert "the run takes place on nodes of an allocation, and n1, n2 are not in this one" in again.stderr
+    assert "the run uses nodes of an allocation, and n1, n2 are not in this one" in again.stderr
 
 
 def test_a_task_a_rank_of_the_users_own_srun(cluster: SlurmWorld, a_run: Run) -> None:

@@ -123,7 +123,7 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
     # Two layers of queries with keys and values, output, gate with up, down; and the head.
     assert (setup.options.fp8_linear_layers, setup.options.linear_layers) == (9, 9)
     assert setup.options.checkpointed_modules == 2
-    assert "fp8 on a processor is worked out in software: its speed says nothing of a GPU's" in setup.notes
+    assert "fp8 on a CPU is computed in software: its speed says nothing about a GPU" in setup.notes
     (effective,) = records.of(Effective)
     assert {work.dtype for work in effective.work if work.operation == "matrix product"} == {
         "float8_e4m3fn",
@@ -140,12 +140,12 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
     assert "fp8 in 9 of 9 linear layers" in shown["detail"]["options"]["summary"]
     (share,) = (measure for measure in shown["measures"] if measure["name"] == "casts to fp8")
     assert share["unit"] == "share"
-    assert "of a step, timed alone after the window" in share["detail"]
+    assert "of a step, timed separately after the window" in share["detail"]
 
 
 def test_what_this_machine_lacks_is_refused(tmp_path: Path) -> None:
     lacking = (
-        "training.precision: TF32 is arithmetic of NVIDIA's tensor cores",
+        "training.precision: TF32 is a format of NVIDIA's tensor cores",
         "training.cuda_graphs: CUDA graphs are for CUDA devices",
     )
     points = [

@@ -218,9 +218,9 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
         eventually("output", (tmp_path / "out" / "launcher-output.txt").exists)
         os.kill(int(remote.node.pid), signal.SIGKILL)
         assert finish(launcher, launched) == 255
-        assert "the agent ended" in str(launcher.lost()[host.name])
+        assert "the agent exited" in str(launcher.lost()[host.name])
     assert (tmp_path / "out" / "launcher-output.txt").read_text() == "before\n"
-    assert "the agent ended" in (tmp_path / "out" / "launcher.jsonl").read_text()
+    assert "the agent exited" in (tmp_path / "out" / "launcher.jsonl").read_text()
     assert hosts.left_behind(server) == []
     kill_all_with("sleep 6173")  # no rank of ours, so that no watchdog was in it
 

@@ -78,7 +78,7 @@ def test_a_limit_on_the_size_of_files_is_said(folder: Path, tmp_path: Path) -> N
 def test_a_folder_that_takes_nothing_is_said(folder: Path, tmp_path: Path) -> None:
     within = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, str(folder)]
     result = ended([*within, *trying(folder)], tmp_path)
-    assert "is no folder that this user can write to on this host" in why(result)
+    assert "is not a folder that this user can write to on this host" in why(result)
 
 
 def test_a_folder_that_vanishes_is_said(folder: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_cosine_falls_from_the_rate_to_its_floor_and_stays() -> None:
 
 
 def test_without_its_number_of_updates_a_falling_rate_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs the number of all updates"):
+    with pytest.raises(ValueError, match="needs the total number of updates"):
         optimizer_of(replace(SPEC, optimizer="AdamWAdv"))
 
 

@@ -1,4 +1,4 @@
-"""`gpuproof validate` from the command line: on ranks of the processor, on simulated devices, and refused."""
+"""`gpuproof validate` from the command line: on ranks of the CPU, on simulated devices, and refused."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) 
     described.write_text(json.dumps(told))
     alone = gpuproof("validate", "--from", "results/validate-quick/v", cwd=tmp_path)
     assert alone.returncode == ExitCode.INCONCLUSIVE, alone.stdout
-    assert "a processor is never ready for production" in " ".join(alone.stdout.split())
+    assert "a CPU is never ready for production" in " ".join(alone.stdout.split())
 
 
 def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--rules", "empty.yaml"), "there is no rule"),
+        (("--rules", "empty.yaml"), "there are no rules"),
         (("--time-budget", "soon"), "is not a time"),
         (("--data-mode", "fashion_mnist"), "there is no fashion-mnist in"),
         (("--data-mode", "cifar10", "--data-dir", "nowhere"), "there is no cifar-10-batches-py"),
-        (("--mode", "nccl", "--soak", "1h"), "a soak is the last"),
+        (("--mode", "nccl", "--soak", "1h"), "a soak comes after all other stages"),
         (("--from", "nowhere"), "not a run directory"),
     ],
 )
@@ -262,4 +262,4 @@ def test_a_precision_that_a_device_has_not_got_is_not_asked_of_it(tmp_path: Path
     ]
     assert [cell["labels"]["dtype"] for cell in cells] == ["fp32", "tf32"]
     assert [cell["standing"] for cell in cells] == ["undecided", "passed"]
-    assert "nothing to measure: TF32 is arithmetic of NVIDIA's tensor cores" in cells[1]["reason"]
+    assert "nothing to measure: TF32 is a format of NVIDIA's tensor cores" in cells[1]["reason"]

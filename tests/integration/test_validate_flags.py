@@ -57,7 +57,7 @@ def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
         "validate", "--mode", mode, *EIGHT, *SHORT, *MODES[mode], cwd=images, environment=environment
     )
     assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
-    assert ", and for tests that follow" in found.stderr.split("launch 1/")[0], (
+    assert ", and for the tests that follow" in found.stderr.split("launch 1/")[0], (
         "how long it may take is said before"
     )
     run = run_directory(images, "v", "validate-quick")

@@ -121,7 +121,7 @@ def test_the_report_says_tokens_and_what_a_batch_is(language: Path) -> None:
     assert "tokens/s" in said
     assert "batch 6 × 12 tokens" in said
     assert "model.num_classes" in said
-    assert "the vocabulary takes their place" in said
+    assert "the vocabulary replaces them" in said
 
 
 def test_accuracy_of_a_language_model_is_over_its_tokens(language: Path) -> None:
@@ -143,24 +143,24 @@ def test_accuracy_of_a_language_model_is_over_its_tokens(language: Path) -> None
         ),
         (
             ["--model.name=transformer", "--model.options={num_heads: 3}"],
-            "model.options: d_model 1024 does not divide into 3 heads. Options of transformer: d_model",
+            "model.options: d_model 1024 is not divisible into 3 heads. Options of transformer: d_model",
         ),
         (
             ["--model.name=decoder", "--data.name=digits"],
-            "data.name: decoder takes tokens, and digits are images",
+            "data.name: decoder takes tokens, but digits are images",
         ),
         (
             ["--model.name=lenet5", "--data.name=CIFAR100", "--data.path=.", "--model.num_classes=100"],
-            "data.name: CIFAR100 are images of 3 channels, lenet5 takes 1. "
-            "Another model, or where it has the option: model.options.channels=3",
+            "data.name: CIFAR100 are images with 3 channels, lenet5 takes 1. "
+            "Use another model, or if it has the option: model.options.channels=3",
         ),
         (
             ["--model.name=resnet", "--data.name=CIFAR100", "--data.path=.", "--model.num_classes=null"],
-            "model.num_classes: CIFAR100 has 100 classes, resnet by itself 10. Set model.num_classes to 100",
+            "model.num_classes: CIFAR100 has 100 classes, resnet by default 10. Set model.num_classes to 100",
         ),
         (
             ["--model.name=vit_b_16", "--data.image_size=100"],
-            "data.image_size: 100 pixels do not divide into patches of 16. Use a multiple of 16",
+            "data.image_size: 100 pixels are not divisible into patches of 16. Use a multiple of 16",
         ),
     ],
 )

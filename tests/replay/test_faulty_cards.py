@@ -73,11 +73,12 @@ def device(host: dict[str, Any], part: str, **values: Any) -> None:
 def test_the_healthy_card_has_its_memory_shown_and_says_what_is_open(tmp_path: Path) -> None:
     page, cells = judged(another_card(tmp_path), 4)
     assert page.startswith(
-        "INCONCLUSIVE: nothing wrong was found, and not all could be judged; memory 19 % slow would have "
-        "shown; still open, with shares of the data sheet: equal results, GEMM bf16 664 TFLOP/s (67 %)"
+        "INCONCLUSIVE: no problems found, but not everything could be judged; memory 19 % slow "
+        "would have been detected; still open, with shares of the data sheet: equal results, "
+        "GEMM bf16 664 TFLOP/s (67 %)"
     )
     assert "training 3,592 samples/s (8.8 % MFU)" in page
-    assert "fingerprint was not measured: 0 of 1 launches went through" in page
+    assert "fingerprint was not measured: 0 of 1 launches succeeded" in page
     assert (
         "advisory: FLOP/s per watt of GEMM bf16 959 GFLOP/s/W, FLOP/s per watt of GEMM tf32 519 GFLOP/s/W"
         in page
@@ -88,7 +89,7 @@ def test_the_healthy_card_has_its_memory_shown_and_says_what_is_open(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda host: device(host, "state", pcie_width=8), "pcie FAIL: x8, generation 5 of 5 at rest"),
+        (lambda host: device(host, "state", pcie_width=8), "pcie FAIL: x8, generation 5 of 5 at idle"),
         (
             lambda host: device(host, "static", power_limit_w=500.0),
             "clock policy FAIL: power limit 500 W of 700 W",
@@ -112,7 +113,7 @@ def test_a_link_of_half_the_lanes_is_closed_by_no_reference(tmp_path: Path) -> N
 def test_a_lowered_power_limit_is_no_slow_card(tmp_path: Path) -> None:
     lowered = another_card(tmp_path, of_host=lambda host: device(host, "static", power_limit_w=500.0))
     page, cells = judged(lowered, 3)
-    assert "power_limit_w is 500 here and 700 there" in page
+    assert "power_limit_w is 500 here but 700 there" in page
     assert {cell["standing"] for cell in cells.values()} == {"undecided"}
 
 
@@ -123,4 +124,4 @@ def test_another_process_is_named_and_its_window_closes_nothing(tmp_path: Path) 
     page, cells = judged(another_card(tmp_path, of_window=change), 4)
     assert "SUSPECT: 1 other process uses NVIDIA H100 80GB" in page
     assert cells["memory"]["standing"] == "undecided"
-    assert "a figure that is SUSPECT is not compared with a reference" in cells["memory"]["reason"]
+    assert "a value that is SUSPECT is not compared with a reference" in cells["memory"]["reason"]

@@ -78,14 +78,19 @@ def test_without_one_of_them_its_cell_is_open(number: int, run: Path, blank: Pat
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 CONTRADICTIONS: list[tuple[str, str, Change, str]] = [
-    ("training", "window", lambda x: {"end_monotonic_s": x["begin_monotonic_s"] - 1}, "and took"),
+    ("training", "window", lambda x: {"end_monotonic_s": x["begin_monotonic_s"] - 1}, "but took"),
     (
         "links",
         "window",
         lambda x: {"end_monotonic_s": x["begin_monotonic_s"] + x["wall_s"] / 10},
-        "and took",
+        "but took",
     ),
-    ("training-one", "window", lambda _: {"host": "another"}, "is of host another, and the rank began on vm"),
+    (
+        "training-one",
+        "window",
+        lambda _: {"host": "another"},
+        "is from host another, but the rank started on vm",
+    ),
     (
         "training",
         "start",
@@ -93,14 +98,14 @@ CONTRADICTIONS: list[tuple[str, str, Change, str]] = [
         "facts of host vm are among the records of rank 0 on another",
     ),
     ("fingerprint", "environment", lambda _: {"host": "another"}, "facts of host another are among"),
-    ("training", "steps", lambda _: {"first_step": 3}, "step times of rank 0 go on with 3, after 0"),
+    ("training", "steps", lambda _: {"first_step": 3}, "step times of rank 0 continue with 3, after 0"),
     (
         "training",
         "steps",
         lambda x: {"durations_s": x["durations_s"][1:]},
-        "99 step times of rank 0 were kept",
+        "99 step times of rank 0 were stored",
     ),
-    ("training", "window", lambda x: {"items": x["items"] + 8}, "counts 808 items, its steps make 800"),
+    ("training", "window", lambda x: {"items": x["items"] + 8}, "counts 808 items, but its steps make 800"),
     ("gemm-fp32-device0", "window", lambda x: {"num_steps": x["num_steps"] + 1}, "its steps make 28"),
     ("links", "window", lambda x: {"num_steps": x["num_steps"] + 9}, "lists 130 repeats"),
     ("links", "window", lambda x: {"items": x["items"] + 9}, "lists 130 repeats"),
@@ -129,9 +134,9 @@ def test_a_launch_whose_records_contradict_each_other_leaves_the_run_open(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"hosts": ["another"]}, "it was placed on another, and its ranks ran on vm"),
-        ({"ranks_per_host": 4}, "it was placed as 4 ranks, and has 2"),
-        ({"hosts": ["vm", "another"]}, "it was placed as 4 ranks, and has 2"),
+        ({"hosts": ["another"]}, "it was placed on another, but its ranks ran on vm"),
+        ({"ranks_per_host": 4}, "it was placed as 4 ranks, but has 2"),
+        ({"hosts": ["vm", "another"]}, "it was placed as 4 ranks, but has 2"),
     ],
 )
 def test_a_launch_that_ran_elsewhere_than_it_was_placed_leaves_the_run_open(

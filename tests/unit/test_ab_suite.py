@@ -120,7 +120,7 @@ def test_what_launches_in_turns_come_to(
     assert (("confirmation" in row) and bool(row["confirmation"].text)) is (launches == 16)
     shown = words_of(done)
     assert "training.precision: " in shown
-    assert "4 find a difference of 5.0 %" in shown
+    assert "4 pairs find a difference of 5.0 %" in shown
 
 
 def test_a_gate_that_lacks_the_launches_it_takes_passes_nothing(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_launches_that_fail_decide_the_exit_code(tmp_path: Path) -> None:
 def test_what_has_no_two_sides_is_refused(changed: dict[str, Any], block: dict[str, Any]) -> None:
     with pytest.raises((UsageError, ValueError)):
         SUITE.begin(RunConfig.model_validate({**sections(**block), **changed}), HERE)
-    with pytest.raises(UsageError, match="one machine"):
+    with pytest.raises(UsageError, match="a single machine"):
         SUITE.begin(config(), (HostPlace(name="node1"),))
 
 
@@ -160,7 +160,7 @@ def test_what_has_no_two_sides_is_refused(changed: dict[str, Any], block: dict[s
     "block", [{"find": 0.01, "max_regression": 0.02}, {"pilot_pairs": 2}, {"pilot_pairs": 9}, {"find": 1.0}]
 )
 def test_options_that_make_no_sense_are_refused(block: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"find is|pilot_pairs \(\d\) is .* --ab.OPTION=VALUE"):
+    with pytest.raises(ValueError, match=r"find must be|pilot_pairs \(\d\) must be .* --ab.OPTION=VALUE"):
         config(**block)
 
 
@@ -184,14 +184,14 @@ def test_the_command_plans_both_sides(words: tuple[str, ...], num: int, tmp_path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--ab", "quick"), "--ab two, or one and the keys of a side"),
+        (("--ab", "quick"), "--ab two, or one with side-specific keys"),
         (("--aa", "quick", "--a.data.batch_size=2"), "--aa takes one configuration"),
         (("--ab", "quick", "--b.data.batch_sze=2"), "did you mean batch_size"),
-        (("one",), "two runs are compared, not 1"),
-        (("--ab", "quick", "scale"), "scale: a side is one recipe, and this is of the suite scale"),
+        (("one",), "expected two runs to compare, not 1"),
+        (("--ab", "quick", "scale"), "scale: each side must be one recipe, but this is from the suite scale"),
         (("--ab", "quick", "quick", "--across", "x"), "are for two finished runs"),
         (("quick", "quick", "--find", "2%"), "two finished runs are compared, and nothing is launched"),
-        (("quick", "quick", "--dry-run"), "Leave --dry-run out"),
+        (("quick", "quick", "--dry-run"), "Omit --dry-run"),
     ],
 )
 def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:

@@ -105,7 +105,9 @@ def test_what_is_not_there_is_refused_by_its_name(name: str, title: str) -> None
 def test_devices_that_are_named_are_not_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "IN_ORDER", ())
     assert choose_device(Placement(), identity(0)).type == "cpu"
-    with pytest.raises(EnvironmentUnfitError, match=r"distributed\.devices: device 0 was asked .* sees 0"):
+    with pytest.raises(
+        EnvironmentUnfitError, match=r"distributed\.devices: device 0 was requested, .* sees 0"
+    ):
         choose_device(Placement(devices=(0, 5)), identity(0))
 
 
@@ -142,7 +144,7 @@ def test_plug_ins_are_listed_and_looked_for_without_torch_s_half() -> None:
     assert "toy_devices" not in sys.modules
     (gone,) = list_plugins(name="gone", load_plugins=True)
     assert gone.state == "broken"
-    assert "no_such is not there" in (gone.reason or "")
+    assert "no_such does not exist" in (gone.reason or "")
 
 
 def test_a_processor_answers_for_what_it_lacks() -> None:
@@ -187,7 +189,7 @@ def test_a_device_module_that_lacks_a_part_is_answered_with_none(monkeypatch: py
     assert bare.peak_memory_bytes(device) == (None, None)
     assert bare.properties(device).name == "Bare"
     assert not bare.has_events()
-    assert bare.why_no_graphs() == f"torch {torch.__version__} captures no graphs on Bare devices"
+    assert bare.why_no_graphs() == f"torch {torch.__version__} does not capture graphs on Bare devices"
 
 
 def test_a_gpu_has_one_spelling_for_ranks_and_for_the_facts_of_its_host(

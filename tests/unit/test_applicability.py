@@ -76,14 +76,14 @@ def test_what_is_for_cuda_is_idle_on_a_cpu(changes: dict[str, Any], key: str) ->
 
 def test_a_processor_alone_keeps_what_steps_free() -> None:
     asked = case(training={"keep_freed_memory": True})
-    assert "the device's memory" in keys(asked)["training.keep_freed_memory"]
+    assert "device memory" in keys(asked)["training.keep_freed_memory"]
     assert "training.keep_freed_memory" not in keys(asked, device_type="cpu")
     assert "training.keep_freed_memory" not in keys(case())
 
 
 def test_a_layout_of_images_is_idle_without_images_and_said_once() -> None:
     asked = case(model={"channels_last": True})
-    assert keys(asked, shape=FEATURES)["model.channels_last"] == "resnet18 takes no images"
+    assert keys(asked, shape=FEATURES)["model.channels_last"] == "resnet18 does not use images"
     assert "on the CPU" in keys(asked, shape=FEATURES, device_type="cpu")["model.channels_last"]
 
 
@@ -223,7 +223,7 @@ def test_one_rank_talks_to_nobody() -> None:
 
 def test_several_ranks_are_not_forked() -> None:
     asked = replace(case(), start="fork")
-    assert "by exec" in keys(asked, world_size=2)["run.start"]
+    assert "with exec" in keys(asked, world_size=2)["run.start"]
     assert "run.start" not in keys(asked, world_size=1)
 
 
@@ -235,7 +235,7 @@ def test_several_ranks_are_not_forked() -> None:
 def test_sizes_of_images_and_classes_are_idle_without_images(shape: InputShape, instead: str) -> None:
     asked = case(model={"num_classes": 10}, data={"image_size": 64})
     found = keys(asked, shape=shape)
-    assert found["data.image_size"] == "resnet18 takes no images"
+    assert found["data.image_size"] == "resnet18 does not use images"
     assert instead in found["model.num_classes"]
     assert not {"data.image_size", "model.num_classes"} & set(keys(asked, shape=IMAGES))
     unset = case(model={"num_classes": None}, data={"image_size": None})

@@ -63,16 +63,19 @@ def test_the_sharpest_rule_decides_and_lends_its_launches() -> None:
 @pytest.mark.parametrize(
     ("judged", "reason"),
     [
-        ((), "it was measured, and no required rule says what it has to be"),
-        ((rule(basis="peers"),), "it was compared with peers alone, and all of them may be slow"),
-        ((rule(loss=0.39),), "floor sees no loss under 39 %, and 10 % is to be seen"),
-        ((rule(loss=15.81),), "floor cannot show any loss, and 10 % is to be seen"),
-        ((rule(loss=None),), "its rule passed, and how small a loss it would have seen is not known"),
+        ((), "measured, but there is no required rule to judge it"),
+        ((rule(basis="peers"),), "it was only compared with peers, and all of them may be slow"),
+        ((rule(loss=0.39),), "floor detects no loss under 39 %, and 10 % must be detected"),
+        ((rule(loss=15.81),), "floor cannot detect any loss, and 10 % must be detected"),
+        ((rule(loss=None),), "its rule passed, but the smallest loss it would have detected is unknown"),
         ((rule("ERROR"),), "floor ERROR: no figure"),
-        ((rule(subject=OTHER),), "it was measured, and no required rule says what it has to be"),
-        ((rule(labels={"stage": "gemm", "dtype": "fp32"}),), "it was measured, and no required rule says"),
-        ((rule(is_required=False),), "it was measured, and no required rule says what it has to be"),
-        ((rule(basis="none"),), "it was measured, and no required rule says what it has to be"),
+        ((rule(subject=OTHER),), "measured, but there is no required rule to judge it"),
+        (
+            (rule(labels={"stage": "gemm", "dtype": "fp32"}),),
+            "measured, but there is no required rule to judge",
+        ),
+        ((rule(is_required=False),), "measured, but there is no required rule to judge it"),
+        ((rule(basis="none"),), "measured, but there is no required rule to judge it"),
     ],
 )
 def test_what_does_not_close_a_rate_leaves_it_open(judged: tuple[Judged, ...], reason: str) -> None:
@@ -87,7 +90,7 @@ def test_what_was_not_measured_is_said_so() -> None:
     reason = "it was not measured (throughput of stage gemm)"
     assert cell(measures=()).reason == reason
     invalid = cell(measures=(replace(MEASURED, validity="INVALID"),))
-    assert invalid.reason == "it was measured, and the measurement is INVALID"
+    assert invalid.reason == "it was measured, but the measurement is INVALID"
     other_work = replace(MEASURED, labels={"stage": "training", "dtype": "bf16"})
     assert cell(measures=(other_work,)).reason == reason
 
@@ -199,7 +202,7 @@ def test_arithmetic_that_a_device_has_not_got_closes_its_own_cell_where_another_
         None,
         "nothing to measure: no figure",
     )
-    assert cell(lacking("fp8")).standing == "undecided", "bf16 was measured, and nothing judged it"
+    assert cell(lacking("fp8")).standing == "undecided", "bf16 was measured, but nothing judged it"
 
 
 @pytest.mark.parametrize(

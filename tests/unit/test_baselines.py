@@ -211,8 +211,8 @@ def test_a_baseline_is_recorded_shown_and_used(tmp_path: Path) -> None:
 
     recorded = call("baseline", "record", *words)
     assert recorded.exit_code == 0
-    assert "8 figures of 1 measures, from 2 runs on 1 day" in recorded.output
-    assert re.search(r"coarsest is throughput .*: a loss of \d", recorded.output)
+    assert "8 values of 1 measures, from 2 runs on 1 day" in recorded.output
+    assert re.search(r"least precise is throughput .*: a loss of \d", recorded.output)
     assert isinstance(call("baseline", "record", *words).exception, UsageError)
     assert call("baseline", "record", *words, "--replace").exit_code == 0
 
@@ -264,7 +264,7 @@ def test_weights_of_models_that_infer_are_part_of_a_stack() -> None:
 
 def test_a_baseline_of_a_newer_schema_or_none_is_refused(tmp_path: Path) -> None:
     path = baseline_path("pod", tmp_path)
-    with pytest.raises(UsageError, match="no such baseline"):
+    with pytest.raises(UsageError, match="this baseline does not exist"):
         read_baseline(path)
     path.write_text('{"schema_version": 99}')
     with pytest.raises(RecordError, match="schema version 99"):

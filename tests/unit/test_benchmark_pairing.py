@@ -100,7 +100,7 @@ def test_lines_hold_figure_bound_budget_and_noise() -> None:
 
 def test_lines_say_why_there_is_no_figure() -> None:
     result = pairing.judge_differences("run", [0.4], noise_values_s=[0.01], budget_s=0.8)
-    reason = "one launch does not show how much launches differ (needs 2)"
+    reason = "one launch does not show how much launches vary (needs 2)"
     assert result.lines() == [
         "run: NOT MEASURABLE HERE",
         f"  figure       – ({reason})",

@@ -62,8 +62,8 @@ def test_a_client_is_true_up_to_the_rate_before_its_first_error() -> None:
 
 def test_a_line_has_errors_and_cpu_time_a_request_with_and_without_the_start() -> None:
     line = compared_line([compared()], 0.5)
-    assert "100/s answered; first token 20.5 ms, +0.50 ms of the truth" in line
-    assert "CPU 2.00 ms a request (1.50 ms above its start), 100 MiB" in line
+    assert "100/s answered; first token 20.5 ms, +0.50 ms off" in line
+    assert "CPU 2.00 ms per request (1.50 ms above its start), 100 MiB" in line
     assert compared_line(["it ended"], 0.5) == "it ended"
 
 

@@ -163,8 +163,8 @@ def test_a_member_with_which_tests_fail_is_named(failure: float | None) -> None:
 @pytest.mark.parametrize(
     ("members", "noise", "figure", "why"),
     [
-        (2, 0.01, slow_with("n1"), "with fewer than three members none can be named"),
-        (1, 0.01, slow_with("n0"), "with fewer than three members none can be named"),
+        (2, 0.01, slow_with("n1"), "with fewer than three members none can be identified"),
+        (1, 0.01, slow_with("n0"), "with fewer than three members none can be identified"),
         (232, 0.2, slow_with("n1"), "noise is too large"),
         (8, 0.01, lambda group: None, "too few healthy partners"),
         (8, 0.01, lambda group: 95.0 if "n3" in group.members else 100.0, "between slow and not slow"),
@@ -188,15 +188,15 @@ def test_a_search_is_a_value_and_goes_on_with_what_a_round_left_out() -> None:
     half = search.settle(dict.fromkeys(groups[:2], 100.0))
     assert half.next_round() == groups[2:]
     assert search.num_rounds == 0
-    assert search.findings().undecided[0].why == "the search did not come to its end"
+    assert search.findings().undecided[0].why == "the search did not finish"
     ended = replace(half, most_tests=2).findings()
-    assert "2 tests that were allowed are used up" in ended.undecided[0].why
+    assert "2 tests is used up" in ended.undecided[0].why
 
 
 @pytest.mark.parametrize("figure", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_figure_is_refused(figure: float) -> None:
     search = begin(["a", "b", "c"], noise=0.01)
-    with pytest.raises(ValueError, match="no figure of a test"):
+    with pytest.raises(ValueError, match="not a valid test value; a test without a value"):
         search.settle({search.next_round()[0]: figure})
 
 
@@ -204,7 +204,7 @@ def test_what_is_no_figure_is_refused(figure: float) -> None:
     ("members", "noise", "slowdown"), [(["a", "a"], 0.1, 0.1), (["a"], -1, 0.1), (["a"], 0, 0)]
 )
 def test_what_makes_no_sense_is_refused(members: list[str], noise: float, slowdown: float) -> None:
-    with pytest.raises(ValueError, match=r"named twice|are shares"):
+    with pytest.raises(ValueError, match=r"listed twice|are shares"):
         begin(members, noise=noise, slowdown=slowdown)
 
 

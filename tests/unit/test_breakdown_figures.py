@@ -94,12 +94,12 @@ def test_what_was_not_measured_is_missing_with_its_reason() -> None:
     alone = communication_of([story([], ranks=1).launch()])
     assert (alone.sync_difference.mean_s, alone.sync_difference.missing) == (
         None,
-        "one device communicates with no other",
+        "a single device does not communicate",
     )
     reasons = [
         GradientSync(rank=0, clock="host", rounds=(), missing="a step of fsdp gathers"),
         CollectiveOverlap(
-            rank=0, num_steps=5, collective_s=0.0, exposed_s=0.0, kernels=(), missing="no kernels to look at"
+            rank=0, num_steps=5, collective_s=0.0, exposed_s=0.0, kernels=(), missing="no kernels to examine"
         ),
         BucketAllReduce(
             rank=0, clock="host", bucket_bytes=(), durations_s=(), missing="fsdp sends no buckets"
@@ -108,13 +108,13 @@ def test_what_was_not_measured_is_missing_with_its_reason() -> None:
     found = communication_of([story(reasons).launch()])
     assert [found.sync_difference.missing, found.exposed.missing, found.standalone.missing] == [
         "a step of fsdp gathers",
-        "no kernels to look at",
+        "no kernels to examine",
         "fsdp sends no buckets",
     ]
     assert found.exposed.mean_s is None
     one = communication_of([TWO_RANKS.launch()])
     assert one.exposed.mean_s == pytest.approx(0.003)
-    assert one.exposed.missing == "one launch does not show how much launches differ (needs 2)"
+    assert one.exposed.missing == "one launch does not show how much launches vary (needs 2)"
 
 
 def phases(found: PhaseValues | str) -> PhaseValues:
@@ -147,7 +147,7 @@ def test_phases_say_what_they_hold() -> None:
     alone = phases(phases_of([story([replace(step, backward_without_sync_s=())], ranks=1).launch()]))
     assert (alone.communication_s, alone.communication_missing) == (
         None,
-        "one device communicates with no other",
+        "a single device does not communicate",
     )
     assert alone.backward_s == pytest.approx(0.008)
     shared = [replace(step, rank=rank, backward_without_sync_s=(), is_queued=False) for rank in (0, 1)]
@@ -242,12 +242,12 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
     assert rows[0]["added by averaging"].text.startswith("3.00 ms (")
     assert (rows[0]["exposed"].text[:7], rows[0]["all-reduces alone"].text[:7]) == ("3.00 ms", "4.00 ms")
     assert [row["sum"].text for row in table_of(done, "Phases of a step")] == ["12.0 ms"] * 4
-    memory = table_of(done, "Memory of the rank that holds the most")
+    memory = table_of(done, "Memory of the rank that uses the most")
     # 40 MB over 33,342,064 bytes
     assert memory[0]["measured over expected"].text == "1.20 ×"
     overheads = table_of(done, "Overhead of a step: what it takes beyond its share of one device's step")
     assert [row["overhead"].text.split(" (")[0] for row in overheads] == ["200 µs", "600 µs", "1.40 ms"]
-    title = "Predicted, not measured: beyond the edge of the host, as if its own links went on"
+    title = "Predicted, not measured: beyond the limits of the host, as if its own links continued"
     predicted = table_of(done, title)
     # 1 / (1 + 0.02 · 15), 1 / (1 + 0.02 · 31), 1 / (1 + 0.02 · 63)
     assert [row["efficiency"].text for row in predicted] == ["77 %", "62 %", "44 %"]
@@ -255,7 +255,7 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
     laws = lines_of(done, "Scaling laws")
     assert any("Amdahl's law: σ 0.02 (" in line for line in laws)
     assert any(
-        "Amdahl's law, without 8 devices, says an efficiency of 88 % there, and 88 % was measured" in x
+        "Amdahl's law, without 8 devices, predicts an efficiency of 88 % there, and 88 % was measured" in x
         for x in laws
     )
     charts = {section.title: section for section in done.page.sections if isinstance(section, Chart)}
@@ -296,7 +296,7 @@ def test_the_files_say_which_measure_their_one_figure_is(tmp_path: Path) -> None
     (single,) = json.loads((root / "benchmark_large_single_gpu.json").read_text())
     multi = json.loads((root / "benchmark_large_multi_gpu.json").read_text())
     assert single["mean_communication_ms"] is None
-    assert single["communication_missing"] == "one device communicates with no other"
+    assert single["communication_missing"] == "a single device does not communicate"
     assert [run["communication_time_ms"] for run in single["detailed_runs"]] == [None] * 3
     assert multi[0]["mean_communication_ms"] == pytest.approx(3.0)
     assert multi[0]["communication_is"].startswith("sync_difference_ms: ")
@@ -357,23 +357,23 @@ PAIRS = [{"index": 0, "peer_access": [1]}, {"index": 1, "peer_access": [0]}]
         (PAIRS, "node0: 2 devices, all 1 pairs copy directly (peer access)"),
         (
             [*PAIRS, {"index": 2, "peer_access": [0]}],
-            "node0: 3 devices, 2 of 3 pairs copy through the host's memory alone: 0-2, 1-2",
+            "node0: 3 devices, 2 of 3 pairs copy only through host memory: 0-2, 1-2",
         ),
         (
             [{"index": 0}, {"index": 1}],
-            "node0: 2 devices; whether they copy directly is not known: the framework does not say",
+            "node0: 2 devices; whether they copy directly is not known: the framework does not report it",
         ),
     ],
 )
 def test_the_page_says_which_devices_copy_directly(devices: Any, line: str, tmp_path: Path) -> None:
     lines = lines_of(study(tmp_path, facts={"devices": devices}), "Topology")
-    assert lines == [line, "how fast copies are: gpuproof run probe --probe.name=link"]
+    assert lines == [line, "copy speeds: gpuproof run probe --probe.name=link"]
 
 
 def test_memory_over_the_margin_is_said(tmp_path: Path) -> None:
     done = study(tmp_path)
     # 40 of 48 MB, over the margin of 80 %
-    assert table_of(done, "Memory of the rank that holds the most")[0]["of the device"].text == "83 %"
+    assert table_of(done, "Memory of the rank that uses the most")[0]["of the device"].text == "83 %"
     assert any("over 80 % of a device's" in line for line in lines_of(done, "Advice, from what was measured"))
 
 
@@ -389,4 +389,4 @@ def test_a_study_whose_devices_learn_otherwise_is_suspect(tmp_path: Path) -> Non
     bad = study(tmp_path / "bad", learns={"largest_weight_difference": 0.1})
     assert table_of(bad, "One device and several, trained alike")[0]["alike"].text == "NO"
     (doubt,) = (doubt for doubt in bad.result.doubts if doubt.code == "learns-otherwise")
-    assert "2 devices do not learn what one does (bs32-n2-weak)" in doubt.reason
+    assert "2 devices do not learn the same as one (bs32-n2-weak)" in doubt.reason

@@ -114,7 +114,7 @@ def test_wrong_words_are_named(words: tuple[str, ...], model: str | None, said: 
 def test_a_line_that_kconfig_does_not_write_is_told_by_its_number(tmp_path: Path) -> None:
     path = tmp_path / ".config"
     path.write_text("CONFIG_BATCH_SIZE=1\nbatch_size: 3\n")
-    with pytest.raises(ConfigError, match=r'\.config:2: "batch_size: 3" is no line of Kconfig'):
+    with pytest.raises(ConfigError, match=r'\.config:2: "batch_size: 3" is not a line of Kconfig'):
         read_kconfig(path)
     with pytest.raises(ConfigError, match="there is no such file"):
         read_kconfig(tmp_path / "absent")

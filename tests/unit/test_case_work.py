@@ -59,8 +59,8 @@ def test_readers_of_any_work_are_told_what_its_steps_are() -> None:
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        ({"kind": "odd"}, "'odd' is none of the kinds known here: training, inference, serving"),
-        ({"kind": ["training"]}, "none of the kinds known here: training, inference, serving"),
+        ({"kind": "odd"}, "'odd' is not one of the kinds known here: training, inference, serving"),
+        ({"kind": ["training"]}, "not one of the kinds known here: training, inference, serving"),
         ({}, "lacks the key 'kind', which is one of training, inference, serving"),
         ([], "expected an object, found list"),
         ({"kind": "training"}, "TrainingWork lacks the key 'model'"),

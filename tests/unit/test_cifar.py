@@ -75,7 +75,7 @@ def test_a_missing_file_is_named_and_nothing_takes_its_place(tmp_path: Path) -> 
         prepare_cifar100(tmp_path / "c.tensors", source=tmp_path)
     assert f"expected the file {tmp_path / 'cifar-100-python' / 'train'}" in str(caught.value)
     assert "cifar-100-python.tar.gz" in str(caught.value)
-    assert "Add --data.download=true to fetch it" in str(caught.value)
+    assert "Add --data.download=true to download it" in str(caught.value)
     assert f"unpack cifar-100-python.tar.gz (from https://www.cs.toronto.edu/~kriz/) in {tmp_path}" in str(
         caught.value
     )
@@ -125,7 +125,7 @@ def test_a_pickle_that_would_run_code_is_refused(
     monkeypatch.chdir(tmp_path)
     content = {b"data": Malicious(), b"fine_labels": [1]}
     source = cifar_folder(tmp_path, content, protocol=protocol)
-    with pytest.raises(UsageError, match=r"it asks for posix\.mkdir, which no CIFAR file needs"):
+    with pytest.raises(UsageError, match=r"it requests posix\.mkdir, which no CIFAR file needs"):
         prepare_cifar100(tmp_path / "c.tensors", source=source)
     assert not (tmp_path / "pwned").exists()
     assert not (tmp_path / "c.tensors").exists()

@@ -41,16 +41,16 @@ def test_sizes_go_up_by_the_factor_and_not_over_the_largest() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "a collective over one rank moves nothing"),
+        ([], "a collective over one rank transfers nothing"),
         ([TWO, "--collective.root=2"], "there is no rank 2 among 2"),
         ([TWO, "--collective.min_bytes=1M", "--collective.max_bytes=1K"], "is above the largest"),
-        ([TWO, "--training.precision=bf16"], "training.precision: unknown key where kind is collective"),
-        ([TWO, "--matrix.data.batch_size=[1, 2]"], "a list of their own"),
+        ([TWO, "--training.precision=bf16"], "training.precision: unknown key when kind is collective"),
+        ([TWO, "--matrix.data.batch_size=[1, 2]"], "their own lists"),
         ([TWO, "--collective.operations=[]"], "operations"),
         ([TWO, "--collective.operations=[all_recude]"], "all_recude|all_reduce"),
         (
             [TWO, "--kind=training", "--collective.factor=8"],
-            "unknown key where kind is training: it belongs to kind collective",
+            "unknown key when kind is training: it belongs to kind collective",
         ),
         ([TWO, "--kind=training", "--collective.min_bytes=64"], r"-b, .* a batch size is --data\.batch_size"),
     ],

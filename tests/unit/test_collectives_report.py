@@ -150,7 +150,7 @@ def test_over_one_rank_there_is_no_bus_bandwidth(tmp_path: Path) -> None:
         None,
         None,
     )
-    assert measure_of(done, "bus bandwidth").missing == "over one rank nothing moves"
+    assert measure_of(done, "bus bandwidth").missing == "with one rank nothing moves"
     assert table_of(done, "Sizes")[0]["busbw"].text == MISSING
 
 

@@ -43,9 +43,9 @@ def test_a_variable_that_somebody_set_is_not_overridden() -> None:
     ("device", "world_size", "backend", "reason"),
     [
         ("cuda", 2, "auto", None),
-        ("cuda", 1, "auto", "one rank communicates with no other"),
-        ("cuda", 2, "gloo", "its settings are NCCL's, and ranks talk over gloo"),
-        ("cpu", 2, "auto", "its settings are NCCL's, and ranks talk over gloo"),
+        ("cuda", 1, "auto", "one rank does not communicate with others"),
+        ("cuda", 2, "gloo", "its settings are NCCL's, and ranks use gloo"),
+        ("cpu", 2, "auto", "its settings are NCCL's, and ranks use gloo"),
     ],
 )
 def test_where_a_profile_does_nothing_is_said(

@@ -111,7 +111,7 @@ def test_another_version_of_gpuproof_is_a_note_and_no_other_subject() -> None:
     a = finished(rate(RATES))
     found = compare_runs(a, finished(rate(times(1.1)), name="results/y", gpuproof_version="0.2.0"))
     assert found.verdict == "FASTER"
-    note = "results/x was measured by gpuproof 0.1.0, results/y by 0.2.0"
+    note = "results/x was measured with gpuproof 0.1.0, results/y with 0.2.0"
     assert note in text(found)
     assert note not in text(compare_runs(a, finished(rate(RATES), name="results/y")))
 
@@ -126,9 +126,9 @@ def test_a_ratio_stands_with_its_interval_and_what_would_have_been_shown() -> No
     assert "no difference shown (one of" in measure.detail
     assert "would be needed" not in text(found)  # no number of launches takes 1 % between sessions away
     assert "A and B ran at different times" in text(found)
-    assert "1.0 % from one session to the next" in text(found)
+    assert "1.0 % between sessions" in text(found)
     same_session = compare_runs(finished(rate(RATES)), finished(rate(RATES)), between_sessions=0.0)
-    assert "for a ratio to ±1 % 8 launches a side would be needed" in text(same_session)
+    assert "for a ratio to ±1 % 8 launches per side would be needed" in text(same_session)
 
 
 def test_every_figure_of_the_page_is_a_measure_and_has_the_prefix_that_fits() -> None:
@@ -146,9 +146,9 @@ def test_the_interval_holds_the_launches_and_both_sessions() -> None:
     assert interval is not None
     assert interval.low - 1 == pytest.approx(-0.029, abs=5e-4)
     assert interval.high - 1 == pytest.approx(0.030, abs=5e-4)
-    with pytest.raises(UsageError, match="no share"):
+    with pytest.raises(UsageError, match="not a share"):
         compare_runs(finished(rate(RATES)), finished(rate(RATES)), between_sessions=2.0)
-    assert "a launch is one repeat of the measurement" in text(found)
+    assert "each launch repeats the measurement" in text(found)
 
 
 def test_many_measures_share_one_error_rate() -> None:
@@ -226,7 +226,7 @@ def test_how_often_was_measured_is_no_difference_and_a_stated_one_must_be_there(
 @pytest.mark.parametrize(
     ("b", "reason"),
     [
-        (rate([100.0]), "B has 1 launch and needs 3: two launches of the same configuration differ too"),
+        (rate([100.0]), "B has 1 launch but needs 3: even two launches of the same configuration differ"),
         (rate(RATES, unit="tokens/s"), "A counts samples/s, B tokens/s"),
         (rate([0.0, 1.0, 2.0]), "B has a launch of throughput 0"),
         (
@@ -289,7 +289,7 @@ def test_simulated_sides_are_said_and_pass_nothing() -> None:
     assert (passed.verdict, passed.exit_code) == ("INCONCLUSIVE (simulated)", 4)
     failed = compare_runs(sides[0], sides[2], max_regression=0.05)
     assert (failed.verdict, failed.exit_code) == ("SIMULATED REGRESSION", 3)
-    assert "no figure here is of any hardware" in text(failed)
+    assert "no result here applies to any hardware" in text(failed)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_difference_is_looked_at_in_cycles(mhz_a: float, mhz_b: float, factor:
 
 def test_clocks_that_were_not_read_are_said() -> None:
     a, b = finished(rate(RATES), clocks_mhz=[1980] * 4), finished(rate(times(0.9)), name="results/y")
-    assert "not confirmed in cycles: clocks were not read beside every launch" in text(compare_runs(a, b))
+    assert "not confirmed in cycles: clocks were not read during every launch" in text(compare_runs(a, b))
 
 
 def test_an_outlying_launch_is_named_and_told_with_and_without() -> None:
@@ -318,7 +318,7 @@ def test_an_outlying_launch_is_named_and_told_with_and_without() -> None:
     b = finished(rate((*times(0.95), 95.2, 60.0)), name="results/y")
     shown = text(compare_runs(a, b))
     assert "outliers: launch B 7; without -4.97 % (-7.6" in shown
-    assert "none is left out of a figure above" in shown
+    assert "none is excluded from the results above" in shown
 
 
 def test_the_time_of_a_step_is_not_compared_where_it_is_other_work() -> None:
@@ -333,7 +333,7 @@ def test_measures_of_one_side_are_named() -> None:
     extra = rate(RATES, name="other", case="main")
     found = compare_runs(finished(rate(RATES)), finished(rate(times(1.1)), extra, name="results/y"))
     assert len(ratios(found)) == 1
-    assert "other at main is in B alone" in text(found)
+    assert "other at main is only in B" in text(found)
 
 
 @pytest.mark.parametrize("form", [form for form in get_args(ReportFormat) if form != "junit"])

@@ -72,11 +72,11 @@ def test_few_launches_against_many_get_the_degrees_of_the_few() -> None:
         (
             [1.0],
             [1.0, 2.0, 3.0],
-            "A has 1 launch and needs 3: two launches of the same configuration differ too",
+            "A has 1 launch but needs 3: even two launches of the same configuration differ",
         ),
-        ([1.0, 2.0, 3.0], [1.0, 2.0], "B has 2 launches and needs 3"),
-        ([1.0, 2.0, 3.0], [], "B has 0 launches and needs 3"),
-        ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], "launches do not differ in any digit"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0], "B has 2 launches but needs 3"),
+        ([1.0, 2.0, 3.0], [], "B has 0 launches but needs 3"),
+        ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], "all launches are identical"),
     ],
 )
 def test_what_cannot_be_told_has_a_reason(a: list[float], b: list[float], reason: str) -> None:

@@ -67,7 +67,7 @@ def ended_by(*causes: FailureCause) -> CaseRecords:
         ([ended_by("interrupted")], ExitCode.INTERRUPTED),
         ([one_rank().records(), ended_by("timeout")], ExitCode.TIMEOUT),
         ([one_rank().records(), ended_by("hang")], ExitCode.FAILED),
-        ([CaseRecords(case=case(), records=(start(),))], ExitCode.INCONCLUSIVE),  # killed without a word
+        ([CaseRecords(case=case(), records=(start(),))], ExitCode.INCONCLUSIVE),  # killed without a message
         ([], ExitCode.INCONCLUSIVE),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_key_without_effect_is_told_only_to_whom_set_it(tmp_path: Path) -> Non
     conclusion = concluded(tmp_path, [story.records()])[1]
     assert detail_of(RecipeDetail, conclusion).common.not_applied == (CHANNELS_LAST,)
     told = [f"{CHANNELS_LAST.key}: {CHANNELS_LAST.reason}"]
-    assert lines_of(conclusion, "Keys without effect here") == told
+    assert lines_of(conclusion, "Ignored settings") == told
 
 
 def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -
     )
     run = write_run(tmp_path, [traced])
     lost = conclude(run)
-    assert any("trace_rank0.json was written and is gone" in note for note in notes_of(lost))
+    assert any("trace_rank0.json was written but is gone" in note for note in notes_of(lost))
     (run.case_folder(records.case) / "trace_rank0.json").write_text("{}")
     found = conclude(run)
     assert (run.root / "trace_rank0.json").read_text() == "{}"
@@ -215,7 +215,9 @@ def test_a_torn_journal_is_salvaged_and_said(tmp_path: Path) -> None:
     journal.write_text(journal.read_text() + '{"kind":"ste')
     conclusion = conclude(run)
     assert conclusion.result.exit_code == ExitCode.DONE
-    assert any("rank-0.jsonl: the last line is torn (12 bytes left out)" in n for n in notes_of(conclusion))
+    assert any(
+        "rank-0.jsonl: the last line is truncated (12 bytes skipped)" in n for n in notes_of(conclusion)
+    )
     cut = journal.read_text().splitlines()[:-2]  # the torn line, and the result before it
     journal.write_text("\n".join(cut) + '\n{"kind":"result","v":1,"ra')
     assert conclude(run).result.exit_code == ExitCode.INCONCLUSIVE

@@ -130,7 +130,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         (
             "data:\n  batch_size: '32'\n",
             'run.yaml:2: data.batch_size: expected a whole number from 1 to 1,048,576, found the text "32". '
-            "Take the quotes away: quoted digits are text.",
+            "Remove the quotes: quoted digits are text.",
         ),
         (
             "data:\n  batch_size: 1:30\n",
@@ -143,7 +143,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         ("data:\n  batch_size: " + "9" * 90 + "\n", "found " + "9" * 40 + "… (90 characters). "),
         (
             "data:\n  batch_size: " + "9" * 5000 + "\n",
-            "infinity and NaN are no settings. Write a finite number.",
+            "infinity and NaN are not allowed. Write a finite number.",
         ),
         ("data:\n  batch_size: null\n", "from 1 to 1,048,576, found null. "),
         ("data:\n  batch_size: [1]\n", "from 1 to 1,048,576, found [1]. "),
@@ -155,24 +155,24 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         (
             "data:\n  pin_memory: no\n",
             'run.yaml:2: data.pin_memory: expected true or false, found the text "no". '
-            "YAML 1.2 has the two words true and false, without quotes.",
+            "YAML 1.2 only has the words true and false, without quotes.",
         ),
         ("training:\n  precision: 16\n", "training.precision: expected one of fp64, fp32, tf32, amp, bf16, "),
         (
             "training:\n  learning_rate: .nan\n",
-            "run.yaml:2: training.learning_rate: infinity and NaN are no settings",
+            "run.yaml:2: training.learning_rate: infinity and NaN are not allowed",
         ),
-        ("training:\n  learning_rate: 1e999\n", "infinity and NaN are no settings"),
+        ("training:\n  learning_rate: 1e999\n", "infinity and NaN are not allowed"),
         ("training:\n  momentum: 1.0\n", "expected a number from 0 below 1, found 1.0. "),
         ("training:\n  compile: true\n", "run.yaml:2: training.compile: expected a section, found true. "),
         ("model:\n  options: 3\n", "run.yaml:2: model.options: expected a mapping of options, found 3. "),
         (
             "model:\n  options: {a: [{b: .inf}]}\n",
-            "run.yaml:2: model.options.a: infinity and NaN are no settings",
+            "run.yaml:2: model.options.a: infinity and NaN are not allowed",
         ),
         (
             "run:\n  run_id: ../x\n",
-            "run.yaml:2: run.run_id: expected a name of letters, digits, `.`, `_` and `-` that begins with "
+            "run.yaml:2: run.run_id: expected a name of letters, digits, `.`, `_` and `-` that starts with "
             'a letter or digit, or null, found the text "../x". ',
         ),
         ("run:\n  experiment_name: a/b\n", "expected a name of letters"),
@@ -195,13 +195,13 @@ def test_each_mistake_says_place_cause_and_next_step(text: str, message: str) ->
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("epochs=3", 'command line: "epochs" is no key of the config. Write --section.key=value'),
-        ("--=3", 'command line: "--" is no key of the config'),
-        ("--data..name=3", 'command line: "--data..name" is no key of the config'),
+        ("epochs=3", 'command line: "epochs" is not a key of the config. Write --section.key=value'),
+        ("--=3", 'command line: "--" is not a key of the config'),
+        ("--data..name=3", 'command line: "--data..name" is not a key of the config'),
         ("--data.batch_size", "command line: data.batch_size: no value is given. Write null for none."),
         ("--data.batch_size=", "command line: data.batch_size: no value is given. Write null for none."),
-        ("--run.notes=\x1b[1m", "command line: run.notes: the value holds control characters"),
-        ("--data.path=\udcff", "command line: data.path: the value holds control characters"),
+        ("--run.notes=\x1b[1m", "command line: run.notes: the value contains control characters"),
+        ("--data.path=\udcff", "command line: data.path: the value contains control characters"),
         ("--data.batch_size=[", "command line: data.batch_size: not YAML"),
         ("--data.batch_sise=3", "command line: data.batch_sise: unknown key; did you mean batch_size?"),
         ("--batch_size=3", "command line: batch_size: unknown key; did you mean data.batch_size?"),
@@ -251,7 +251,7 @@ def test_a_declared_rank_must_agree_with_the_launch() -> None:
 def test_a_declared_rank_that_agrees_with_this_command_is_taken() -> None:
     agreed = load("distributed: {nproc: 2, world_size: 2, node_rank: 0}\n").distributed
     assert agreed.world_size == agreed.nproc == 2
-    assert "ranks here have one each" in refusal("distributed: {nproc: 2, local_rank: 0}\n")
+    assert "ranks here each have their own" in refusal("distributed: {nproc: 2, local_rank: 0}\n")
     assert "this host is the only one" in refusal("distributed: {node_rank: 2}\n")
 
 
@@ -266,11 +266,11 @@ def test_a_fact_of_which_the_launch_says_nothing_is_believed() -> None:
     [
         (b"data:\n  name: \xff\n", "run.yaml:2: byte 0xff is not UTF-8 text. Save the file as UTF-8."),
         ("data: {}".encode("utf-16"), "run.yaml:1: byte 0xff is not UTF-8 text"),
-        (b"kind: a\x00b\n", "run.yaml:1: the line holds the unprintable character U+0000"),
-        (b"kind: a\r\nx: \x1b[1m\r\n", "run.yaml:2: the line holds the unprintable character U+001B"),
+        (b"kind: a\x00b\n", "run.yaml:1: the line contains the unprintable character U+0000"),
+        (b"kind: a\r\nx: \x1b[1m\r\n", "run.yaml:2: the line contains the unprintable character U+001B"),
         (b"", "run.yaml:1: the config is empty"),
-        (b" " * (2**16 + 1), "run.yaml: larger than 64 KiB, so it is no config"),
-        (b"#" * (10 * 2**20), "run.yaml: larger than 64 KiB, so it is no config"),
+        (b" " * (2**16 + 1), "run.yaml: larger than 64 KiB, so it is not a config"),
+        (b"#" * (10 * 2**20), "run.yaml: larger than 64 KiB, so it is not a config"),
     ],
 )
 def test_files_that_are_no_text_are_refused(content: bytes, message: str) -> None:
@@ -298,7 +298,7 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
             "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are ",
         ),
         ("", '"": '),
-        (".", ".: this is a folder, and no config file. Name the file in it."),
+        (".", ".: this is a folder, not a config file. Name the file in it."),
         ("x" * 300, "x" * 300 + ": cannot be read (File name too long)"),
         ("a\x00b", "a b: cannot be read (embedded null byte)"),
         ("file/run.yaml", "file/run.yaml: cannot be read (Not a directory)"),

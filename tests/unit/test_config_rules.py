@@ -30,8 +30,8 @@ CASES = [
     (
         "training: {precision: amp, weights: precision}",
         "training: {precision: bf16, weights: precision}",
-        "x.yaml:1: training.weights: amp's gradient scaler takes gradients in fp32 only, and those of "
-        "weights in fp16 are fp16. Set training.weights to fp32, or training.precision to bf16.",
+        "x.yaml:1: training.weights: amp's gradient scaler only accepts fp32 gradients, and those of "
+        "fp16 weights are fp16. Set training.weights to fp32, or training.precision to bf16.",
     ),
     (
         "training: {cuda_graphs: true, precision: amp}",
@@ -46,12 +46,12 @@ CASES = [
     (
         f"training: {{{GRAPHS}, compile: {{enabled: true, mode: max-autotune}}}}",
         f"training: {{{GRAPHS}, compile: {{enabled: true, mode: max-autotune-no-cudagraphs}}}}",
-        f"{CAPTURE}torch.compile makes graphs of its own in mode max-autotune. ",
+        f"{CAPTURE}torch.compile creates its own graphs in mode max-autotune. ",
     ),
     (
         f"{{training: {{{GRAPHS}}}, distributed: {{nproc: 2}}}}",
         "{training: {precision: bf16}, distributed: {nproc: 2}}",
-        f"{CAPTURE}a graph holds one rank only. Set distributed.nproc to 1.",
+        f"{CAPTURE}a graph supports one rank only. Set distributed.nproc to 1.",
     ),
     (
         f"{{training: {{{GRAPHS}}}, distributed: {{device: cpu}}}}",
@@ -61,7 +61,7 @@ CASES = [
     (
         f"training: {{{GRAPHS}, optimizer: adamwspam}}",
         f"training: {{{GRAPHS}, optimizer: adamw}}",
-        f"{CAPTURE}updates are not all alike with AdamWSpam, and a graph replays always the same. ",
+        f"{CAPTURE}updates are not all identical with AdamWSpam, but a graph always replays the same. ",
     ),
     (
         "{kind: serving, serving: {rate_per_s: 5, clients: 2, target: noop}}",
@@ -78,40 +78,40 @@ CASES = [
     (
         f"training: {{optimizer: adamw, pruning: {{method: state, {PRUNED}}}}}",
         f"training: {{optimizer: ADAMWPRUNE, pruning: {{method: state, {PRUNED}}}}}",
-        "x.yaml:1: training.pruning.method: state pruning reads the moments of AdamWPrune, and the optimizer "
+        "x.yaml:1: training.pruning.method: state pruning reads the moments of AdamWPrune, but the optimizer "
         "is AdamW. ",
     ),
     (
         f"training: {{optimizer: adamwprune, pruning: {{method: movement, {PRUNED}}}}}",
         f"training: {{optimizer: adamw, pruning: {{method: movement, {PRUNED}}}}}",
-        "x.yaml:1: training.pruning.method: AdamWPrune prunes by its own moments, and the method is ",
+        "x.yaml:1: training.pruning.method: AdamWPrune prunes by its own moments, but the method is ",
     ),
     (
         f"{{{BY_TIME}, training: {{optimizer: AdamWAdv}}}}",
         f"{{{BY_TIME}, training: {{optimizer: AdamWAdv, total_steps: 9}}}}",
-        "x.yaml:1: training.optimizer: AdamWAdv's learning rate falls over all updates, whose number is not "
-        "known: the window is measured by time. ",
+        "x.yaml:1: training.optimizer: AdamWAdv's learning rate falls over all updates, whose number is "
+        "unknown: the window is measured by time. ",
     ),
     (
         f"{{training: {{{MAGNITUDE}}}, benchmark: {{measure_steps: 8, warmup_steps: 0}}}}",
         f"{{training: {{{MAGNITUDE}}}, benchmark: {{measure_steps: 9, warmup_steps: 0}}}}",
-        "x.yaml:1: training.pruning.end_step: the target is reached at update 9, and warm-up and window are "
+        "x.yaml:1: training.pruning.end_step: the target is reached at update 9, but warm-up and window are "
         "8 updates. ",
     ),
     (
         f"training: {{pruning: {{method: magnitude, {PRUNED}, begin_step: 9}}}}",
         f"training: {{pruning: {{method: magnitude, {PRUNED}, begin_step: 8}}}}",
-        "x.yaml:1: training.pruning.begin_step: pruning begins after update 9 and ends at update 9. ",
+        "x.yaml:1: training.pruning.begin_step: pruning starts after update 9 and ends at update 9. ",
     ),
     (
         f"{{training: {{pruning: {{method: magnitude, {PRUNED}}}}}, distributed: {{strategy: fsdp}}}}",
         f"{{training: {{pruning: {{method: magnitude, {PRUNED}}}}}, distributed: {{strategy: ddp}}}}",
-        "x.yaml:1: distributed.strategy: pruning works on whole weights, and fsdp gives each rank a share. ",
+        "x.yaml:1: distributed.strategy: pruning works on whole weights, but fsdp gives each rank a share. ",
     ),
     (
         f"training: {{precision: amp, {FUSED}, pruning: {{method: movement, {PRUNED}}}}}",
         f"training: {{precision: bf16, {FUSED}, pruning: {{method: movement, {PRUNED}}}}}",
-        "x.yaml:1: training.optimizer_implementation: a fused optimizer under amp leaves updates out by ",
+        "x.yaml:1: training.optimizer_implementation: a fused optimizer under amp skips updates on its own, ",
     ),
     (
         "benchmark: {measure_by: time}",
@@ -128,12 +128,12 @@ CASES = [
     (
         "{benchmark: {measure_by: time, measure_seconds: 60}, run: {time_limit_s: 60}}",
         "{benchmark: {measure_by: time, measure_seconds: 60}, run: {time_limit_s: 61}}",
-        "x.yaml:1: run.time_limit_s: the time limit of 60 s ends before the window of 60 s does. ",
+        "x.yaml:1: run.time_limit_s: the time limit of 60 s expires before the window of 60 s ends. ",
     ),
     (
         "data: {batch_size: 33, samples_per_epoch: 32}",
         "data: {batch_size: 32, samples_per_epoch: 32}",
-        "x.yaml:1: data.samples_per_epoch: an epoch of 32 samples holds no batch of 33. "
+        "x.yaml:1: data.samples_per_epoch: an epoch of 32 samples does not fill a batch of 33. "
         "Set data.samples_per_epoch to 33 or more.",
     ),
     (
@@ -145,12 +145,12 @@ CASES = [
         "data: {name: tokens}",
         "data: {name: tokens, path: ids.bin}",
         "x.yaml:1: data.name: tokens is read from a file, but data.path is null. "
-        "Set data.path to the file that holds it, for example ./tokens.bin.",
+        "Set data.path to the file that contains it, for example ./tokens.bin.",
     ),
     (
         "data: {name: ImageFolder, path: ./images, download: true}",
         "data: {name: CIFAR10, path: ./images, download: true}",
-        "x.yaml:1: data.download: only CIFAR10, CIFAR100, FashionMNIST can be fetched, and data.name is "
+        "x.yaml:1: data.download: only CIFAR10, CIFAR100, FashionMNIST can be fetched, but data.name is "
         "ImageFolder. Set data.download to false.",
     ),
     (
@@ -162,19 +162,20 @@ CASES = [
     (
         "{data: {name: digits, held_out: 0.2, loading: loader}, benchmark: {evaluate_after: true}}",
         "{data: {name: digits, held_out: 0.2}, benchmark: {evaluate_after: true}}",
-        "x.yaml:1: data.held_out: samples are held out of digits on the device, and a loader gives all of "
+        "x.yaml:1: data.held_out: samples are held out of digits on the device, but a loader returns all of "
         "them. Set data.held_out to 0, or data.loading to device.",
     ),
     (
         "data: {name: digits, held_out: 0.2}",
         "{data: {name: digits, held_out: 0.2}, benchmark: {evaluate_after: true}}",
-        "x.yaml:1: data.held_out: samples are held out and nothing looks at them. "
+        "x.yaml:1: data.held_out: samples are held out but never used. "
         "Set benchmark.evaluate_after to true, or data.held_out to 0.",
     ),
     (
         "{data: {name: digits}, model: {num_classes: 9}}",
         "{data: {name: digits}, model: {num_classes: 10}}",
-        "x.yaml:1: model.num_classes: digits has 10 classes, the model 9. Set model.num_classes to 10.",
+        "x.yaml:1: model.num_classes: digits has 10 classes, but the model has 9. "
+        "Set model.num_classes to 10.",
     ),
     (
         "distributed: {device: simgpux}",
@@ -200,7 +201,7 @@ CASES = [
     (
         "distributed: {nproc: 3, devices: [0, 1]}",
         "distributed: {nproc: 2, devices: [0, 1]}",
-        "x.yaml:1: distributed.nproc: 3 ranks are asked for, but distributed.devices names 2. ",
+        "x.yaml:1: distributed.nproc: 3 ranks are requested, but distributed.devices names 2. ",
     ),
     (
         "{kind: inference, benchmark: {sync_cuda: true}}",
@@ -215,7 +216,7 @@ CASES = [
     (
         "{kind: inference, inference: {phase: decode}, data: {name: digits}}",
         "{data: {name: digits}}",
-        "x.yaml:1: data.name: decode reads prompts of drawn tokens, and data.name is digits. ",
+        "x.yaml:1: data.name: decode reads prompts of random tokens, but data.name is digits. ",
     ),
     (
         "{kind: inference, inference: {phase: decode, cuda_graphs: true}, distributed: {device: cpu}}",
@@ -226,12 +227,12 @@ CASES = [
     (
         f"{{model: {{name: resnet18}}, training: {{{TENSORFLOW}}}}}",
         f"{{model: {{name: large}}, training: {{{TENSORFLOW}}}}}",
-        "x.yaml:1: model.name: under TensorFlow model.name is medium or large, not resnet18. ",
+        "x.yaml:1: model.name: under TensorFlow, model.name must be medium or large, not resnet18. ",
     ),
     (
         f"{{model: {{name: large}}, training: {{{TENSORFLOW}, cuda_graphs: true}}}}",
         f"{{model: {{name: large}}, training: {{{TENSORFLOW}, reduction: nccl}}}}",
-        "x.yaml:1: training.cuda_graphs: this key is for torch, and training.framework is tensorflow. ",
+        "x.yaml:1: training.cuda_graphs: this key is for torch, but training.framework is tensorflow. ",
     ),
     (
         "training: {reduction: nccl}",
@@ -317,24 +318,25 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
         ),
         (
             "model:\n  name: medium\ndata:\n  name: digits\n",
-            "x.yaml:4: data.name: medium takes features, and digits are images. ",
+            "x.yaml:4: data.name: medium takes features, but digits are images. ",
         ),
         (
             "model: {name: resnet18}\ndata:\n  name: CIFAR10\n  path: d\nmatrix:\n"
             "  model.name: [resnet18, lenet5]\n",
-            "x.yaml:3: data.name: CIFAR10 are images of 3 channels, lenet5 takes 1 (point model.name=lenet5)",
+            "x.yaml:3: data.name: CIFAR10 are images with 3 channels, lenet5 takes 1 "
+            "(point model.name=lenet5)",
         ),
         (
             "model: {name: simple_cnn}\ndata:\n  name: CIFAR100\n  path: d\n",
-            "x.yaml:3: data.name: CIFAR100 has 100 classes, simple_cnn by itself 10. ",
+            "x.yaml:3: data.name: CIFAR100 has 100 classes, simple_cnn by default 10. ",
         ),
         (
             "kind: serving\nmodel: {name: gemm}\nserving: {rate_per_s: 1}\n",
-            "x.yaml:1: kind: gemm is no workload for kind: serving. ",
+            "x.yaml:1: kind: gemm is not a workload for kind: serving. ",
         ),
         (
             "kind: serving\nmodel: {name: medium}\nserving:\n  rate_per_s: 1\n  new_tokens: 3\n",
-            "x.yaml:5: serving.new_tokens: medium has no key-value cache to make tokens from. ",
+            "x.yaml:5: serving.new_tokens: medium has no key-value cache to generate tokens from. ",
         ),
         (
             "model: {name: resnet18}\ntraining: {precision: bf16}\n"
@@ -343,7 +345,7 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
         ),
         (
             "model: {name: medium}\ndistributed:\n  nodes: 2\n",
-            "x.yaml:3: distributed.nodes: one job over 2 hosts, and no hosts are named. ",
+            "x.yaml:3: distributed.nodes: one job over 2 hosts, but no hosts are named. ",
         ),
     ],
 )
@@ -357,7 +359,7 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
     text = "data:\n  name: digits\nmatrix:\n  model.name: [resnet18, medium, transformer]\n"
     lines = refused(text, HERE, tmp_path, monkeypatch).splitlines()
     assert lines[1].strip() == (
-        "x.yaml:2: data.name: medium takes features, and digits are images (point model.name=medium). "
+        "x.yaml:2: data.name: medium takes features, but digits are images (point model.name=medium). "
         "Use data.name=synthetic, or a model of images."
     )
     assert "transformer takes tokens" in lines[2]
@@ -369,19 +371,19 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
         (
             "distributed: {nproc: 2}",
             Facts(is_attached=True),
-            "x.yaml:1: distributed.nproc: 2 ranks were asked",
+            "x.yaml:1: distributed.nproc: 2 ranks were requested",
         ),
         ("run: {repeats: 3}", Facts(is_attached=True), "x.yaml:1: run.repeats: your own launcher"),
         (
             "matrix:\n  data.batch_size: [1, 2]\n",
             Facts(is_attached=True),
-            "x.yaml:1: matrix: your own launcher starts each rank once, and each point",
+            "x.yaml:1: matrix: your own launcher starts each rank once, but each point",
         ),
         ("search: {kind: batch_size}", Facts(is_attached=True), "x.yaml:1: search.kind: your own launcher"),
         (
             "distributed: {nodes: 3}",
             Facts(hosts=UNSAID),
-            "x.yaml:1: distributed.nodes: one job over 3 hosts, and there are 2",
+            "x.yaml:1: distributed.nodes: one job over 3 hosts, but there are 2",
         ),
         (
             "distributed: {nodes: 2}",
@@ -391,18 +393,18 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
         (
             "distributed: {devices: [0, 5]}",
             HERE,
-            "x.yaml:1: distributed.devices: 2 devices are named, and 1 of them would be used: a rank uses "
-            "one. Start 2 ranks (--nproc 2), or name as many devices as ranks.",
+            "x.yaml:1: distributed.devices: 2 devices are named, but only 1 of them would be used: "
+            "one per rank. Start 2 ranks (--nproc 2), or name one device per rank.",
         ),
         (
             "distributed: {nproc: 2}\nmatrix:\n  distributed.devices: [[0, 1], [0, 1, 2]]\n",
             HERE,
-            "x.yaml:3: matrix.distributed.devices: 3 devices are named, and 2 of them would be used",
+            "x.yaml:3: matrix.distributed.devices: 3 devices are named, but only 2 of them would be used",
         ),
         (
             "distributed: {devices: [0, 5]}",
             Facts(is_attached=True, environment={"LOCAL_WORLD_SIZE": "1"}),
-            "x.yaml:1: distributed.devices: 2 devices are named, and 1 of them would be used",
+            "x.yaml:1: distributed.devices: 2 devices are named, but only 1 of them would be used",
         ),
         (
             "matrix:\n  distributed.nproc: [1, 2]\n",

@@ -86,7 +86,7 @@ def test_nobody_is_given_a_time_out_by_being_looked_at(
     assert found(HERE, THERE)
     assert os.get_blocking(near.fileno())
     monkeypatch.setattr(socket, "getdefaulttimeout", lambda: 5.0)
-    assert read_connections(rank=0).missing == "this process has a default time-out of sockets"
+    assert read_connections(rank=0).missing == "this process has a default socket timeout"
 
 
 def test_of_many_connections_those_are_kept_that_tell_most(

@@ -83,13 +83,13 @@ SILENT = {"vendor": "nvidia", "pci_bus_id": "0000:81:00.0", "reason": "no answer
             "2 GPUs visible: 2 missing, expected 4 GPUs",
         ),
         (listed(8, **GRANT_OF_TWO), {"expected_gpus": 9}, "NOT-READY", "8 GPUs there: 1 missing"),
-        (None, {}, "INCONCLUSIVE", "it reported nothing of itself"),
+        (None, {}, "INCONCLUSIVE", "it reported nothing about itself"),
         (listed(1, visible=1), {}, "INCONCLUSIVE", "no driver lists it"),
         (
             {**listed(2), "accelerators": {**listed(2)["accelerators"], "silent": [SILENT]}},
             {},
             "INCONCLUSIVE",
-            "the driver of nvidia 0000:81:00.0 does not answer: no answer in 10 s",
+            "the driver of nvidia 0000:81:00.0 does not respond: no answer in 10 s",
         ),
     ],
 )

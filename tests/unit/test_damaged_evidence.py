@@ -120,7 +120,7 @@ def test_a_launch_that_is_a_copy_of_another_is_none(
     with_copy = replace(healthy, launches=(*healthy.launches, copied))
     assert word(with_copy) == "INCONCLUSIVE"
     (note,) = with_copy.launches[-1].torn
-    assert f"{case_id}/1 is no launch of its own: its processes or windows are those of {case_id}/0" == note
+    assert f"{case_id}/1 is not a separate launch: its processes or windows are those of {case_id}/0" == note
     reasons = [item.outcome.reason for item in SUITE.conclude(with_copy).result.outcomes]
     assert any(note in str(reason) for reason in reasons)
 
@@ -133,7 +133,7 @@ def test_a_rank_without_its_step_times_leaves_its_launch_open(case_id: str, heal
             rest = (*launch.records[:place], *launch.records[place + 1 :])
             lost = with_records(healthy, number, rest)
             assert word(lost) == "INCONCLUSIVE"
-            reason = f"0 step times of rank {record.rank} were kept of {len(record.durations_s)} steps"
+            reason = f"0 step times of rank {record.rank} were stored for {len(record.durations_s)} steps"
             assert reason in str(SUITE.conclude(lost).result.outcomes)
 
 

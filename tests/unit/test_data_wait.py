@@ -74,4 +74,4 @@ def test_batches_made_before_the_window_flatter_a_short_one(ahead: int, expected
     assert codes(found) == expected
     if ahead == 200:
         assert "200 batches may have been ready" in doubts(found)[0].reason
-        assert "100 % of all that it took" in doubts(found)[0].reason
+        assert "100 % of all that it used" in doubts(found)[0].reason

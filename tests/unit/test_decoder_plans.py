@@ -117,10 +117,10 @@ def test_a_token_costs_its_own_experts_only() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_heads": 5}, "d_model 256 does not divide into 5 heads of an even width"),
-        ({"d_model": 36}, "d_model 36 does not divide into 4 heads of an even width"),
-        ({"num_kv_heads": 5}, "4 heads do not share 5 key-value heads evenly"),
-        ({"seq_len": 0}, "seq_len is 0, and must be 1 or more"),
+        ({"num_heads": 5}, "d_model 256 is not divisible into 5 heads of an even width"),
+        ({"d_model": 36}, "d_model 36 is not divisible into 4 heads of an even width"),
+        ({"num_kv_heads": 5}, "4 heads cannot evenly share 5 key-value heads"),
+        ({"seq_len": 0}, "seq_len is 0, but must be 1 or more"),
     ],
 )
 def test_sizes_that_make_no_decoder_are_refused(options: dict[str, Any], message: str) -> None:
@@ -132,5 +132,5 @@ def test_sizes_that_make_no_decoder_are_refused(options: dict[str, Any], message
     ("num_experts", "per_token"), [(1, 1), (4, 5)], ids=["no choice", "more than there are"]
 )
 def test_a_choice_of_experts_needs_enough_of_them(num_experts: int, per_token: int) -> None:
-    with pytest.raises(ValueError, match=f"a token takes {per_token} of {num_experts} experts"):
+    with pytest.raises(ValueError, match=f"a token uses {per_token} of {num_experts} experts"):
         MoeDecoderOptions(num_experts=num_experts, num_experts_per_token=per_token)

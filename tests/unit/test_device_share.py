@@ -115,7 +115,7 @@ def test_the_freest_device_is_taken_first_and_each_before_any_twice(take: Any) -
 
 def test_only_devices_that_were_named_are_taken(take: Any) -> None:
     assert index_of(take(Devices([0, 0, 0]), chosen=(2,))) == 2
-    with pytest.raises(EnvironmentUnfitError, match="none of the devices 7 is here"):
+    with pytest.raises(EnvironmentUnfitError, match="none of the devices 7 is on this host"):
         take(Devices([0]), chosen=(7,))
 
 
@@ -161,5 +161,5 @@ def test_cases_share_no_device_whose_driver_hides_whose_memory_it_is(take: Any, 
 
 def test_a_host_without_devices_gives_none(take: Any) -> None:
     assert take(Devices([])) is None
-    with pytest.raises(EnvironmentUnfitError, match="none of the devices 0, 5 is here"):
+    with pytest.raises(EnvironmentUnfitError, match="none of the devices 0, 5 is on this host"):
         take(Devices([]), chosen=(0, 5))

@@ -78,7 +78,7 @@ def test_a_driver_that_was_loaded_again_is_no_gain_of_four_gigabytes(tmp_path: P
 
 def test_more_than_the_link_carries_is_not_believed(tmp_path: Path) -> None:
     total = bytes_counted(tmp_path, [0.0, 9e12, 18e12])
-    assert (total.covered_s, total.note) == (0.0, "not believed: more than the link carries")
+    assert (total.covered_s, total.note) == (0.0, "not trusted: more than the link can carry")
 
 
 def test_the_live_view_gives_no_rate_of_a_counter_that_ran_over() -> None:
@@ -109,7 +109,7 @@ def linked(width: list[float], gen: list[float], util: list[float]) -> list[Any]
         ([16, 16, 16, 4, 4], [5] * 5, [90] * 5, ("4 of 16 PCIe lanes under load in 40 % of the readings",)),
         ([16, 16, 8, 16, 16], [5] * 5, [90] * 5, ()),
         ([4, 4, 16, 16, 16], [5] * 5, [0, 0, 90, 90, 90], ()),  # saves power when idle
-        ([16] * 5, [3, 4, 4, 4, 4], [90] * 5, ("PCIe generation 4 under load, of 5 that are possible",)),
+        ([16] * 5, [3, 4, 4, 4, 4], [90] * 5, ("PCIe generation 4 under load, but 5 is possible",)),
         ([16] * 2, [4] * 2, [90] * 2, ()),  # too few to tell
     ],
 )
@@ -127,9 +127,9 @@ def test_rows_and_pages_are_told_as_they_were_last_read(tmp_path: Path) -> None:
         rec.sample(2, {0: {"retired_pages_uncorrected_count": 3.0, "retired_pages_corrected_count": 0.0}}),
     ]
     rows, failed, pages, retired = warnings_of(of_one_device(tmp_path, samples))
-    assert rows.startswith("memory rows wait for a reset")
+    assert rows.startswith("memory rows are pending a GPU reset")
     assert failed.startswith("a memory row could not be remapped")
-    assert pages.startswith("memory pages wait")
+    assert pages.startswith("memory pages are pending a GPU reset")
     assert retired == "memory pages are retired: 3 after uncorrected errors"
     sound = rec.sample(3, {0: dict.fromkeys(("remapped_rows_pending", "remapped_rows_failed"), 0.0)})
     assert warnings_of(of_one_device(tmp_path, [sound])) == ()

@@ -29,7 +29,7 @@ def test_who_disturbs_comes_before_what_it_does_and_what_is_impossible_before_al
 
 def test_a_code_without_words_of_its_own_is_named_as_it_is() -> None:
     assert in_one_line([doubt("noisy"), doubt("not-heard-of")]) == (
-        "most likely steps that scatter; 1 more reason below"
+        "most likely noisy steps; 1 more reason below"
     )
 
 
@@ -39,8 +39,8 @@ def test_the_first_line_of_a_suspect_page_names_the_likeliest_cause(tmp_path: Pa
     report = conclude(write_run(tmp_path, [one_rank(times_s=times, load=crowded).records()]))
     assert [found.code for found in report.result.doubts] == ["noisy", "cpu-neighbours"]
     text = " ".join(text_of(report).split())
-    assert text.startswith("SUSPECT: use with care: most likely other processes on the processors; 1 more")
-    others = text.index("besides as such work beside it causes: steps that scatter [noisy]")
+    assert text.startswith("SUSPECT: use with care: most likely other processes on the CPUs; 1 more")
+    others = text.index("besides as such other work causes: noisy steps [noisy]")
     assert text.index("other processes on node1") < others
     quiet = conclude(write_run(tmp_path, [one_rank(times_s=steady_times()).records()], run_id="quiet"))
     assert "most likely" not in text_of(quiet)
@@ -63,7 +63,7 @@ def test_a_fault_of_many_launches_is_told_once_with_their_numbers(tmp_path: Path
     assert len(concluded.result.doubts) == 3 * len(why.notices) == 6
     slowed, remapped = (notice.text for notice in why.notices)
     assert slowed.startswith("GPU 0: software thermal slowdown in 34 % of the window; SM clock 1,980 → 1,811")
-    assert slowed.endswith("(launches 1, 2, 3 of 3; figures are of the first)")
+    assert slowed.endswith("(launches 1, 2, 3 of 3; values are from the first)")
     assert remapped == "GPU 1: xid 63: row remapping recorded (launches 1, 2, 3 of 3)"
 
 
@@ -84,8 +84,8 @@ def test_what_a_disturbance_leaves_is_one_line_whose_remedies_can_be_read() -> N
     named, _, folded = doubts_sections([crowd, doubt("noisy"), doubt("stalled")], "Why", num_launches=9)
     assert isinstance(named, Notices)
     assert isinstance(folded, Table)
-    seen = "such work was seen in 1 of 9 launches alone, and may not explain"
-    assert named.notices[-1].text == f"{seen}: stalls [stalled], steps that scatter [noisy]"
+    seen = "such work was only seen in 1 of 9 launches, and may not explain"
+    assert named.notices[-1].text == f"{seen}: stalls [stalled], noisy steps [noisy]"
     assert folded.is_folded
     assert [row[1].text for row in folded.rows] == ["→ m", "→ m"]
 
@@ -96,7 +96,7 @@ def test_a_pace_that_changes_by_itself_is_one_line_with_what_to_do() -> None:
     assert isinstance(named, Notices)
     assert isinstance(folded, Table)
     (line,) = named.notices
-    assert line.text.startswith("the pace of the steps changed")
+    assert line.text.startswith("step time changed")
     assert line.text.endswith("[unsteady], launches that differ [launches-differ]")
     assert line.advice
     assert "measure_seconds" in line.advice

@@ -350,7 +350,7 @@ def test_memory_passes_on_every_counter_that_it_names() -> None:
     first, second, third = told["accelerators"]["devices"]
     del first["state"]["remapped_rows_failed"], first["state"]["remapped_rows_pending"]
     del second["state"]["remapped_rows_failed"]
-    second["state_unavailable"] = {"remapped_rows_failed": "not supported by this device or its present mode"}
+    second["state_unavailable"] = {"remapped_rows_failed": "not supported by this device or its current mode"}
     del third["state"]["ecc_uncorrected_count"]
     third["state_unavailable"] = {"ecc_uncorrected_count": "the GPU is lost: it fell off the bus"}
     outcomes = {

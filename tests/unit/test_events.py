@@ -337,7 +337,7 @@ def test_recorded_lines_get_their_kind_and_others_are_left_out() -> None:
 
     assert named("NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.") == "kernel nvidia-off-the-bus"
     assert named("NVRM: loading NVIDIA UNIX Open Kernel Module") is None
-    assert named("the device answers again", event="recovered") == "recovered"
+    assert named("the device responds again", event="recovered") == "recovered"
     assert named(f"{UNREAD}7 lines") == KERNEL_LOG
 
 

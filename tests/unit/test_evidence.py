@@ -108,7 +108,7 @@ def test_a_hole_in_the_recording_is_not_covered(tmp_path: Path) -> None:
     assert coverage.share == pytest.approx(0.2)
 
 
-KILLED = "the sampler was killed, its last reading came"
+KILLED = "the sampler was killed; its last reading came"
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ KILLED = "the sampler was killed, its last reading came"
         (
             30,
             31,
-            [f"no reading lies in the window: {KILLED} 10.0 s before it"],
+            [f"no readings are in the window: {KILLED} 10.0 s before it"],
         ),
-        (5.25, 5.75, ["no reading lies in the window"]),
+        (5.25, 5.75, ["no readings are in the window"]),
         (
             18,
             28,
-            [f"the readings cover 20 % of the window only: {KILLED} 2.00 s after the window began"],
+            [f"the readings cover only 20 % of the window: {KILLED} 2.00 s after the window started"],
         ),
         (5, 15, []),
     ],

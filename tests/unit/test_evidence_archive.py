@@ -65,7 +65,7 @@ JOURNAL = "cases/training/0/rank-0.jsonl"
         ({"cases/more.json": b"{}"}, "not in the manifest: cases/more.json"),
         ({MANIFEST: None}, "no manifest.json"),
         ({MANIFEST: b"{"}, "manifest.json cannot be read"),
-        ({"../outside.json": b"{}"}, "'../outside.json', which is no file of a run"),
+        ({"../outside.json": b"{}"}, "'../outside.json', which is not a file of a run"),
     ],
 )
 def test_what_was_changed_is_refused_by_name(
@@ -84,7 +84,7 @@ def test_what_was_changed_is_refused_by_name(
 @pytest.mark.parametrize("content", [b"", b"no archive"])
 def test_what_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "e.tar.gz").write_bytes(content)
-    with pytest.raises(RecordError, match="no archive of evidence"):
+    with pytest.raises(RecordError, match="not an evidence archive"):
         open_bundle(tmp_path / "e.tar.gz", tmp_path / "opened")
 
 

@@ -163,14 +163,13 @@ def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert common_of(report).remarks == ()
     assert lines_of(report, DURING) == [
-        "the host was read beside every launch (readings cover all of each window), "
-        "and nothing unusual was found"
+        "host: monitored during every launch (readings cover all of each window), nothing unusual"
     ]
     assert report.result.validity == "VALID"
 
 
 def read_during(folder: Path, *, ticks: range, interval_s: float, was_ended: bool = True) -> list[str]:
-    """Conclude ten seconds on the processor, with readings at some moments; return what stood out."""
+    """Conclude ten seconds on the CPU, with readings at some moments; return what stood out."""
     story = one_rank(host="node7", begin_monotonic_s=r.MONOTONIC_S, wall_s=10.0)
     launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=interval_s))).records()
     samples = [r.sample(tick * interval_s, {}, host={"cpu_percent": 20.0}) for tick in ticks]
@@ -181,27 +180,27 @@ def read_during(folder: Path, *, ticks: range, interval_s: float, was_ended: boo
 
 def test_a_window_without_a_reading_is_said(tmp_path: Path) -> None:
     (cut_to_header,) = read_during(tmp_path / "a", ticks=range(0), interval_s=0.1, was_ended=False)
-    assert cut_to_header == "launch 1: no reading lies in the window"
+    assert cut_to_header == "launch 1: no readings are in the window"
     (killed_before,) = read_during(tmp_path / "b", ticks=range(-20, -5), interval_s=0.1, was_ended=False)
     assert killed_before == (
-        "launch 1: no reading lies in the window: the sampler was killed, "
+        "launch 1: no readings are in the window: the sampler was killed; "
         "its last reading came 600 ms before it"
     )
     (too_seldom,) = read_during(tmp_path / "c", ticks=range(-1, 0), interval_s=30.0)
-    assert too_seldom == "launch 1: no reading lies in the window"
+    assert too_seldom == "launch 1: no readings are in the window"
 
 
 def test_a_sampler_killed_within_the_window_is_said_with_when(tmp_path: Path) -> None:
     (line,) = read_during(tmp_path, ticks=range(41), interval_s=0.1, was_ended=False)
     assert line == (
-        "launch 1: the readings cover 40 % of the window only: the sampler was killed, its last reading came "
-        "4.00 s after the window began"
+        "launch 1: the readings cover only 40 % of the window: the sampler was killed; its last reading came "
+        "4.00 s after the window started"
     )
 
 
 def test_a_sampler_killed_after_the_window_is_no_loss(tmp_path: Path) -> None:
     (line,) = read_during(tmp_path, ticks=range(-10, 130), interval_s=0.1, was_ended=False)
-    assert line.endswith("nothing unusual was found")
+    assert line.endswith("nothing unusual")
 
 
 @pytest.mark.parametrize(
@@ -228,8 +227,8 @@ def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert [doubt.code for doubt in report.result.doubts] == [code]
     assert lines_of(report, DURING) == [
-        "the host was read beside every launch (readings cover all of each window), "
-        "and apart from the other processes named above nothing unusual was found"
+        "host: monitored during every launch (readings cover all of each window), "
+        "and apart from the other processes named above nothing unusual"
     ]
 
 
@@ -250,5 +249,5 @@ def test_where_a_doubt_names_a_process_on_the_gpu_nothing_else_stood_out(tmp_pat
     assert doubt_of(report, "gpu-neighbours").reason == "1 other process uses Fake GPU 80 GPU-0009"
     assert lines_of(report, DURING) == [
         "launch 1: 1 of 1 devices of the launch on node7 were not read: "
-        "their clocks, heat and errors are not known"
+        "their clocks, temperatures and errors are not known"
     ]

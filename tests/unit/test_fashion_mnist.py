@@ -53,11 +53,11 @@ def test_idx_is_read_as_it_comes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "labels", "said"),
     [
-        (idx(IMAGES), packed(idx(LABELS)), "not packed by gzip"),
-        (packed(idx(IMAGES))[:-20], packed(idx(LABELS)), "not packed by gzip"),
-        (packed(idx(IMAGES)[:-1]), packed(idx(LABELS)), "not a file of idx"),
-        (packed(b""), packed(idx(LABELS)), "not a file of idx"),
-        (packed(b"\0\0\x0d\x03" + idx(IMAGES)[4:]), packed(idx(LABELS)), "not a file of idx"),
+        (idx(IMAGES), packed(idx(LABELS)), "not gzip-compressed"),
+        (packed(idx(IMAGES))[:-20], packed(idx(LABELS)), "not gzip-compressed"),
+        (packed(idx(IMAGES)[:-1]), packed(idx(LABELS)), "not an idx file"),
+        (packed(b""), packed(idx(LABELS)), "not an idx file"),
+        (packed(b"\0\0\x0d\x03" + idx(IMAGES)[4:]), packed(idx(LABELS)), "not an idx file"),
         (packed(idx(IMAGES)), packed(idx(LABELS[:2])), "not Fashion-MNIST"),
         (packed(idx(IMAGES)), packed(idx(LABELS + 1)), "not Fashion-MNIST"),
         (packed(idx(IMAGES[:, :8])), packed(idx(LABELS)), "not Fashion-MNIST"),
@@ -69,6 +69,6 @@ def test_what_is_something_else_is_refused(images: bytes, labels: bytes, said: s
 
 
 def test_what_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not there") as refused:
+    with pytest.raises(UsageError, match="Fashion-MNIST is missing") as refused:
         prepare(asked(tmp_path), tmp_path, world_size=1, say=print)
     assert "data.download=true" in (refused.value.next_step or "")

@@ -67,7 +67,7 @@ def test_a_processor(tmp_path: Path) -> None:
 
 def test_devices_that_torch_does_not_see_are_said() -> None:
     listed = {"devices": [{"name": "NVIDIA H200"}]}
-    assert "The driver lists NVIDIA H200, and torch sees none" in first_recipe(
+    assert "The driver lists NVIDIA H200, but torch sees none" in first_recipe(
         {**HOST, "accelerators": listed}
     )
 

@@ -101,13 +101,13 @@ def test_a_machine_that_is_too_small_is_told_the_key_that_makes_it_fit() -> None
     assert time == "time: not known until a step has been timed; 1 launch of 2,100 steps each"
     # 25,557,032 parameters of 4 bytes, their momentum, and 256 samples of 21,325,824 values.
     assert memory == (
-        "memory: at least 20.5 GiB a rank (parameters 97.5 MiB, gradients 97.5 MiB, optimizer 97.5 MiB, "
+        "memory: at least 20.5 GiB per rank (parameters 97.5 MiB, gradients 97.5 MiB, optimizer 97.5 MiB, "
         "activations 20.3 GiB)"
     )
-    said = "20.5 GiB or more is more than this machine's 16.0 GiB; try --data.batch_size=64"
+    said = "in this machine's memory: it needs 20.5 GiB or more, over 16.0 GiB; try --data.batch_size=64"
     assert too_much.endswith(said)
     (half,) = foreseen(case_of(SYNTHETIC), memory_bytes=16 * GIB)[2:]
-    assert half.endswith("is more than half of this machine's 16.0 GiB; try --data.batch_size=128")
+    assert half.endswith("it needs 10.4 GiB or more, over half of 16.0 GiB; try --data.batch_size=128")
     fits = case_of(SYNTHETIC, "--training.precision=fp32", "--data.batch_size=64")
     assert len(foreseen(fits, memory_bytes=16 * GIB)) == 2
 
@@ -122,7 +122,7 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
     many, _ = foreseen(plain, plain, plain, num=600)
     assert many.startswith("time: at least 40 min for 600 launches; ")  # 5 s each, of which 3 were looked at
     two = case_of("quick", "--model.name=medium", "--data.name=synthetic", "--distributed.nproc=2")
-    assert foreseen(two)[0].endswith("and steps of each rank by itself (benchmark.own_compute)")
+    assert foreseen(two)[0].endswith("and steps of each rank alone (benchmark.own_compute)")
     compiled = case_of(SYNTHETIC, "--training.compile.enabled=true", "--training.precision=fp32")
     assert "activations not included" in foreseen(compiled)[1]
 
@@ -135,7 +135,7 @@ def test_hosts_share_launches_and_a_queue_is_waited_for() -> None:
     assert foreseen(on_two, on_two, num=3, at_once=2)[0].startswith("time: at least 12 s for 3 launches; ")
     queued = foreseen(plain, num=5, at_once=None)[0]
     assert queued.startswith(
-        "time: at least 4 s in each of 5 launches, and the wait in the queue; each also "
+        "time: at least 4 s in each of 5 launches, plus the wait in the queue; each also "
     )
 
 
@@ -172,7 +172,7 @@ def test_what_decides_about_further_launches_is_said(words: tuple[str, ...], unt
 def test_what_was_set_aside_is_told_and_an_estimate_is_left_to_the_scheduler() -> None:
     several = Remaining(num_launches=12, seconds=720.0, basis="plan")
     assert forecast(several, (), hosts_at_once=1) == (
-        "time: 36 s to 12 min on an idle machine for 12 launches, and for tests that follow",
+        "time: 36 s to 12 min on an idle machine for 12 launches, and for the tests that follow",
     )
     one = Remaining(num_launches=1, seconds=90.0, basis="plan")
     assert " for 1 launch, and" in forecast(one, (), hosts_at_once=1)[0]

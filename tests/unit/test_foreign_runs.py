@@ -58,7 +58,7 @@ def test_a_folder_that_is_a_link_is_not_written_into(tmp_path: Path, outside: Pa
     tree = run.root / "hosts"
     shutil.rmtree(tree)
     tree.symlink_to(outside.parent)
-    with pytest.raises(RecordError, match="leads out of the folder"):
+    with pytest.raises(RecordError, match="leads outside the folder"):
         conclude(run)
     assert list(outside.parent.iterdir()) == [outside]
 
@@ -87,7 +87,7 @@ def test_a_launch_that_calls_itself_by_another_name_is_refused(tmp_path: Path) -
     folder = run.root / "cases" / "main" / "0"
     text = (folder / layout.SPEC).read_text()
     (folder / layout.SPEC).write_text(text.replace('"case_id": "main"', '"case_id": "../../../outside"'))
-    with pytest.raises(RecordError, match="lies in another's folder"):
+    with pytest.raises(RecordError, match="is in the folder of another"):
         read_case(folder)
 
 
@@ -113,7 +113,7 @@ def made_odd(kind: str, path: Path) -> Any:
 def test_what_is_no_plain_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     made_odd(kind, odd)
-    with pytest.raises(OSError, match=r"it is a (pipe|device), and no plain file|Is a directory"):
+    with pytest.raises(OSError, match=r"it is a (pipe|device), not a plain file|Is a directory"):
         read_plain(odd)
 
 

@@ -192,7 +192,7 @@ def test_a_file_that_was_cut_anywhere_gives_its_whole_rows_and_says_so(tmp_path:
         cut_data = load(tmp_path / "cut.json")
         whole = sum(end <= cut for end in ends)
         assert len(cut_data.time_s) == whole
-        assert cut_data.notes[0] == f"cut short after {whole} whole objects"
+        assert cut_data.notes[0] == f"truncated after {whole} complete objects"
 
 
 GPUTOP = {
@@ -320,7 +320,7 @@ def test_a_device_that_cannot_be_said_in_gputops_format_is_refused_and_no_file_i
     tmp_path: Path,
 ) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl", drop=("power_w",)))
-    with pytest.raises(UsageError, match="GPU 0 gives no power_w"):
+    with pytest.raises(UsageError, match="GPU 0 does not report power_w"):
         write_array(tmp_path / "g.json", gputop_samples(data))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.jsonl"]
     with pytest.raises(UsageError, match="no GPU"):
@@ -346,7 +346,7 @@ def test_zeros_that_cannot_be_readings_are_missing_in_formats_that_write_them(tm
     np.testing.assert_array_equal(track.metrics["temp_hotspot_c"], [np.nan, 70.0])
     np.testing.assert_array_equal(track.metrics["util_gpu_percent"], [0.0, 90.0])
     assert data.duration_s == 1.5
-    assert any("taken as missing" in note for note in data.notes)
+    assert any("treated as missing" in note for note in data.notes)
 
 
 @pytest.mark.promise("F4.3")
@@ -405,18 +405,18 @@ def test_a_dict_with_samples_counts_from_its_start(tmp_path: Path, cut: bool) ->
     np.testing.assert_array_equal(data.devices[0].metrics["mem_used_bytes"], expected)
     assert np.isnan(data.unix_s).all()
     assert "UTC" not in rec.text_of(recording_page(recording_result(data)))
-    assert ("cut short after 1 whole objects" in data.notes) == cut
+    assert ("truncated after 1 complete objects" in data.notes) == cut
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is empty"),
-        ("hello\n", "of no format"),
+        ("hello\n", "not in a format"),
         ("[]", "holds no reading"),
-        ('[{"a": 1}]', "its objects are no readings"),
+        ('[{"a": 1}]', "its objects are not readings"),
         ("[1, 2]", "holds no reading"),
-        ("a, b\n1, 2\n", "no header of nvidia-smi"),
+        ("a, b\n1, 2\n", "not an nvidia-smi header"),
         ("timestamp, power.draw [W]\nnever, 7\n", "holds no reading"),
         ('[{"timestamp": "soon", "utilization": 1}]', "holds no reading"),
     ],

@@ -107,7 +107,9 @@ def test_what_others_slowed_is_an_error_and_no_failure(tmp_path: Path) -> None:
     alone = concluded(tmp_path / "alone", end=lambda case: done(case, step_s=1.0))
     beside = concluded(tmp_path / "beside", end=end)
     assert (gate_code(alone.result), gate_code(beside.result)) == (ExitCode.FAILED, ExitCode.INCONCLUSIVE)
-    assert "whose fault it is cannot be told" in " ".join(beside.result.detail["readiness"]["reasons"])
+    assert "it cannot be determined which of the two is at fault" in " ".join(
+        beside.result.detail["readiness"]["reasons"]
+    )
 
 
 @pytest.mark.parametrize(

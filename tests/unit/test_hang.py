@@ -55,7 +55,7 @@ def test_a_rank_that_asked_for_fewer_operations_did_not_come() -> None:
     assert found.stopped_hosts == ("node1",)
     assert found.text == (
         "rank 0 on node0 and rank 2 on node2 wait in all_reduce of 16,384 elements (number 17), "
-        "to which rank 1 on node1 did not come"
+        "which rank 1 on node1 did not reach"
     )
 
 
@@ -90,7 +90,7 @@ def test_where_all_came_it_is_said_that_the_operation_does_not_end() -> None:
     found = hung({rank: asked(4) for rank in range(3)})
     assert found is not None
     assert found.text.startswith(
-        "all ranks have come to all_reduce of 16,384 elements (number 4), and it does"
+        "all ranks have reached all_reduce of 16,384 elements (number 4), and it does"
     )
     assert found.stopped_hosts == ()
 

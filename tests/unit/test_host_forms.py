@@ -111,13 +111,13 @@ def test_what_lambda_s_api_answers(tmp_path: Path) -> None:
     (host,) = inventory.hosts
     assert isinstance(host, InventoryHost)
     assert (host.name, host.address, host.user, host.gpus) == ("a", "203.0.113.7", "ubuntu", 8)
-    assert inventory.notes == ("b is left out: its status is booting",)
+    assert inventory.notes == ("b is skipped: its status is booting",)
 
 
 def test_two_spellings_of_a_host_are_one_with_a_note() -> None:
     inventory = load_inventory("n1,N1,n1.,n1:22,n2")
     assert [host.address for host in inventory.hosts] == ["n1", "n2"]
-    assert inventory.notes[0] == "N1 is n1 again: one host"
+    assert inventory.notes[0] == "N1 is the same as n1: one host"
     assert len(inventory.notes) == 3
 
 
@@ -126,10 +126,10 @@ def test_two_spellings_of_a_host_are_one_with_a_note() -> None:
     [
         (
             "hosts:gpu",
-            "neither a host 'hosts' with a port, since 'gpu' is no number, nor a file with a group",
+            "neither a host 'hosts' with a port, since 'gpu' is not a number, nor a file with a group",
         ),
         ("gpu[1-99999999]", "too many hosts"),
-        ("gpu[1-", "no range"),
+        ("gpu[1-", "not a range"),
         ("absent.yaml", "cannot be read"),
         ("absent/hosts", "cannot be read"),
     ],
@@ -211,7 +211,7 @@ def test_every_identity_file_that_is_there(ssh_config: Path) -> None:
     ssh_config.write_text("Host gpu1\n  IdentityFile ~/.ssh/absent\n")
     inventory = load_inventory("gpu1")
     assert inventory.hosts[0].identity_files == ()
-    assert inventory.notes == (f"IdentityFile of gpu1 is not there: {ssh_config.with_name('absent')}",)
+    assert inventory.notes == (f"IdentityFile of gpu1 does not exist: {ssh_config.with_name('absent')}",)
 
 
 def test_no_command_of_ssh_config_is_run(ssh_config: Path, home: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_way_to_a_host_that_is_not_followed(
         load_inventory(f"gpu1,{named}")
     (mistake,) = caught.value.mistakes
     assert mistake.place == f"{ssh_config.parent / file}:{line}"
-    assert mistake.cause == f"{option} of {named} is not followed"
+    assert mistake.cause == f"{option} of {named} is not supported"
     (tmp_path / "hosts").write_text(f"{named} jump=me@gate:22\n")  # as the next step says
     assert mistake.next_step is not None
     assert f"{named} jump=" in mistake.next_step
@@ -248,11 +248,11 @@ def test_a_way_to_a_host_that_is_not_followed(
 def test_an_alias_and_its_address_are_one_host(named: str, ssh_config: Path) -> None:
     inventory = load_inventory(named)
     assert [(host.name, host.user) for host in inventory.hosts] == [("gpu1", "bob")]
-    assert inventory.notes[-1] == "10.0.0.5 is gpu1 again: one host"
+    assert inventory.notes[-1] == "10.0.0.5 is the same as gpu1: one host"
 
 
 def test_an_alias_and_its_address_with_another_user_are_refused(ssh_config: Path) -> None:
-    with pytest.raises(ConfigError, match="the host of line 1 again"):
+    with pytest.raises(ConfigError, match="duplicate of the host on line 1"):
         load_inventory("gpu1,me@10.0.0.5:2222")
 
 
@@ -318,9 +318,9 @@ def test_what_the_commands_print_that_errors_name(tmp_path: Path) -> None:
     ("old", "new", "line", "cause"),
     [
         ("ansible_port: 2222", "ansible_port: no", 6, "hosts.port"),
-        ("        n2:", "        n2: spare", 7, "Ansible has a mapping here, found 'spare'"),
-        ("vars: {ansible_user: you}", "vars: [you]", 2, "Ansible has a mapping here, found a list"),
-        ("hosts: {front: }", "hosts: [front]", 9, "all.children.login.hosts: Ansible has a mapping"),
+        ("        n2:", "        n2: spare", 7, "Ansible expects a mapping here, found 'spare'"),
+        ("vars: {ansible_user: you}", "vars: [you]", 2, "Ansible expects a mapping here, found a list"),
+        ("hosts: {front: }", "hosts: [front]", 9, "all.children.login.hosts: Ansible expects a mapping"),
     ],
 )
 def test_mistakes_in_ansible_s_yaml_have_their_line(

@@ -1,4 +1,4 @@
-"""What the processors did, read from a /proc that the test writes."""
+"""What the CPUs did, read from a /proc that the test writes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_threads_that_ended_make_the_wait_unknown_not_negative() -> None:
 
     load = load_between(reading(3.0), reading(1.0))
     assert load.run_queue_wait_s is None
-    assert load.missing == "threads that had waited for a processor ended in the window"
+    assert load.missing == "threads that had waited for a CPU exited in the window"
     assert load_between(reading(1.0), reading(3.0)).run_queue_wait_s == 2.0
 
 

@@ -142,15 +142,15 @@ def test_the_kernel_says_whether_its_clock_is_kept(tmp_path: Path, state: int, e
 
 def test_a_kernel_that_refuses_to_say_is_no_pass(tmp_path: Path) -> None:
     fact = host_settings({}, root=tmp_path, clock=lambda: -1)["time synchronisation"]
-    assert fact == {"value": None, "missing": "the kernel refuses adjtimex here"}
+    assert fact == {"value": None, "missing": "the kernel denies adjtimex here"}
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         ("<system/>", "/topo.xml"),
-        ("", "/topo.xml: not there, or empty"),
-        (None, "/topo.xml: not there, or empty"),
+        ("", "/topo.xml: missing or empty"),
+        (None, "/topo.xml: missing or empty"),
     ],
 )
 def test_the_topology_file_of_nccl_has_to_be_there(tmp_path: Path, text: str | None, value: str) -> None:
@@ -172,7 +172,9 @@ def test_gpus_outside_their_fabric_and_hot_ones_are_warned_of(tmp_path: Path) ->
 def test_what_a_driver_does_not_report_is_missing(tmp_path: Path) -> None:
     bare = {**gpu(0), "static": {}, "state": {}}
     settings = host_settings({}, [gpu(0), bare], root=tmp_path, clock=lambda: 0)
-    assert settings["temperature before work"]["missing"] == "not every driver reports it with a maximum"
+    assert (
+        settings["temperature before work"]["missing"] == "not every driver reports temperature and maximum"
+    )
     assert host_settings({}, [bare], root=tmp_path)["NVLink fabric"]["value"] is None
 
 

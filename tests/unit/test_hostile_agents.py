@@ -120,7 +120,7 @@ def test_an_ill_typed_greeting_fails_at_deploy(wrong: dict[str, Any]) -> None:
 
         await AgentChannel.start(cast("Any", Connection()), HOST, b"", lease_s=1e6)
 
-    assert asked(start()).startswith("h: deploy: what the agent says cannot be read: ")
+    assert asked(start()).startswith("h: deploy: the agent's answer cannot be read: ")
 
 
 class ClosedChannel(StubChannel):
@@ -133,8 +133,8 @@ class ClosedChannel(StubChannel):
 @pytest.mark.parametrize(
     ("is_told", "cause"),
     [
-        (True, "the agent ended: sh: 1: no such/python: not found."),
-        (False, "the agent takes nothing any more."),
+        (True, "the agent exited: sh: 1: no such/python: not found."),
+        (False, "the agent no longer accepts any data."),
     ],
 )
 def test_a_far_side_that_ends_before_all_is_sent_still_has_the_last_word(

@@ -77,7 +77,7 @@ def test_brackets_that_are_closed_or_few_are_no_nesting(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "device", "nothing", "itself"])
 def test_a_folder_of_images_names_what_is_no_image(kind: str, tmp_path: Path) -> None:
     odd_file(kind, tmp_path / "train" / "cat" / "a.png")
-    with pytest.raises(UsageError, match=r"cat/a\.png: no image: "):
+    with pytest.raises(UsageError, match=r"cat/a\.png: not an image: "):
         list_images(tmp_path, split="train")
 
 

@@ -122,8 +122,8 @@ def test_two_servers_say_who_is_slower_and_accuse_nobody(tmp_path: Path) -> None
     _, conclusion = concluded(tmp_path, hosts, SERVING)
     assert conclusion.result.exit_code == ExitCode.DONE
     told = " ".join(lines_of(conclusion, "Outlier hosts"))
-    assert "in 1 of the figures: highest rate b 63 % slower" in told
-    assert "judged by highest rate: the other figures" in told
+    assert "in 1 of the results: highest rate b 63 % slower" in told
+    assert "judged by highest rate: the other results" in told
     assert "two hosts cannot show which of them is at fault" in told
 
 
@@ -200,9 +200,7 @@ def test_no_server_is_named_for_stalls_that_any_of_them_may_meet(num_hosts: int,
 def test_latencies_that_differ_from_launch_to_launch_say_how_slow_a_host_must_be(tmp_path: Path) -> None:
     hosts = {f"n{i}": on(f"n{i}", at_a_rate(0.02, [i < 3, False, False], NAMED_RATE)) for i in range(5)}
     _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
-    told = [
-        line for line in lines_of(conclusion, "Outlier hosts") if "the intervals leave so much open" in line
-    ]
+    told = [line for line in lines_of(conclusion, "Outlier hosts") if "the intervals are so wide" in line]
     assert [line.partition(":")[0] for line in told] == ["p99 latency"]  # p50 and answered are steady
 
 
@@ -211,7 +209,7 @@ def test_servers_are_not_compared_by_latencies_of_one_launch(tmp_path: Path) -> 
     _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
     told = lines_of(conclusion, "Outlier hosts")
     assert not [line for line in told if " outlier in " in line], told
-    assert [line for line in told if line.startswith("judged by answered: the other figures are")]
+    assert [line for line in told if line.startswith("judged by answered: the other results are")]
 
 
 def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
@@ -230,7 +228,7 @@ def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
     # A batch that fits is a count, and no rate by which a host could be slow.
     told = " ".join(lines_of(conclusion, "Outlier hosts"))
     assert "largest that fits" not in told
-    assert "judged by best throughput: the other figures are counts" in told
+    assert "judged by best throughput: the other results are counts" in told
 
 
 def test_collectives_within_each_host(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_the_points_of_a_sweep_stand_where_tests_do(tmp_path: Path) -> None:
     assert [row.best for row in fleet.hosts] == ["batch_size=20", "batch_size=10"]
     assert [cell.items_per_s_per_device for cell in fleet.hosts[0].cells] == [1000, 2000]
     (told,) = stored["failed_results"]
-    assert (told["hostname"], told["error"]) == ("n1", "not all of its launches were made")
+    assert (told["hostname"], told["error"]) == ("n1", "not all of its launches ran")
     assert [test["test_name"] for test in stored["successful_results"][0]["results"]] == [
         "batch_size=10",
         "batch_size=20",

@@ -62,7 +62,7 @@ def test_a_host_that_stands_there_twice_under_two_names(listener: socket.socket)
     entry = {"host": "127.0.0.1", "port": listener.getsockname()[1]}
     Path("cluster.json").write_text(json.dumps({"hosts": [entry, {**entry, "name": "other"}]}, indent=1))
     said = refused(listener, "load", "--deployment-file=cluster.json")
-    assert "other is the host of line 3 again" in said
+    assert "other is a duplicate of the host on line 3" in said
 
 
 def test_a_key_that_cannot_be_read(listener: socket.socket) -> None:
@@ -78,8 +78,8 @@ def test_no_place_for_the_results(listener: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--matrix.distributed.nodes=[1, 2]"], "matrix.distributed.nodes: the hosts that are named say"),
-        (["--matrix.distributed.nproc=[1, 2]"], "matrix.distributed.nproc: the inventory says how many"),
+        (["--matrix.distributed.nodes=[1, 2]"], "matrix.distributed.nodes: the named hosts determine"),
+        (["--matrix.distributed.nproc=[1, 2]"], "matrix.distributed.nproc: the inventory sets how many"),
     ],
 )
 def test_sweeps_that_hosts_cannot_share(listener: socket.socket, words: list[str], said: str) -> None:
@@ -92,4 +92,4 @@ def test_other_hosts_for_a_run_that_was_begun(listener: socket.socket) -> None:
     for run in (here, there):
         for command in ("run", "load"):
             said = refused(listener, command, "--resume", str(run), inventory(listener))
-            assert "a resumed run goes on with its own hosts" in said
+            assert "a resumed run continues on its own hosts" in said

@@ -178,10 +178,12 @@ def test_the_lower_end_of_the_interval_decides(busy_s: tuple[float, ...], said: 
 @pytest.mark.parametrize(("caught_up", "said"), [(10, []), (11, ["idle-unknown"]), (100, ["idle-unknown"])])
 def test_a_wait_that_nobody_could_measure_is_said(caught_up: int, said: list[str]) -> None:
     seen = window(clock="device_event", caught_up_steps=caught_up)
-    unseen = busy_record(missing="torch's profiler saw no work of the device")
+    unseen = busy_record(missing="torch's profiler did not see any work on the device")
     story = one(seen, unseen)
     assert codes(story) == said
-    assert idle_share(story.launch()) == Unavailable(reason="torch's profiler saw no work of the device")
+    assert idle_share(story.launch()) == Unavailable(
+        reason="torch's profiler did not see any work on the device"
+    )
 
 
 def test_the_rank_that_idles_most_is_told_of_and_one_that_nobody_could_look_at_hides_none() -> None:
@@ -210,7 +212,7 @@ def test_old_records_and_steps_that_wait_by_design_say_nothing() -> None:
 
 
 def test_a_processor_has_no_kernels_to_look_at() -> None:
-    with pytest.raises(UnseenWorkError, match="torch's profiler saw no work of the device"):
+    with pytest.raises(UnseenWorkError, match="torch's profiler did not see any work on the device"):
         busy_during(lambda: None, PROCESSOR, ANY)
 
 
@@ -219,7 +221,7 @@ def test_a_device_that_the_profiler_does_not_know_says_so() -> None:
         type = "mps"
         title = "Apple MPS"
 
-    assert reason_unseen(Unknown(), ANY) == "torch's profiler sees no work of Apple MPS devices"
+    assert reason_unseen(Unknown(), ANY) == "torch's profiler does not see the work of Apple MPS devices"
     assert reason_unseen(VirtualAccelerator(VirtualDevice()), ANY) is None
 
 

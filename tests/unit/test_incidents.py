@@ -107,7 +107,7 @@ def test_a_users_fault_with_right_results_since_is_the_applications() -> None:
     )
     assert (status(told), words(told)) == ("PASS", ["application"])
     (warning,) = advisory_events(told)
-    assert str(warning.outcome.measured).endswith("; fingerprint and pattern right since: application")
+    assert str(warning.outcome.measured).endswith("; fingerprint and pattern correct since: application")
     unseen = replace(told, events={ON: [xid(31)]})
     assert (status(unseen), words(unseen)) == ("PASS", ["cannot tell"])
     uncompared = replace(told, measures=[replace(right("fingerprint"), value=None)])

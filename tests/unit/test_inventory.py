@@ -80,16 +80,16 @@ def test_every_mistake_is_told_with_its_line(tmp_path: Path) -> None:
 """
     told = mistakes_in(tmp_path, text)
     assert [line.split(":")[1] for line in told] == ["3", "5", "6", "7", "8", "10", "11"]
-    assert told[0] == ":3: hosts.prot: unknown key. Perhaps port is meant."
+    assert told[0] == ":3: hosts.prot: unknown key. Perhaps you mean port."
     assert "expected 65535 or less, found 70000" in told[1]
     assert "the key host is missing" in told[2]
 
 
 def test_a_host_that_is_named_twice(tmp_path: Path) -> None:
     told = mistakes_in(tmp_path, "hosts:\n  - host: a\n  - host: b\n  - {host: a, name: other}\n")
-    assert told == [":4: hosts: other is the host of line 2 again. Name each host once."]
+    assert told == [":4: hosts: other is a duplicate of the host on line 2. Name each host once."]
     told = mistakes_in(tmp_path, "hosts:\n  - host: a\n  - {host: b, name: a}\n")
-    assert told[0].startswith(":3: hosts: a is the host of line 2 again")
+    assert told[0].startswith(":3: hosts: a is a duplicate of the host on line 2")
     two_ports = written(tmp_path, "hosts:\n  - host: a\n  - {host: a, port: 23, name: b}\n")
     assert len(load_inventory(two_ports).hosts) == 2
 
@@ -103,8 +103,8 @@ def test_a_host_that_is_named_twice(tmp_path: Path) -> None:
         ('{"hosts": [\n\t{"host" "b"}]}', "Look for a missing comma, colon, quote or bracket"),
         ("nodes: []\n", "neither `hosts:` nor `instances:`"),
         ("hosts: []\n", "at least 1 of them"),
-        ("hosts:\n  - host: a\n    host: b\n", ":3: hosts.0.host: this key was given on line 2 already."),
-        ("hosts:\n  - &x {host: a}\n", ":2: hosts.0: anchors, aliases and merge keys are refused"),
+        ("hosts:\n  - host: a\n    host: b\n", ":3: hosts.0.host: this key was already given on line 2."),
+        ("hosts:\n  - &x {host: a}\n", ":2: hosts.0: anchors, aliases and merge keys are rejected"),
         ('{"instances": [{"instance_ids": ["a", "b"], "ip": "10.0.0.1"}]}', "one address for 2 instances"),
         ("hosts:\n  - host: a\n    price_per_hour: -1\n", "more than 0"),
     ],

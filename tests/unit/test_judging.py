@@ -79,7 +79,7 @@ def test_a_pass_by_a_floor_far_under_what_was_measured_is_none(
     found = asked(outcome)
 
     assert (found.status, found.subject) == (status, "host/a")
-    assert status == "PASS" or "1 or more is no expectation where 2 is measured" in (found.reason or "")
+    assert status == "PASS" or "1 or more is not a valid expectation if 2 is measured" in (found.reason or "")
 
 
 def test_an_answer_for_each_subject() -> None:
@@ -157,19 +157,19 @@ def test_a_check_of_another_package_is_given_what_ours_are() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"status": "OK", "reason": "x"}, "'OK' is no status"),
+        ({"status": "OK", "reason": "x"}, "'OK' is not a status"),
         ({"status": "PASS"}, "PASS needs what was measured"),
         ({"status": "WARN", "measured": "1", "expected": "2"}, "and from where"),
         ({"status": "FAIL", "measured": "1", "expected": "2", "source": "x"}, "FAIL needs a next step"),
         ({"status": "SKIP"}, "SKIP needs a reason"),
         ({"status": "NOT-APPLICABLE"}, "NOT-APPLICABLE needs a reason"),
         ({"status": "ERROR", "reason": "x"}, "ERROR needs a next step"),
-        ({"status": "SKIP", "reason": "x", "subject": "host/"}, "'host/' is no subject"),
-        ({"status": "SKIP", "reason": "x", "subject": "link/a"}, "'link/a' is no subject"),
+        ({"status": "SKIP", "reason": "x", "subject": "host/"}, "'host/' is not a subject"),
+        ({"status": "SKIP", "reason": "x", "subject": "link/a"}, "'link/a' is not a subject"),
         ({**JUDGED, "measured_value": 1.0}, "numbers need their unit"),
         ({**JUDGED, "expected_value": float("nan"), "unit": "s"}, "not finite"),
-        ({**JUDGED, "measured_low": 1.0, "unit": "s"}, "an interval needs the measured value"),
-        ({**JUDGED, "measured_low": 2.0, "measured_value": 1.0, "unit": "s"}, "an interval needs"),
+        ({**JUDGED, "measured_low": 1.0, "unit": "s"}, "an interval must contain the measured value"),
+        ({**JUDGED, "measured_low": 2.0, "measured_value": 1.0, "unit": "s"}, "an interval must contain"),
     ],
 )
 def test_an_outcome_stands_on_something(fields: dict[str, Any], message: str) -> None:

@@ -42,7 +42,7 @@ def test_a_pod_that_is_started_again_writes_over_nothing(
     monkeypatch.setenv("PET_NODE_RANK", "1")
     output = tmp_path / "launcher-output-1.txt"
     output.write_text("what the first try printed\n")
-    with pytest.raises(EnvironmentUnfitError, match="node 1 of this launch has begun before"):
+    with pytest.raises(EnvironmentUnfitError, match="node 1 of this launch has started before"):
         main([f"--folder={tmp_path}", "--nodes=2", "--", "false"])
     assert output.read_text() == "what the first try printed\n"
 
@@ -95,8 +95,8 @@ def test_files_come_over_whole_and_only_into_the_launch_s_folder(
         ("run_as_user: 0", "pods never run as root"),
         ("engine: trainjob", "needs a claim"),
         ("claim: results", "claim and claim_folder go together"),
-        ("imag: x", "Perhaps image is meant"),
-        ("shm: lots", "not in the form that this key takes"),
+        ("imag: x", "Perhaps you mean image"),
+        ("shm: lots", "not in the form this key requires"),
     ],
 )
 def test_mistakes_in_the_file_of_options_are_told(tmp_path: Path, text: str, cause: str) -> None:

@@ -264,7 +264,7 @@ def test_a_key_file_that_others_can_read_is_refused(
     path.write_text(f"{KEY}\n")
     path.chmod(0o640)
     words = ["cloud", "lambda", "list", "--api-key-file", str(path)]
-    with pytest.raises(UsageError, match=r"can be read by others \(mode 0640\)"):
+    with pytest.raises(UsageError, match=r"is readable by others \(mode 0640\)"):
         CliRunner().invoke(cli, words, catch_exceptions=False)
     path.chmod(0o600)
     assert CliRunner().invoke(cli, words).output == "No instances.\n"

@@ -34,7 +34,7 @@ def test_a_centre_of_0_has_no_relative_width() -> None:
 
 @pytest.mark.parametrize(
     ("values", "reason"),
-    [([], "no launches"), ([5.0], "one launch does not show how much launches differ (needs 2)")],
+    [([], "no launches"), ([5.0], "one launch does not show how much launches vary (needs 2)")],
 )
 def test_too_few_launches(values: list[float], reason: str) -> None:
     assert interval_of_launches(values) == Unavailable(reason=reason)

@@ -67,7 +67,7 @@ def test_the_input_is_what_the_keys_say() -> None:
     ["torchvision/", "torchvision/a b", "timm/hf-hub:me/model", "timm/resnet50:image", "transformers/gpt2:x"],
 )
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="does not name a model of"):
+    with pytest.raises(UsageError, match="is not the name of a"):
         find_workload(name)
 
 
@@ -102,13 +102,13 @@ def test_another_library_is_no_workload() -> None:
 @pytest.mark.parametrize(
     ("options", "place", "cause"),
     [
-        ({"num_classes": 3}, "num_classes", "a key of its own"),
-        ({"num_labels": 3}, "num_labels", "a key of its own"),
+        ({"num_classes": 3}, "num_classes", "its own key"),
+        ({"num_labels": 3}, "num_labels", "its own key"),
         ({"pretrained": True}, "pretrained", "nothing is downloaded"),
         ({"weights": "DEFAULT"}, "weights", "nothing is downloaded"),
-        ({"seq_len": 0}, "seq_len", "0 is no whole number of 1 or more"),
-        ({"vocab_size": "big"}, "vocab_size", "'big' is no whole number"),
-        ({"seq_len": True}, "seq_len", "True is no whole number"),
+        ({"seq_len": 0}, "seq_len", "0 is not a whole number of 1 or more"),
+        ({"vocab_size": "big"}, "vocab_size", "'big' is not a whole number"),
+        ({"seq_len": True}, "seq_len", "True is not a whole number"),
     ],
 )
 def test_options_of_other_keys_and_downloads_are_refused(

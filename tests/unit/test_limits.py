@@ -119,7 +119,7 @@ def test_a_cap_counts_from_half_of_the_window(shares: Mapping[str, float] | None
     [
         (700.0, 700.0, "700 W (the default)"),
         (500.0, 700.0, "500 W (below the default of 700 W)"),
-        (500.0, None, "500 W (the default is not known)"),
+        (500.0, None, "500 W (default unknown)"),
         (None, 700.0, "its limit was not read"),
     ],
 )
@@ -165,15 +165,16 @@ def test_of_several_the_largest_gain_comes_first_and_ceilings_last() -> None:
 
 def test_what_nobody_could_time_is_unknown_with_the_reason() -> None:
     unseen = DeviceBusy(
-        rank=0, steps_per_block=0, busy_s_per_step=(), missing="the driver gives no timestamps"
+        rank=0, steps_per_block=0, busy_s_per_step=(), missing="the driver returns no timestamps"
     )
     limits = limits_of(replace(on_gpu(caught_up_steps=90), extra=[unseen]).launch())
     assert names(limits) == []
     assert sentence(limits) == (
-        "limited by: unknown, because how long the GPU was idle is not known: the driver gives no timestamps"
+        "limited by: unknown, because how long the GPU was idle is not known: "
+        "the driver returns no timestamps"
     )
     on_cpu = limits_of(Story().launch())
-    assert on_cpu.unknown.startswith("nothing says how busy the CPU was")
+    assert on_cpu.unknown.startswith("how busy the CPU was")
 
 
 def test_of_a_command_readings_say_it() -> None:
@@ -314,4 +315,4 @@ def test_a_recording_whose_gpu_idled_names_the_host() -> None:
     idle = limit_of("decode_h100")
     assert idle is not None
     assert idle.text == "host"
-    assert idle.detail.startswith("each GPU said that it was idle, in ")
+    assert idle.detail.startswith("each GPU reported being idle for ")

@@ -95,9 +95,9 @@ def test_the_loader_takes_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--output", "absent/results.json"], "--output absent/results.json: there is no such folder"),
         (["--resume", "absent"], "absent: not a run directory"),
-        (["--resume", "results/examples/by-hand"], "this is no run of the load suite"),
-        (["--resume", "load/examples/by-hand", "--num-epochs", "3"], "a resumed run goes on with its own"),
-        (["--resume", "load/examples/by-hand", "--quick"], "a resumed run goes on with its own config"),
+        (["--resume", "results/examples/by-hand"], "this is not a run of the load suite"),
+        (["--resume", "load/examples/by-hand", "--num-epochs", "3"], "a resumed run uses its own config"),
+        (["--resume", "load/examples/by-hand", "--quick"], "a resumed run uses its own config"),
         (["--resume", "load/examples/by-hand", "--dry-run"], "which --dry-run does not show"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_launcher_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     result = CliRunner().invoke(cli, ["load"])
-    assert "outside of the launcher" in str(result.exception)
+    assert "outside the launcher" in str(result.exception)
     assert not Path("results").exists()
 
 

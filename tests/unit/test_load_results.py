@@ -118,7 +118,7 @@ def test_too_few_readings_are_no_peak(tmp_path: Path) -> None:
     found = result(json.loads((run.root / RESULTS_FILE).read_text()), test.name)
     for key in ("cpu_usage_stats", "gpu_utilization_stats", "peak_gpu_utilization_percent"):
         assert found[key] is None
-        assert found["missing"][key].startswith("2 readings in 1.02 s, and a peak needs 3: run more batches")
+        assert found["missing"][key].startswith("2 readings in 1.02 s, but a peak needs 3: run more batches")
     assert found["gpu_memory_stats"] is None
     assert found["total_samples_collected"] == 2
 

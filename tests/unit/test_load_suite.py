@@ -100,17 +100,17 @@ def test_readings_of_the_host_come_with_those_of_the_devices() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--model.name=mlp"], "command line: model.name: each of the twelve tests of kind load brings"),
+        (["--model.name=mlp"], "command line: model.name: each of the twelve tests of kind load sets"),
         (["--data.batch_size=8"], "data.batch_size: each of the twelve tests"),
         (["--benchmark.measure_steps=8"], "Set load.num_epochs and load.num_batches"),
         (["--monitoring.interval_s=1"], "Set load.metrics_sample_rate_s"),
         (["--serving.rate_per_s=5"], "serving.rate_per_s: each of the twelve tests"),
         (["--inference.mode=latency"], "inference.mode: each of the twelve tests"),
-        (["--matrix.training.precision=[fp32, bf16]"], "a sweep of their own. Remove matrix"),
-        (["--search.kind=batch_size"], "a sweep of their own. Remove search.kind"),
+        (["--matrix.training.precision=[fp32, bf16]"], "already form a sweep. Remove matrix"),
+        (["--search.kind=batch_size"], "already form a sweep. Remove search.kind"),
         (
             ["--kind=training", "--load.num_epochs=4"],
-            "load.num_epochs: unknown key where kind is training: it belongs to kind load",
+            "load.num_epochs: unknown key when kind is training: it belongs to kind load",
         ),
     ],
 )

@@ -23,20 +23,20 @@ def test_a_bad_sample_is_said_without_the_traceback() -> None:
     failure = failure_from(RecordError(RAISED), rank=0, heartbeat=Heartbeat())
     assert (failure.cause, failure.traceback) == ("exception", None)
     assert failure.message == (
-        "a process of the loader could not make a batch: a.png: not an image that Pillow can read: cut short."
+        "a loader process could not build a batch: a.png: not an image that Pillow can read: cut short."
     )
 
 
 def test_how_a_process_ended_is_said() -> None:
-    assert "process 4711 of the loader was ended by SIGKILL" in str(describe_exit(4711, -signal.SIGKILL))
-    assert "was ended by exit status 3" in str(describe_exit(4711, 3))
+    assert "process 4711 ended with SIGKILL" in str(describe_exit(4711, -signal.SIGKILL))
+    assert "ended with exit status 3" in str(describe_exit(4711, 3))
     assert lost_process([]) is None
 
 
 def test_too_little_shared_memory_is_an_unfit_environment() -> None:
     for found in (describe_exit(4711, -signal.SIGBUS), explain_loader_error(RuntimeError(NO_ROOM))):
         assert isinstance(found, EnvironmentUnfitError)
-        assert "no room in shared memory" in str(found)
+        assert "ran out of shared memory" in str(found)
         assert "--shm-size" in str(found)
     assert failure_from(RuntimeError(NO_ROOM), rank=0, heartbeat=Heartbeat()).cause == "environment"
 

@@ -98,7 +98,7 @@ def test_a_little_more_than_nothing_is_a_warning() -> None:
 
 @pytest.mark.parametrize("counted", [(500, 30), (SENT, 1200)])
 def test_what_does_not_tell_is_no_pass(counted: tuple[int, int]) -> None:
-    """A chunk or two were sent again, which may have been by chance."""
+    """A chunk or two were resent, which may have been by chance."""
     assert judged({**HEALTHY, ("a", "c"): counted})["host/a"] == "ERROR"
 
 
@@ -111,7 +111,7 @@ def test_a_link_that_a_ring_does_not_use_is_not_among_those_tried(counted: tuple
     facts = FleetFacts(measures=[], launches=[launch({**HEALTHY, ("a", "c"): counted})])
     found = {item.outcome.subject: item.outcome for item in ask([judge_packets], facts)}["host/a"]
     assert found.status == "PASS"
-    assert "the most of 1 links tried, of 2" in str(found.measured)
+    assert "the most of 1 links tested, of 2" in str(found.measured)
 
 
 def packets(*of_a: PortsDuringLaunch) -> Outcome:
@@ -169,7 +169,7 @@ def test_a_host_with_infiniband_whose_ports_nobody_recorded_does_not_pass() -> N
     )
     found = ask([judge_packets], facts)
     assert {item.outcome.status for item in found} == {"ERROR"}
-    assert "what RDMA lost is not known: no launch recorded its ports" in str(found[0].outcome.reason)
+    assert "RDMA losses are unknown: no launch recorded its ports" in str(found[0].outcome.reason)
 
 
 def test_what_rdma_loses_fails_however_little_tcp_does() -> None:

@@ -42,8 +42,8 @@ Root Cause (first observed failure):
 @pytest.mark.parametrize(
     ("has_begun", "output", "cause", "said"),
     [
-        (False, KILLED, "lost_rank", "rank 1 was ended by SIGKILL before its first record"),
-        (False, "no such module\n", "environment", "no rank could begin: no such module"),
+        (False, KILLED, "lost_rank", "rank 1 was killed by SIGKILL before its first record"),
+        (False, "no such module\n", "environment", "no rank could start: no such module"),
         (
             True,
             KILLED,

@@ -83,7 +83,7 @@ def test_devices_that_went_are_named(
     events: tuple[tuple[float, int, str], ...], loss: str | None, tmp_path: Path
 ) -> None:
     found = doubts([launch()], [recording(tmp_path, "a.jsonl", *events)])
-    assert found == ([] if loss is None else [f"readings of node7 were lost beside main: {loss}"])
+    assert found == ([] if loss is None else [f"readings of node7 were lost during main: {loss}"])
 
 
 def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_
     absent: Any = {"vendors_absent": {"nvidia": "the driver is gone"}}
     later = [recording(tmp_path, f"{place}.jsonl", devices=0, **absent) for place in range(2)]
     assert doubts([launch(0), launch(1), launch(2)], [first, *later]) == [
-        "readings of node7 were lost beside main and 1 more: 2 devices that were read before were not there "
+        "readings of node7 were lost during main and 1 more: 2 devices that were read before were missing "
         "(Fake GPU 80, Fake GPU 80; nvidia: the driver is gone)"
     ]
-    lost = ["readings of node7 were lost beside main: No such file or directory"]
+    lost = ["readings of node7 were lost during main: No such file or directory"]
     assert doubts([launch(0), launch(1)], [first, tmp_path / "none.jsonl"]) == lost
     assert doubts([launch(0), launch(1)], [tmp_path / "none.jsonl", first]) == lost  # whichever it is
     assert doubts([launch(0), launch(1)], [later[0], later[1]]) == []  # a host without a GPU lost none
@@ -103,7 +103,7 @@ def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_
 def test_a_recording_that_ends_long_before_its_window_ended_early(tmp_path: Path) -> None:
     paths = [recording(tmp_path, "short.jsonl", last_s=10), recording(tmp_path, "long.jsonl", last_s=22)]
     assert doubts([launch(0), launch(1)], paths) == [
-        "readings of node7 were lost beside main: the recording ended early"
+        "readings of node7 were lost during main: the recording ended early"
     ]
 
 
@@ -133,10 +133,10 @@ OF_FIRST = Device(kind="cuda", index=0, name="Fake GPU 80", uuid="GPU-0000", mem
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ("none", "not recorded: No such file or directory (beside main/1)"),
-        ("short", "not recorded: the recording ended early (beside main/1)"),
-        ("without", "not recorded: the recording does not list it (beside main/1)"),
-        ("deaf", "this user may not read it (beside main/1)"),
+        ("none", "not recorded: No such file or directory (next to main/1)"),
+        ("short", "not recorded: the recording ended early (next to main/1)"),
+        ("without", "not recorded: the recording does not list it (next to main/1)"),
+        ("deaf", "this user may not read it (next to main/1)"),
         ("whole", None),
     ],
 )

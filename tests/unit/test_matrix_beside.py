@@ -25,7 +25,7 @@ CPUS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """A command: when it ran, the processors that it kept busy, and those that its host did."""
+    """A command: when it ran, the CPUs that it kept busy, and those that its host did."""
 
     begin_s: float
     end_s: float

@@ -175,25 +175,25 @@ COMMAND = 'command: [run, "{a}"]\n'
     ("text", "said"),
     [
         (COMMAND + "matrix:\n  b: [1]\n", "m.yaml:1: command.argv: nothing fills the field {a}"),
-        (COMMAND + "matrix:\n  a: [1]\n  b: [1, 2]\n", "m.yaml:4: matrix.b: the command has no place for b"),
+        (COMMAND + "matrix:\n  a: [1]\n  b: [1, 2]\n", "m.yaml:4: matrix.b: the command does not use b"),
         (COMMAND + "matrix:\n  a: []\n", "m.yaml:3: matrix.a: expected a list of values"),
         (COMMAND + "matrix:\n  a: [1]\n  exclude: [{a: 1}]\n", "m.yaml:3: matrix.a: every point is excluded"),
         (COMMAND + f"matrix:\n  a: {list(range(10_001))}\n", "m.yaml:3: matrix.a: 10,001 combinations"),
         (COMMAND + "matrix:\n  a: [1, 2]\ncases:\n  name: same\n", "m.yaml:5: cases.name: 2 cases have"),
         (
             COMMAND + "matrix:\n  a: [1]\n  include: [{a: 1}]\n",
-            "m.yaml:4: matrix.include: a=1 is there already",
+            "m.yaml:4: matrix.include: a=1 is listed already",
         ),
-        (COMMAND + "matrix:\n  a: [1]\ncases:\n  only: [a=2]\n", "m.yaml:5: cases.only: no case is left"),
-        (COMMAND + "matrix:\n  a: [[1]]\n", "m.yaml:3: matrix.a: [1] is no single value"),
+        (COMMAND + "matrix:\n  a: [1]\ncases:\n  only: [a=2]\n", "m.yaml:5: cases.only: no case matches"),
+        (COMMAND + "matrix:\n  a: [[1]]\n", "m.yaml:3: matrix.a: [1] is not a single value"),
         (
             COMMAND + "matrix:\n  a: [1]\nmodel:\n  name: cnn\n",
-            "m.yaml:5: model.name: unknown key where kind is command",
+            "m.yaml:5: model.name: unknown key when kind is command",
         ),
-        ("kind: command\n", "kind is command, and none is given"),
+        ("kind: command\n", "kind is command, but no command is given"),
         (
             'command:\n  argv: ["{a}"]\n  metrics: m.json\nmatrix:\n  a: [1, 2]\ncases:\n  parallel: 2\n',
-            "m.yaml:7: cases.parallel: cases that run side by side would overwrite",
+            "m.yaml:7: cases.parallel: concurrent cases would overwrite",
         ),
     ],
 )
@@ -217,7 +217,7 @@ def test_every_case_without_figures_is_named_with_its_reason(tmp_path: Path) -> 
         records = (*ended(case).records, CommandMetrics(**metrics, missing=reason))  # type: ignore[arg-type]
         launches.append(CaseRecords(case=case, records=records))
     notes = notes_of(conclude(write_run(tmp_path, launches, **sections)))
-    told = {note.partition(": ")[2]: note for note in notes if note.startswith("no figures of its own")}
+    told = {note.partition(": ")[2]: note for note in notes if note.startswith("no results of its own")}
     assert {reason: note.count("seed=") for reason, note in told.items()} == {
         "no m.json: none was written": 4,
         "m.json: no JSON": 2,
@@ -232,7 +232,7 @@ def test_every_case_without_figures_is_named_with_its_reason(tmp_path: Path) -> 
             ["1", "2"],
             "m.yaml:1: command.argv: there is no program no-s",
         ),
-        ({"argv": ["{x}"]}, ["ls", "no-such"], "there is no program no-such, or it may not be executed"),
+        ({"argv": ["{x}"]}, ["ls", "no-such"], "there is no program no-such, or it is not executable"),
         ({"argv": ["./own", "{x}"], "cwd": "below"}, ["1"], "there is no program below/./own, or"),
         ({"argv": ["ls", "{x}"], "env": {"PATH": "/nowhere"}}, ["1"], "there is no program ls"),
         ({"argv": ["ls", "{x}"]}, ["1"], None),
@@ -279,7 +279,7 @@ def test_a_kconfig_file_names_the_cases_that_can_be(tmp_path: Path) -> None:
         ("adamwprune", "state", 0.7),
         ("adamwprune", "state", 0.95),
     }
-    with pytest.raises(ConfigError, match=r"\.config:1: .TEST_MODELS=x. is no line of Kconfig"):
+    with pytest.raises(ConfigError, match=r"\.config:1: .TEST_MODELS=x. is not a line of Kconfig"):
         words_of("TEST_MODELS=x", source=".config")
     with pytest.raises(ConfigError, match="it names no case"):
         words_of("CONFIG_NUM_EPOCHS=2", source=".config")

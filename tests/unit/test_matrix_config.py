@@ -84,11 +84,11 @@ def test_the_command_line_sets_an_axis_and_takes_the_place_of_the_file_s(tmp_pat
         ("  training.precision: fp32\n", "m.yaml:6: matrix.training.precision: expected a list of values"),
         ("  training.precision: []\n", "m.yaml:6: matrix.training.precision: expected a list of values"),
         ("  data.batch_size: [8, 8]\n", "m.yaml:6: matrix.data.batch_size: 8 is listed twice"),
-        ("  run.repeats: [1, 2]\n", "m.yaml:6: matrix.run.repeats: run holds for the whole run"),
+        ("  run.repeats: [1, 2]\n", "m.yaml:6: matrix.run.repeats: run applies to the whole run"),
         ("  model: [resnet18]\n", "m.yaml:6: model: expected a section"),
         (
             "  data.batch_size: [8, 20000]\n  training.precision: [fp32, bf16]\n",
-            "m.yaml:6: data.batch_size: an epoch of 10000 samples holds no batch of 20000 "
+            "m.yaml:6: data.batch_size: an epoch of 10000 samples does not fill a batch of 20000 "
             "(point data.batch_size=20000, training.precision=fp32 and 1 more)",
         ),
         (
@@ -127,7 +127,7 @@ def test_a_matrix_and_a_search_exclude_each_other(tmp_path: Path) -> None:
     ("word", "said"),
     [
         ("--search.start=4", "search.start: nothing is searched for, since search.kind is null"),
-        ("--run.order_seed=4", "run.order_seed: it shuffles the points of a matrix, and there is none"),
+        ("--run.order_seed=4", "run.order_seed: it shuffles the points of a matrix, but there is none"),
     ],
 )
 def test_a_key_that_would_do_nothing_is_refused(word: str, said: str, tmp_path: Path) -> None:

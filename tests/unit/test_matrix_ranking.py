@@ -62,7 +62,7 @@ def test_cases_of_other_lengths_are_not_ranked() -> None:
     cases += cases_of({"b": [0.80, 0.81, 0.805]}, steps=7000.0)
     (doubt,) = differing_work(cases)
     assert doubt.code == "unequal-steps"
-    assert "5000 steps of a, 7000 of b" in doubt.reason
+    assert "5000 steps for a, 7000 for b" in doubt.reason
     assert ranked(cases).best is None
     assert ranked(cases_of({"a": [0.90, 0.91, 0.905], "b": [0.80, 0.81, 0.805]}, steps=5000.0)).best == "a"
 
@@ -73,7 +73,7 @@ def test_schedules_that_differ_on_the_way_are_flagged() -> None:
     other = replace(done_case("fast", 1, accuracy=0.9), schedules={"sparsity": fast})
     (doubt,) = differing_work([one, other])
     assert doubt.code == "unlike-sparsity"
-    assert "55% apart at point 3 of 4" in doubt.reason
+    assert "differ by 55% at point 3 of 4" in doubt.reason
     another_target = replace(other, schedules={"sparsity": (0.0, 0.3, 0.8, 0.95)})
     assert list(differing_work([one, another_target])) == []
 

@@ -48,7 +48,7 @@ def test_from_500_steps_it_does_in_90_percent(name: str, steps: int) -> None:
 def test_one_slow_step_carries_no_interval() -> None:
     found = interval_of_mean([1.0, 1.01] * 50 + [30.0])
     assert isinstance(found, Unavailable)
-    assert found.reason.startswith("one or two of 101 steps make up nearly all of the scatter")
+    assert found.reason.startswith("one or two of 101 steps account for nearly all of the scatter")
 
 
 def rare(times: float, *, rate: float, seen: int, steps: int, seed: int = 5) -> list[FloatArray]:
@@ -137,7 +137,7 @@ def test_a_slow_step_elsewhere_carries_no_interval_whatever_the_first_took(slow:
 def test_steps_that_drift_carry_no_interval() -> None:
     found = interval_of_mean(np.linspace(1, 2, 100))
     assert isinstance(found, Unavailable)
-    assert found.reason.startswith("steps depend on those before them for so long")
+    assert found.reason.startswith("steps are correlated over so long a time")
 
 
 def test_too_few_steps_carry_no_interval() -> None:

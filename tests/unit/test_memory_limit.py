@@ -67,6 +67,6 @@ def test_more_than_there_is_is_refused(total_bytes: int | None, has: str) -> Non
 
 
 def test_a_processor_has_no_limit_and_says_so() -> None:
-    assert "limits no process's memory on CPU devices" in reasons(PROCESSOR, 12 * GIB)[KEY]
+    assert "does not limit a process's memory on CPU devices" in reasons(PROCESSOR, 12 * GIB)[KEY]
     assert KEY not in reasons(PROCESSOR, None)
     assert find_accelerator("cuda").reason_no_memory_limit() is None

@@ -32,4 +32,4 @@ def test_a_wrong_word_is_described() -> None:
     assert describe(3, -1, -2) == f"byte 0x18: bit 0 is wrong (0x{'f' * 16}, not 0x{'f' * 15}e)"
     assert "bits 1, 3 are wrong" in describe(0, 0b1010, 0)
     # what the comparison found may be gone when the word is fetched
-    assert describe(1, 8, 8) == "byte 0x8: wrong when it was compared, right when it was read again (0x8)"
+    assert describe(1, 8, 8) == "byte 0x8: wrong when it was compared, right when read again (0x8)"

@@ -34,7 +34,7 @@ def test_a_file_that_cannot_be_made_takes_none_of_the_others_with_it(tmp_path: P
     derived = write_derived(data, Wanted(stem=stem, format="gputop", metadata={}, plot=True))
     assert [path.name for path in derived.written] == [f"{stem.name}_summary.txt", f"{stem.name}_plot.png"]
     (failure,) = derived.failures
-    assert "gives no power_w" in failure
+    assert "does not report power_w" in failure
     assert not list(tmp_path.glob(".gpu_stats*"))
 
 

@@ -110,7 +110,7 @@ def test_nccls_way_of_choosing(choice: str, name: str, taken: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "status", "words"),
     [
-        ({"interfaces": [LO]}, "interfaces", "FAIL", "none but loopback"),
+        ({"interfaces": [LO]}, "interfaces", "FAIL", "none except loopback"),
         ({"interfaces": None, "interfaces_missing": "no netlink"}, "interfaces", "ERROR", "no netlink"),
         ({"host_name_addresses": ["127.0.1.1"]}, "host name", "WARN", "127.0.1.1"),
         ({"host_name_addresses": []}, "host name", "WARN", "no address"),
@@ -196,5 +196,7 @@ def test_the_interfaces_are_those_that_the_system_names() -> None:
 def test_an_interface_that_is_not_there_is_refused_with_those_that_are() -> None:
     check_named_interfaces({})
     check_named_interfaces({"GLOO_SOCKET_IFNAME": "lo"})
-    with pytest.raises(EnvironmentUnfitError, match=r"eth9 is no interface.*with an address here: .*lo"):
+    with pytest.raises(
+        EnvironmentUnfitError, match=r"eth9 is not an interface.*with an address on this host: .*lo"
+    ):
         check_named_interfaces({"GLOO_SOCKET_IFNAME": "lo,eth9"})

@@ -60,10 +60,10 @@ def test_the_lines_of_the_protocol_bring_the_status() -> None:
 @pytest.mark.parametrize(
     ("replies", "answer", "reason"),
     [
-        (OLD, "{}", "in text alone"),
-        ({"CLIENT PROTOCOL 2": "HTTP/1.1 400 Bad Request"}, "{}", r"is no RAS of NCCL's: 'HTTP/1\.1 400"),
+        (OLD, "{}", "only answers in text"),
+        ({"CLIENT PROTOCOL 2": "HTTP/1.1 400 Bad Request"}, "{}", r"is not an NCCL RAS: 'HTTP/1\.1 400"),
         ({}, "Job summary", "Expecting value"),
-        ({}, "[1]", "no status"),
+        ({}, "[1]", "did not answer with a status"),
     ],
 )
 def test_what_is_no_status_is_refused(replies: dict[str, str], answer: str, reason: str) -> None:
@@ -94,7 +94,7 @@ def test_each_rank_in_trouble_is_a_fault(
 
 
 def test_without_nccl_there_is_a_reason_and_no_number() -> None:
-    figure = value_of({}, "the ranks talk over gloo, not over NCCL", num_ranks=2)
+    figure = value_of({}, "the ranks communicate over gloo, not over NCCL", num_ranks=2)
     assert (figure.value, figure.is_inapplicable) == (None, True)
-    assert figure.missing == "the ranks talk over gloo, not over NCCL"
+    assert figure.missing == "the ranks communicate over gloo, not over NCCL"
     assert figure.evidence == ()

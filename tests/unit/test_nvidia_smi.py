@@ -39,7 +39,7 @@ def test_nvidia_smi_csv_field_by_field(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.throttle_answered, [True, True])
     np.testing.assert_array_equal(second.metrics["temp_gpu_c"], [61.0, np.nan])
     assert not {"util_gpu_percent", "power_w"} & second.metrics.keys()
-    assert data.notes == ("1 damaged line(s) left out",)
+    assert data.notes == ("1 damaged line(s) skipped",)
 
 
 def test_nvidia_smi_csv_without_units_and_index(tmp_path: Path) -> None:
@@ -96,7 +96,10 @@ def test_a_field_in_an_unknown_unit_is_left_out_with_that_reason(tmp_path: Path)
     data = load(tmp_path / "log.csv")
     (track,) = data.devices
     assert "power_w" not in track.metrics
-    assert data.reasons_missing(track)["power_w"] == "the file has a number in hp, no unit of this field"
+    assert (
+        data.reasons_missing(track)["power_w"]
+        == "the file has a number in hp, which is not a unit of this field"
+    )
 
 
 def _first_line(tmp_path: Path, *cells: str, column: str = "power.draw [W]") -> tuple[str, str, str]:
@@ -141,7 +144,7 @@ def test_an_error_in_a_field_that_never_had_a_number_is_a_warning(tmp_path: Path
 @pytest.mark.parametrize("word", ["[N/A]", "[Not Supported]", "[Insufficient Permissions]", "N/A"])
 def test_what_a_board_does_not_have_is_missing_with_what_the_file_has(tmp_path: Path, word: str) -> None:
     tone, reason, missing = _first_line(tmp_path, word, word)
-    assert (tone, reason) == ("plain", "nothing unusual in what was read")
+    assert (tone, reason) == ("plain", "nothing unusual in the readings")
     assert missing == f"the file has {word}"
 
 

@@ -48,9 +48,9 @@ def test_a_log_of_dmon_has_the_units_of_its_second_line(tmp_path: Path) -> None:
     # "MB" is not documented to be MiB, and a temperature of memory was not there.
     assert not {"mem_used_bytes", "temp_mem_c"} & first.metrics.keys()
     reasons = {**data.unavailable[0].reasons}
-    assert reasons["mem_used_bytes"] == "the file has a number in MB, no unit of this field"
+    assert reasons["mem_used_bytes"] == "the file has a number in MB, which is not a unit of this field"
     assert reasons["temp_mem_c"] == "the file has [N/A]"
-    assert data.notes == ("1 damaged line(s) left out",)
+    assert data.notes == ("1 damaged line(s) skipped",)
 
 
 def test_a_log_in_xml_is_read_moment_by_moment(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_log_in_xml_is_read_moment_by_moment(tmp_path: Path) -> None:
     for metric, value in (("mem_used_bytes", 2.0**30), ("power_w", 70.5), ("clock_sm_mhz", 1350.0)):
         np.testing.assert_array_equal(track.metrics[metric], [value, value])
     assert [event.event for event in data.events] == ["reset due"]
-    assert data.notes == ("1 damaged document(s) left out",)
+    assert data.notes == ("1 damaged document(s) skipped",)
     (tmp_path / "q.xml").write_text('<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>')
-    with pytest.raises(RecordError, match="its XML has entities"):
+    with pytest.raises(RecordError, match="its XML contains entities"):
         load(tmp_path / "q.xml")
 
 
@@ -76,7 +76,7 @@ def test_a_log_in_xml_is_read_moment_by_moment(tmp_path: Path) -> None:
     [
         (
             "# gpu   pwr gtemp\n# Idx     W     C\n    0    70    48\n",
-            "nvidia-smi dmon without date and time",
+            "nvidia-smi dmon log without date and time",
         ),
         ('{"card0": {"GPU use (%)": "12"}}', "looks like output of rocm-smi"),
         ("device,GPU use (%)\ncard0,12\n", "looks like output of rocm-smi"),

@@ -194,7 +194,7 @@ def test_every_unlike_condition_is_named(tmp_path: Path) -> None:
         ("note", "GPU 0, UUID", "GPU-0000", "GPU-ffff"),
     ]
     assert [(unlike.weight, unlike.key, unlike.a, unlike.b) for unlike in comparison.unlike] == expected
-    assert "NOT COMPARABLE: as they stand" in text_of(comparison)
+    assert "NOT COMPARABLE: these conditions differ" in text_of(comparison)
     assert "unknown: GPU 0, ECC mode: on against not recorded" in text_of(comparison)
 
 
@@ -256,10 +256,10 @@ def test_the_text_of_a_comparison_says_conditions_basis_and_limits(tmp_path: Pat
     assert lines[0] == "COMPARABLE: same GPU, driver, power limit and clock limits"
     assert lines[2] == "b.jsonl against a.jsonl"
     assert "A a.jsonl 1 4 min 09 s 3 min 20 s" in lines
-    assert "Means over busy time: GPU utilisation of 10 % or more" in lines
+    assert "Means over busy time: GPU utilisation of at least 10 %" in lines
     power = next(line for line in lines if line.startswith("power"))
     assert power.split()[-1] == "higher"
-    assert "what another launch" in lines[-2]
+    assert "do not cover what another" in lines[-2]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -283,7 +283,7 @@ def test_of_several_matches_the_newest_is_taken_and_named(tmp_path: Path) -> Non
     pattern = str(tmp_path / "gpu_stats_*.json")
     selected = newest_match(pattern)
     assert selected.path == new
-    assert selected.note == f"{pattern} matches 2 recordings; took the newest, {new}"
+    assert selected.note == f"{pattern} matches 2 recordings; using the newest, {new}"
     assert newest_match(str(old)).note is None
     (tmp_path / "gpu_stats_c_summary.txt").write_text("newer, and no recording", encoding="utf-8")
     source = tmp_path / "gpu_stats_a.jsonl"
@@ -293,7 +293,7 @@ def test_of_several_matches_the_newest_is_taken_and_named(tmp_path: Path) -> Non
     (tmp_path / "gpu_stats_a_multi_gpu.json").write_text("[]", encoding="utf-8")
     assert newest_match(pattern).path == source  # gputop's second file of the same run
     assert newest_match(str(tmp_path)) == Selected(
-        path=source, note=f"{tmp_path} matches 2 recordings; took the newest, {source}"
+        path=source, note=f"{tmp_path} matches 2 recordings; using the newest, {source}"
     )
     assert recordings_in(tmp_path) == [source, old]
     with pytest.raises(UsageError, match=r"no recording matches it as a pattern\. Quote patterns"):

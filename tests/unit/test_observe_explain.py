@@ -75,7 +75,7 @@ def test_what_the_host_did_is_a_remark_and_its_limit_is_decided_elsewhere() -> N
     )
     assert sentences(window(starved, host=host)) == [
         "host CPU was saturated: 97.0 % busy over the window",
-        "the host waited for its disks in 12.0 % of CPU time",
+        "the host waited for its disks for 12.0 % of CPU time",
         "the host swapped: 1.00 MiB more at the end",
     ]
 
@@ -114,7 +114,7 @@ def test_energy_per_item_adds_the_devices_and_says_its_method() -> None:
                 energy_method="counter",
                 energy_coverage=0.5,
             ),
-            "GPU 0: its energy is known for 50 % of the window only",
+            "GPU 0: its energy is known for only 50 % of the window",
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_rows_say_in_words_what_is_wrong() -> None:
     state.apply(LOSS)
     assert "✗ the device is lost" in shown(device_table({"": state}, width=160))
     assert "GPU 1  xid 79: fell off the bus" in shown(event_lines({"": state}))
-    assert "not told on GPU 1" in shown(process_table({"": state}, width=160))
+    assert "processes unknown on GPU 1" in shown(process_table({"": state}, width=160))
 
 
 def test_a_lost_device_says_so_also_where_other_metrics_were_never_there() -> None:
@@ -114,7 +114,7 @@ def test_what_was_not_told_is_not_called_fine() -> None:
     state = LiveState()
     state.apply([rec.header([rec.identity()]), rec.sample(0, {0: {"power_w": 1.0}})])
     table = shown(device_table({"": state}, width=160))
-    assert "– not told" in table
+    assert "– unknown" in table
     assert "–/80 GiB" in table
 
 

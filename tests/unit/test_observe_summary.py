@@ -139,7 +139,7 @@ def test_what_was_not_read_is_none_with_its_reason_and_never_zero(tmp_path: Path
     assert (fan.value, fan.num_samples, fan.missing) == (None, 0, "not supported by this device")
     assert found["energy_j", "total"].value == pytest.approx(250.0)
     held = found["held_back", "share of the time"]
-    assert (held.value, held.text, held.missing) == (None, "–", "this device gave no throttle reasons")
+    assert (held.value, held.text, held.missing) == (None, "–", "this device did not report throttle reasons")
 
 
 def test_slow_readings_are_not_missing_between_their_ticks(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_energy_falls_back_on_power_where_the_counter_stands_still(tmp_path: Pat
     samples = [rec.sample(t, {0: {"power_w": 100.0 * (t + 1), "energy_j": 7.0}}) for t in range(3)]
     energy = energy_of(tmp_path, [rec.header([rec.identity()]), *samples])
     assert (energy.method, energy.energy_j, energy.coverage) == ("integrated_power", 400.0, 1.0)
-    assert energy.note == "the energy counter stood still while power was drawn"
+    assert energy.note == "the energy counter did not move while power was drawn"
 
 
 def test_a_hole_in_power_lowers_the_coverage_and_is_not_guessed(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_hole_in_power_lowers_the_coverage_and_is_not_guessed(tmp_path: Path) 
 def test_a_counter_that_disagrees_with_the_sensor_is_named(tmp_path: Path) -> None:
     samples = [rec.sample(t, {0: {"power_w": 100.0, "energy_j": 400.0 * t}}) for t in range(5)]
     note = energy_of(tmp_path, [rec.header([rec.identity()]), *samples]).note
-    assert note == "the counter says 400 W on average, the power sensor 100 W"
+    assert note == "the counter shows 400 W on average, the power sensor 100 W"
 
 
 def test_a_counter_reset_by_a_driver_reload_is_summed_around(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_counter_that_moved_too_seldom_tells_no_energy(
     if expected_w is None:
         assert energy.energy_j is None
         assert energy.note is not None
-        assert "and 10 are needed to tell" in energy.note
+        assert "but 10 are needed" in energy.note
     else:
         assert energy.energy_j is not None
         assert energy.energy_j / energy.covered_s == pytest.approx(expected_w, rel=0.03)
@@ -250,7 +250,9 @@ def test_a_counter_that_stops_leaves_windows_after_it_to_the_power_sensor(
     assert power.mean_w == pytest.approx(120.0 if method == "counter" else 100.0)
 
 
-@pytest.mark.parametrize(("until_s", "note"), [(14.0, "25 % of the window only"), (0.0, "no power readings")])
+@pytest.mark.parametrize(
+    ("until_s", "note"), [(14.0, "only over 25 % of the window"), (0.0, "no power readings")]
+)
 def test_a_counter_that_stops_is_not_replaced_by_power_of_part_of_the_window(
     tmp_path: Path, until_s: float, note: str
 ) -> None:
@@ -267,7 +269,7 @@ def test_a_counter_that_stops_is_not_replaced_by_power_of_part_of_the_window(
     energy = energy_used(data, track=data.devices[0], window=inside)
     assert energy.energy_j is None
     assert energy.note is not None
-    assert energy.note.startswith("the energy counter stands still from 11")
+    assert energy.note.startswith("the energy counter does not move from 11")
     assert energy.note.endswith(note)
 
 

@@ -44,7 +44,7 @@ def test_devices_of_a_driver_that_hangs_keep_their_places_and_say_since_when(tmp
     assert readings[PhysicalIndex(1)].reading.values == {}
     cause = readings[PhysicalIndex(1)].unavailable["power_w"]
     assert cause.startswith("not answering since ")
-    assert cause.endswith(" UTC: opening its driver has not returned")
+    assert cause.endswith(" UTC: the call to open its driver has not returned")
     assert devices.absent["fake"] == cause
     assert [(e.physical_index, e.event, e.message) for e in events] == [
         (0, "not_answering", cause),

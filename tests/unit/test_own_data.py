@@ -94,13 +94,13 @@ def test_the_part_to_test_with_may_be_called_val(tmp_path: Path) -> None:
     asked = images(source, split="test")
     prepare(asked, tmp_path, world_size=1, say=print)
     assert read_header(tmp_path / "data/imagefolder-8.tensors")[0].shape[0] == 4
-    with pytest.raises(UsageError, match=f"expected a folder for each class in {source}/train"):
+    with pytest.raises(UsageError, match=f"expected one folder per class in {source}/train"):
         prepare(images(source), tmp_path / "other", world_size=1, say=print)
 
 
 def test_a_folder_without_images_names_the_endings(tmp_path: Path) -> None:
     (tmp_path / "images" / "train" / "cat").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"no image in .*expected files that end in \.bmp"):
+    with pytest.raises(UsageError, match=r"no images in .*expected files that end in \.bmp"):
         prepare(images(tmp_path / "images"), tmp_path, world_size=1, say=print)
 
 
@@ -108,7 +108,7 @@ def test_more_classes_than_the_model_tells_apart_are_refused(tmp_path: Path) -> 
     source = image_folder(tmp_path)
     for i in range(9):
         (source / "train" / f"class{i}").mkdir()
-    with pytest.raises(UsageError, match=r"model\.num_classes: .* has 11 classes, resnet18 10"):
+    with pytest.raises(UsageError, match=r"model\.num_classes: .* has 11 classes, but resnet18 has 10"):
         prepare(images(source), tmp_path, world_size=1, say=print)
 
 
@@ -150,9 +150,7 @@ def test_the_largest_id_is_found_in_any_block(tmp_path: Path, monkeypatch: pytes
 
 def test_an_id_outside_the_vocabulary_is_named_with_its_position(tmp_path: Path) -> None:
     np.array([1, 2, 300, 4], dtype="<u2").tofile(tmp_path / "ids.bin")
-    with pytest.raises(
-        UsageError, match=r"the id 300 at position 2 .* outside a vocabulary of 300"
-    ) as caught:
+    with pytest.raises(UsageError, match=r"id 300 at position 2 .* is outside a vocabulary of 300") as caught:
         prepare(tokens(tmp_path / "ids.bin"), tmp_path, world_size=1, say=print)
     assert "vocab_size to at least 301" in str(caught.value)
     assert not (tmp_path / "data/tokens.json").exists()
@@ -160,7 +158,7 @@ def test_an_id_outside_the_vocabulary_is_named_with_its_position(tmp_path: Path)
 
 def test_a_file_of_half_an_id_or_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ids.bin").write_bytes(b"\x01\x00\x02")
-    with pytest.raises(UsageError, match="3 bytes are no whole number of uint16 ids"):
+    with pytest.raises(UsageError, match="3 bytes are not a whole number of uint16 ids"):
         prepare(tokens(tmp_path / "ids.bin"), tmp_path, world_size=1, say=print)
     with pytest.raises(UsageError, match=r"expected the file .*absent\.bin"):
         prepare(tokens(tmp_path / "absent.bin"), tmp_path, world_size=1, say=print)

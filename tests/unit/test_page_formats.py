@@ -126,7 +126,7 @@ def test_programs_get_the_result_itself() -> None:
     assert rows[0]["interval.low"] == "1990.0"
     assert json.loads(rows[0]["launches"])[2]["start"] == "fork"
     assert (rows[3]["label.size_bytes"], rows[3]["label.dtype"]) == ("1048576", "bfloat16")
-    assert rows[1]["missing"].startswith("p99 needs at least 299 steps")
+    assert rows[1]["missing"].startswith("p99 needs 299 steps")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_of_many_points_some_are_written_and_it_is_said() -> None:
     table, notes = chart_as_table(chart)
     assert len(table.rows) == 40
     assert (table.rows[0][0].text, table.rows[-1][0].text) == ("0 requests/s", "999 requests/s")
-    assert notes.lines == ("40 of 1,000 points are written here",)
+    assert notes.lines == ("40 of 1,000 points are shown here",)
 
 
 @pytest.mark.parametrize(

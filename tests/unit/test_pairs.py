@@ -48,9 +48,9 @@ def test_a_pilot_that_scattered_more_counts() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "reason"),
     [
-        ([1.0, 2.0], [1.0, 2.0], "A has 2 launches and needs 3"),
-        ([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], "pairs do not differ in any digit"),
-        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "launches do not differ in any digit"),
+        ([1.0, 2.0], [1.0, 2.0], "A has 2 launches but needs 3"),
+        ([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], "all pairs are identical"),
+        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "all launches are identical"),
     ],
 )
 def test_pairs_that_cannot_tell_say_why(a: list[float], b: list[float], reason: str) -> None:
@@ -60,7 +60,7 @@ def test_pairs_that_cannot_tell_say_why(a: list[float], b: list[float], reason: 
 
 
 def test_launches_without_a_partner_are_no_pairs() -> None:
-    with pytest.raises(ValueError, match="3 launches of A are no pairs with 2 of B"):
+    with pytest.raises(ValueError, match="3 launches of A cannot be paired with 2 of B"):
         compare_pairs([1.0, 2.0, 3.0], [1.0, 2.0], better="lower")
 
 

@@ -43,7 +43,7 @@ def test_eight_ranks(strategy: ParallelStrategy, sizes: dict[str, int], expected
         ("hsdp", {}, "shard_size", "shard_size is null, which does not divide 8 ranks"),
         ("hsdp", {"shard_size": 3}, "shard_size", "shard_size is 3, which does not divide 8 ranks"),
         ("hsdp", {"shard_size": 8}, "shard_size", "one group of all 8 ranks is fsdp"),
-        ("tensor", {"tensor_parallel_size": 4}, "tensor_parallel_size", "all 8 ranks into one group, not 4"),
+        ("tensor", {"tensor_parallel_size": 4}, "tensor_parallel_size", "all 8 ranks, not 4"),
         ("fsdp_tensor", {"tensor_parallel_size": 8}, "tensor_parallel_size", "one group of all 8 ranks is"),
         ("fsdp_tensor", {"tensor_parallel_size": 5}, "tensor_parallel_size", "is 5, which does not divide"),
     ],
@@ -75,19 +75,23 @@ def test_what_ran_is_said_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("distributed", "others", "cause"),
     [
-        ({"shard_size": 2}, {}, "shard_size is for hsdp, and the strategy is ddp"),
+        ({"shard_size": 2}, {}, "shard_size is for hsdp, but the strategy is ddp"),
         ({"strategy": "fsdp", "tensor_parallel_size": 2}, {}, "is for tensor and fsdp_tensor"),
-        ({"strategy": "hsdp"}, {}, "hsdp makes groups of distributed.shard_size ranks, which is null"),
+        ({"strategy": "hsdp"}, {}, "hsdp creates groups of distributed.shard_size ranks, which is null"),
         (
             {"strategy": "fsdp_tensor"},
             {"training": {"precision": "bf16"}},
             "tensor_parallel_size ranks, which",
         ),
-        ({"strategy": "fsdp", "gradient_compression": "fp16"}, {}, "compressed by a hook of ddp"),
+        ({"strategy": "fsdp", "gradient_compression": "fp16"}, {}, "compressed by a ddp hook"),
         ({"gradient_compression": "bf16", "device": "cpu"}, {}, "summed over NCCL only"),
         ({"gradient_compression": "bf16", "backend": "gloo"}, {}, "summed over NCCL only"),
         ({"strategy": "fsdp"}, {"kind": "inference"}, "inference has neither"),
-        ({"strategy": "tensor"}, {"training": {"precision": "amp"}}, "gradient scaler of amp takes no"),
+        (
+            {"strategy": "tensor"},
+            {"training": {"precision": "amp"}},
+            "amp's gradient scaler does not support",
+        ),
     ],
 )
 def test_keys_that_contradict(distributed: dict[str, Any], others: dict[str, Any], cause: str) -> None:
@@ -130,11 +134,11 @@ FP32 = ("--training.precision=fp32", "--distributed.nproc=4", "--data.name=synth
                 "--model.options.num_heads=2",
                 "--distributed.tensor_parallel_size=4",
             ),
-            "transformer does not divide over 4 ranks: num_heads 2",
+            "transformer cannot be divided over 4 ranks: num_heads 2",
         ),
         (
             ("--model.name=decoder", "--model.options.preset=10m", "--distributed.tensor_parallel_size=4"),
-            "decoder does not divide over 4 ranks: num_kv_heads 2",
+            "decoder cannot be divided over 4 ranks: num_kv_heads 2",
         ),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_percentile_out_of_range_is_refused(q: float) -> None:
 
 
 def test_a_negative_count_is_refused() -> None:
-    with pytest.raises(ValueError, match="not negative: -1"):
+    with pytest.raises(ValueError, match="must not be negative: -1"):
         under_limit_needed(-1, 99)
 
 

@@ -47,7 +47,7 @@ def test_an_oscillation_at_the_cap_is_one_level() -> None:
     (window,) = summary.power_caps
     assert window is not None
     assert resolution_text(window) == (
-        "at the power cap for 24 periods of 1.0 s: a drift of 2.3 % over it would have shown"
+        "at the power cap for 24 periods of 1.0 s: a drift of 2.3 % over it would have been visible"
     )
 
 
@@ -63,8 +63,8 @@ def test_the_same_steps_away_from_the_cap_are_judged_as_ever() -> None:
 @pytest.mark.parametrize(
     ("window_s", "said"),
     [
-        (2.1, "too short at the power cap: 2.08 s in which no period shows; would need 20 s"),
-        (9.3, "too short at the power cap: 9 periods of 1.0 s; would need 20 s"),
+        (2.1, "too short at the power cap: 2.08 s without a visible period; 20 s are needed"),
+        (9.3, "too short at the power cap: 9 periods of 1.0 s; 20 s are needed"),
     ],
 )
 def test_too_few_periods_say_what_they_need(window_s: float, said: str) -> None:
@@ -83,17 +83,17 @@ def test_a_level_that_changed_is_said_with_its_size_and_place() -> None:
     dropped = OSCILLATION.changing(drop=0.12)
     ((code, reason),) = told(summary_of(drawn(dropped, 24.3)))
     assert code == "unsteady"
-    assert reason.startswith("the level did not hold at the power cap: steps became 1")
+    assert reason.startswith("step time was not steady at the power cap: steps became 1")
     assert " % longer at " in reason
     ((_, drifted),) = told(summary_of(drawn(OSCILLATION.changing(drift=0.08), 24.3)))
-    assert drifted.endswith("longer from begin to end")
+    assert drifted.endswith("longer from start to end")
 
 
 def test_periods_that_differ_too_much_cannot_tell() -> None:
     wild = Controller(wave="sine", period_s=1.0, depth=0.3, scatter=0.08)
     ((code, reason),) = told(summary_of(drawn(wild, 24.3)))
     assert code == "steadiness-unknown"
-    assert "differ so much that a drift across the window would not show, if it was one of under 2" in reason
+    assert "differ so much that a drift across the window would not show if it was one of under 2" in reason
 
 
 def test_a_stop_at_the_cap_is_found() -> None:

@@ -26,7 +26,7 @@ A100 = replace(H100, name="an A100", capability=(8, 0))
 L4 = replace(H100, name="an L4", capability=(8, 9))
 T4 = replace(H100, name="a T4", capability=(7, 5), has_bf16=False)
 MI300X = replace(H100, name="an MI300X", capability=None)
-CPU = replace(H100, in_software=True, name="the processor", capability=None)
+CPU = replace(H100, in_software=True, name="the CPU", capability=None)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ CPU = replace(H100, in_software=True, name="the processor", capability=None)
     [
         ("fp32", T4, None),
         ("amp", T4, None),
-        ("bf16", T4, "a T4 has no bfloat16 arithmetic"),
+        ("bf16", T4, "a T4 does not support bfloat16 arithmetic"),
         ("bf16", A100, None),
         ("tf32", A100, None),
         ("tf32", T4, "TF32 needs compute capability 8.0, and a T4 has 7.5"),
-        ("tf32", MI300X, "TF32 is arithmetic of NVIDIA's tensor cores, and an MI300X has none"),
-        ("tf32", CPU, "TF32 is arithmetic of NVIDIA's tensor cores, and the processor has none"),
+        ("tf32", MI300X, "TF32 is a format of NVIDIA's tensor cores, and an MI300X has none"),
+        ("tf32", CPU, "TF32 is a format of NVIDIA's tensor cores, and the CPU has none"),
         ("fp8", H100, None),
         ("fp8", L4, None),
         ("fp8", CPU, None),
@@ -47,7 +47,7 @@ CPU = replace(H100, in_software=True, name="the processor", capability=None)
         (
             "fp8",
             MI300X,
-            "fp8 is written for NVIDIA's formats (e4m3fn, e5m2), and an MI300X is no NVIDIA GPU",
+            "fp8 is implemented for NVIDIA's formats (e4m3fn, e5m2), and an MI300X is not an NVIDIA GPU",
         ),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_precision_is_refused_with_the_reason(
 def test_a_torch_without_products_of_fp8_refuses_them() -> None:
     refused = refusal("fp8", replace(H100, has_scaled_products=False))
     assert refused is not None
-    assert "has no products of fp8 matrices" in refused.reason
+    assert "has no fp8 matrix products" in refused.reason
     assert not refused.is_of_hardware
 
 
@@ -70,7 +70,7 @@ def test_the_variable_that_overrules_torch_is_seen() -> None:
     always, never = replace(A100, tf32_override="1"), replace(A100, tf32_override="0")
     reasons = {
         "fp32": "NVIDIA_TF32_OVERRIDE=1 makes NVIDIA's libraries use TF32 in fp32",
-        "tf32": "NVIDIA_TF32_OVERRIDE=0 forbids TF32 to NVIDIA's libraries",
+        "tf32": "NVIDIA_TF32_OVERRIDE=0 disables TF32 in NVIDIA's libraries",
     }
     for refused, reason in (
         (refusal("fp32", always), reasons["fp32"]),
@@ -86,7 +86,7 @@ def test_the_variable_that_overrules_torch_is_seen() -> None:
 
 def test_the_processor_of_this_machine_refuses_tf32_and_reads_back_none() -> None:
     device = torch.device("cpu")
-    with pytest.raises(EnvironmentUnfitError, match=r"training\.precision: TF32 is arithmetic of NVIDIA"):
+    with pytest.raises(EnvironmentUnfitError, match=r"training\.precision: TF32 is a format of NVIDIA"):
         apply_precision("tf32", device)
     assert apply_precision("fp32", device).name == "fp32"
     assert accelerator_of(device).tf32_switch() is None

@@ -39,16 +39,16 @@ def test_sizes_of_links_go_up() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--probe.name=storage"], "writes only where it is told to"),
-        (["--probe.name=overlap"], "no other to communicate with"),
+        (["--probe.name=storage"], "only writes to a folder you name"),
+        (["--probe.name=overlap"], "no other rank to communicate with"),
         (["--distributed.nproc=2"], "from one rank"),
-        (["--probe.pattern.passes=2"], "it is of the probe pattern, and this one is link"),
+        (["--probe.pattern.passes=2"], "it belongs to the probe pattern, and this one is link"),
         (["--probe.link.min_bytes=1G", "--probe.link.max_bytes=1M"], "is above the largest"),
-        (["--training.precision=bf16"], "unknown key where kind is probe"),
-        (["--matrix.data.batch_size=[1, 2]"], "probes are not swept"),
+        (["--training.precision=bf16"], "unknown key when kind is probe"),
+        (["--matrix.data.batch_size=[1, 2]"], "probes cannot be swept"),
         (
             ["--kind=training", "--probe.name=pattern"],
-            "unknown key where kind is training: it belongs to kind probe",
+            "unknown key when kind is training: it belongs to kind probe",
         ),
         (["--probe.name=pattern", "--probe.pattern.memory_share=1"], "memory_share"),
         (["--probe.name=nccl_tests", "--probe.nccl_tests.program=rm -rf"], "program"),

@@ -115,7 +115,7 @@ def test_other_software_is_not_compared() -> None:
 
 
 def test_what_applies_to_nothing_is_inconclusive_with_its_evidence() -> None:
-    reason = "the rank computes on the CPU, which has no memory of its own"
+    reason = "the rank computes on the CPU, which has no separate memory"
     figure = copies(
         durations_s=(), amount=None, target=None, missing=reason, is_inapplicable=True, is_of_host=True
     )

@@ -165,7 +165,7 @@ def test_a_long_trace_takes_no_more_memory_than_a_chunk_and_an_event(tmp_path: P
 def test_a_damaged_trace_has_a_reason_and_no_summary(tmp_path: Path) -> None:
     path = trace_file(tmp_path, [kernel("gemm", 0.0, 10.0)] * 3)
     path.write_text(path.read_text()[:-60])
-    assert "torn" in str(summarize_trace_file(path, steps=5))
+    assert "truncated" in str(summarize_trace_file(path, steps=5))
     path.write_text('{"schemaVersion": 1}')
     assert "no list of events" in str(summarize_trace_file(path, steps=5))
     assert "holds no work" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
@@ -173,7 +173,7 @@ def test_a_damaged_trace_has_a_reason_and_no_summary(tmp_path: Path) -> None:
 
 def test_a_trace_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuproof.suites.recipe.trace.LARGEST_BYTES", 10)
-    assert "is not read" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
+    assert "are not read" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
 
 
 def test_communication_is_told_a_step_and_what_was_not_measured_has_a_reason() -> None:
@@ -186,7 +186,9 @@ def test_communication_is_told_a_step_and_what_was_not_measured_has_a_reason() -
     assert set(times.missing) == {"allreduce_standalone_ms"}
 
 
-@pytest.mark.parametrize(("world_size", "reason"), [(1, "does not communicate"), (2, "holds no collective")])
+@pytest.mark.parametrize(
+    ("world_size", "reason"), [(1, "does not communicate"), (2, "contains no collective")]
+)
 def test_no_communication_is_no_zero(world_size: int, reason: str) -> None:
     times = communication_times(summary(kernel("gemm", 0.0, 1000.0)), world_size=world_size)
     assert (times.comm_kernel_ms, times.comm_exposed_ms, times.allreduce_standalone_ms) == (None, None, None)

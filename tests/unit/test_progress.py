@@ -37,7 +37,7 @@ def test_a_launch_is_as_far_as_its_steps_are() -> None:
 def test_what_is_timed_by_itself_need_be_no_gpu() -> None:
     shown = CaseProgress(case(), position=1, total=1)
     shown.advance([begin("own_compute")])
-    assert shown.phase == "timing each device by itself"
+    assert shown.phase == "timing each device on its own"
 
 
 def test_the_item_is_the_workload_s() -> None:

@@ -106,8 +106,8 @@ def test_a_run_of_which_nothing_is_known_says_so_and_invents_nothing(tmp_path: P
     concluded = conclude(write_run(tmp_path, [one_rank().records()]))
     missing = reasons(concluded.page.provenance)
     assert set(missing) == {"driver", "CUDA or ROCm", "torch", "command"}
-    assert missing["torch"] == "no launch wrote down what its host has"
-    assert "no driver, CUDA or ROCm, torch: no launch wrote down what its host has" in words_of(concluded)
+    assert missing["torch"] == "no launch recorded the facts of its host"
+    assert "no driver, CUDA or ROCm, torch: no launch recorded the facts of its host" in words_of(concluded)
 
 
 def test_without_its_records_a_run_still_says_where_it_was_measured(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_recording_knows_its_driver_and_no_framework(tmp_path: Path) -> None:
     assert known(provenance)["date"] == "2026-11-20 13:30 UTC"
     assert known(provenance)["driver"] == "1.2.3"
     assert known(provenance)["command"] == "python train.py"
-    assert reasons(provenance)["torch"] == "a recording reads drivers and the host, and no framework"
+    assert reasons(provenance)["torch"] == "a recording covers drivers and the host, not a framework"
 
 
 def test_every_page_that_a_command_prints_says_where_it_is_from(tmp_path: Path) -> None:

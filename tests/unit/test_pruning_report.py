@@ -103,7 +103,9 @@ def test_a_case_that_trains_holds_its_pruning_and_inference_says_that_it_has_non
     assert (training.training.pruning.method, training.training.pruning.begin_step) == ("movement", 3)
     asked = recipe(pruning=pruning, total_steps=90).model_dump()
     told = without_effect(RunConfig.model_validate({**asked, "kind": "inference"}))
-    assert told["training.pruning.method"] == told["training.total_steps"] == "inference updates no weights"
+    assert (
+        told["training.pruning.method"] == told["training.total_steps"] == "inference does not update weights"
+    )
 
 
 def test_the_end_of_pruning_is_three_quarters_of_what_is_known() -> None:

@@ -60,7 +60,7 @@ def test_without_an_end_the_ramp_takes_three_quarters_of_all_updates() -> None:
     ("spec", "total_steps", "said"),
     [
         (SPEC, None, "the number of updates is not known"),
-        (replace(SPEC, begin_step=300), 400, "pruning would end at update 300, and begins after update 300"),
+        (replace(SPEC, begin_step=300), 400, "pruning would end at update 300, but starts after update 300"),
     ],
 )
 def test_pruning_without_an_update_left_for_it_is_refused(

@@ -36,7 +36,7 @@ def test_identity_comes_from_the_launcher(environment: dict[str, str], expected:
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_RANK=0 does not fit"),
         (
             {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "4"},
-            "LOCAL_WORLD_SIZE=4 is over WORLD_SIZE=2",
+            "LOCAL_WORLD_SIZE=4 exceeds WORLD_SIZE=2",
         ),
     ],
 )

@@ -31,5 +31,5 @@ def test_a_window_without_length_is_refused(seconds: float) -> None:
 
 @pytest.mark.parametrize("items", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_count_is_refused(items: float) -> None:
-    with pytest.raises(ValueError, match="count of items"):
+    with pytest.raises(ValueError, match="number of items"):
         throughput(items, 1.0)

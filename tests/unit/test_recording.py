@@ -153,7 +153,7 @@ def test_a_damaged_line_in_the_middle_costs_only_itself(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
     data = load_recording(path)
     np.testing.assert_array_equal(data.time_s, [0.0, 3.0])
-    assert data.notes == ("1 damaged line(s) left out (line 6)",)
+    assert data.notes == ("1 damaged line(s) skipped (line 6)",)
 
 
 def test_a_file_that_is_no_recording_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_errors_of_a_switch_are_the_reason_and_many_are_one_line(tmp_path: Path)
 def test_a_log_that_was_not_read_is_no_event(tmp_path: Path) -> None:
     page = shown(tmp_path, f"{UNREAD}/dev/kmsg: Permission denied")
     assert page.verdict is not None
-    assert page.verdict.reason == "nothing unusual in what was read"
+    assert page.verdict.reason == "nothing unusual in the readings"
     assert "kernel's log: gpuproof: not read: /dev/kmsg: Permission denied" in repr(page)
 
 

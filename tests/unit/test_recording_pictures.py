@@ -185,7 +185,7 @@ def test_without_a_gpu_the_host_is_drawn_and_without_anything_it_is_said(tmp_pat
     assert (cpu.y.label, cpu.y.unit, cpu.y.reach) == ("CPU busy", "%", (0.0, 100.0))
     assert cpu.series[0].points == tuple((float(t), 40.0) for t in range(40))
     empty = recording_picture(rec.loaded(tmp_path, [rec.header([rec.identity()])], name="empty.jsonl"))
-    assert (empty.charts, empty.subtitle) == ((), "This recording holds no readings to draw")
+    assert (empty.charts, empty.subtitle) == ((), "This recording has no readings to draw")
 
 
 def test_a_limit_far_over_the_readings_is_not_drawn(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_variables_of_a_fabric_are_told_without_secrets() -> None:
 
 
 async def answered(answer: bytes, spec: EndpointSpec) -> str | None:
-    """Return why a request fails to which the server answers so."""
+    """Return why a request fails to which the server responds so."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -201,13 +201,13 @@ argv: [curl, "https://me:hunter2hunter2@host/x"]
 def test_a_command_with_a_secret_is_refused_without_telling_it(command: str, tmp_path: Path) -> None:
     recipe = tmp_path / "c.yaml"
     recipe.write_text(f"kind: command\ncommand:\n  {command}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"c.yaml:3: command.*kept with the run") as caught:
+    with pytest.raises(ConfigError, match=r"c.yaml:3: command.*stored with the run") as caught:
         load_config(str(recipe))
     assert "hunter2" not in str(caught.value)
 
 
 def test_notes_with_a_secret_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"run.notes: it is kept with the run") as caught:
+    with pytest.raises(ConfigError, match=r"run.notes: it is stored with the run") as caught:
         load_config("quick", ["--run.notes=NCCL_AUTH=hunter2hunter2"])
     assert "hunter2" not in str(caught.value)
 

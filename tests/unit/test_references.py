@@ -129,10 +129,10 @@ def test_the_page_shows_each_rate_beside_the_reference_of_its_own_work() -> None
 @pytest.mark.parametrize(
     ("hosts", "reason"),
     [
-        (changed(power_limit_w=500.0), "power_limit_w is 500 here and 700 there"),
-        (changed(mig_mode="enabled"), "mig is enabled here and disabled there"),
-        (changed(ecc_mode="disabled"), "ecc is disabled here and enabled there"),
-        (changed(clock_sm_application_mhz=1200), "clocks is 1200 here and 1980 there"),
+        (changed(power_limit_w=500.0), "power_limit_w is 500 here but 700 there"),
+        (changed(mig_mode="enabled"), "mig is enabled here but disabled there"),
+        (changed(ecc_mode="disabled"), "ecc is disabled here but enabled there"),
+        (changed(clock_sm_application_mhz=1200), "clocks is 1200 here but 1980 there"),
         (changed(torch="1.13.1"), "torch is 1.13.1 here, older than 2.11.0+cu130"),
         (changed(driver="550.54.15"), "driver is nvidia 550.54.15 here, older than nvidia 580.159.04"),
         (changed(torch_cuda=None), "cuda is unknown here, older than 13.0"),
@@ -159,7 +159,7 @@ def test_a_link_of_another_width_or_generation_is_not_judged_and_the_memory_behi
 ) -> None:
     link, memory = judged(measured(LINK), measured(), hosts=hosts)
     assert (link.status, memory.status) == ("SKIP", "PASS")
-    assert f"pcie is {here} here and gen 5 x16 there" in str(link.reason)
+    assert f"pcie is {here} here but gen 5 x16 there" in str(link.reason)
     made, left_out = make_references([figures(measured(LINK), hosts=hosts)], KNOWN)
     assert [one.stack["pcie"] for one in made] == ([] if here == "unknown" else [here])
     assert bool(left_out) == (here == "unknown")
@@ -174,7 +174,7 @@ def test_references_of_simulated_cards_judge_simulated_cards_alone() -> None:
     assert [one.status for one in judged(slow, hosts=simulated, known=known)] == ["FAIL"]
     assert [one.status for one in judged(measured(share=0.001), hosts=simulated, known=known)] == ["PASS"]
     assert real[0].status == "SKIP"
-    assert "driver is nvidia 580.159.04 here and fake fake there" in str(real[0].reason)
+    assert "driver is nvidia 580.159.04 here but fake fake there" in str(real[0].reason)
 
 
 def test_a_file_of_the_users_adds_references_and_no_spread() -> None:
@@ -258,11 +258,11 @@ def test_another_board_has_no_reference() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"value": 0.6 * MEMORY.value}, "of the data sheet is not where healthy cards are"),
-        ({"value": 1.2 * MEMORY.value}, "of the data sheet is not where healthy cards are"),
-        ({"value": 0.92 * MEMORY.value}, "no independent figure lies within"),
-        ({"independent": ()}, "no independent figure lies within"),
-        ({"board": "NVIDIA H100"}, "the data sheet's figure of NVIDIA H100 is not known"),
+        ({"value": 0.6 * MEMORY.value}, "of the data sheet is outside the range of healthy cards"),
+        ({"value": 1.2 * MEMORY.value}, "of the data sheet is outside the range of healthy cards"),
+        ({"value": 0.92 * MEMORY.value}, "no independent value is within"),
+        ({"independent": ()}, "no independent value is within"),
+        ({"board": "NVIDIA H100"}, "the data sheet value of NVIDIA H100 is unknown"),
     ],
 )
 def test_a_card_that_may_have_been_slow_closes_nothing(change: Mapping[str, Any], reason: str) -> None:
@@ -311,7 +311,7 @@ def test_what_is_exported_is_what_is_read() -> None:
 @pytest.mark.parametrize(
     ("other", "cause"),
     [
-        (changed(power_limit_w=500.0), "its power_limit_w is 500, and 700 in a"),
+        (changed(power_limit_w=500.0), "its power_limit_w is 500, but 700 in a"),
         (changed(torch_cuda=None), "its cuda is unknown"),
     ],
 )

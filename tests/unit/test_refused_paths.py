@@ -31,7 +31,7 @@ def test_a_name_that_no_file_can_have_is_a_mistake(words: tuple[str, ...]) -> No
 def test_what_may_not_be_read_is_the_machines_fault() -> None:
     refused = explained(PermissionError(errno.EACCES, "Permission denied", "results"))
     assert isinstance(refused, EnvironmentUnfitError)
-    assert str(refused).startswith("results: the file system refuses this path: Permission denied. ")
+    assert str(refused).startswith("results: the file system rejects this path: Permission denied. ")
 
 
 def test_a_link_that_leads_to_itself_is_a_mistake() -> None:
@@ -47,7 +47,7 @@ def test_a_locale_that_cannot_write_a_name_is_told() -> None:
     with pytest.raises(UnicodeEncodeError) as caught:
         "results/é".encode("ascii")
     assert str(explained(caught.value)) == (
-        "environment: this locale writes ascii, which has no 'é'. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
+        "environment: the encoding ascii of this locale lacks 'é'. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
     )
     with pytest.raises(UnicodeEncodeError) as caught:
         "\ud800".encode()

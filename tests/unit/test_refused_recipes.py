@@ -85,7 +85,7 @@ def invoke(*words: str) -> Result:
 def test_a_key_behind_one_dash_is_an_error(command: str, word: str) -> None:
     result = invoke(command, "quick", word)
     assert result.exit_code == 2
-    assert f"{word}: a key of the config has two dashes" in result.output
+    assert f"{word}: a config key takes two dashes" in result.output
 
 
 @pytest.mark.parametrize("command", ["run", "scale", "validate"])

@@ -41,7 +41,7 @@ PHRASES = (
     (re.compile(rf"lower ({KEYS})()"), "lower"),
     (re.compile(rf"set ({KEY}) lower()"), "lower"),
     (re.compile(rf"set ({KEY})()(?! to| lower)"), "choose"),
-    (re.compile(rf"(?:choose|leave) [a-z ]+ \(({KEY})\)()"), "choose"),
+    (re.compile(rf"(?:choose|omit) [a-z ]+ \(({KEY})\)()"), "choose"),
 )
 CHOSEN = {"run.target_precision": 0.05, "distributed.devices": [1]}
 """What a user would write where a remedy gives no value."""

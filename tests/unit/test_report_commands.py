@@ -43,8 +43,8 @@ def test_report_prints_the_same_as_the_run_did_and_ends_as_it_did(tmp_path: Path
 @pytest.mark.parametrize(
     ("form", "suffix", "begin", "figure"),
     [
-        ("terminal", ".txt", "VALID: nothing was found that", "throughput    1,000 samples/s"),
-        ("markdown", ".md", "**VALID**: nothing was found that", "1,000 samples/s"),
+        ("terminal", ".txt", "VALID: no problems found", "throughput    1,000 samples/s"),
+        ("markdown", ".md", "**VALID**: no problems found", "1,000 samples/s"),
         ("html", ".html", "<!DOCTYPE html>", "1,000 samples/s"),
         ("json", ".json", '{\n  "schema_version": 1,\n  "suite": "recipe",', '"value": 1000.0'),
         ("csv", ".csv", "name,value,unit,text,", "throughput,1000.0,samples/s,"),

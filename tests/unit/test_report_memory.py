@@ -25,7 +25,7 @@ MEMORY = Memory(
     activations_bytes=50 * MIB,
     activations_missing=None,
     device_used_bytes=None,
-    device_used_missing="memory of a device is of CUDA devices",
+    device_used_missing="device memory is only reported for CUDA devices",
 )
 SAID = (
     "estimated for a rank: parameters 100 MiB, gradients 100 MiB, optimizer 200 MiB, activations 50.0 MiB; "
@@ -49,16 +49,16 @@ def test_on_a_gpu_it_stands_beside_what_was_allocated_reserved_and_in_use() -> N
     allocated = Story(windows=[window(peak_allocated_bytes=470 * MIB, peak_reserved_bytes=500 * MIB)])
     assert told(replace(MEMORY, device_used_bytes=1024 * MIB), allocated) == (
         450 * MIB,
-        f"{SAID}measured peak allocated 470 MiB, reserved 500 MiB, on the device by all 1.00 GiB",
+        f"{SAID}measured peak allocated 470 MiB, reserved 500 MiB, on the device by all processes 1.00 GiB",
     )
 
 
 def test_activations_that_nobody_saw_are_no_zero() -> None:
-    found = told(replace(MEMORY, activations_bytes=None, activations_missing="no warm-up step to look at"))
+    found = told(replace(MEMORY, activations_bytes=None, activations_missing="no warm-up step to observe"))
     assert found is not None
     value, text = found
     assert value == 400 * MIB
-    assert "activations not known: no warm-up step to look at" in text
+    assert "activations not known: no warm-up step to observe" in text
     assert told(None) is None
 
 

@@ -128,7 +128,7 @@ def test_an_open_cell_is_named_with_how_to_judge_it() -> None:
     assert found.word == "INCONCLUSIVE"
     (reason,) = found.reasons
     assert reason.startswith(
-        f"open: a GPU ({A0}): gemm sees no loss under 39 %, and 10 % is to be seen. Measure"
+        f"open: a GPU ({A0}): gemm detects no loss under 39 %, and 10 % must be detected. Measure"
     )
 
 

@@ -124,7 +124,7 @@ def test_a_published_figure_is_of_its_own_tool_board_and_operation() -> None:
     reasons = {
         "tool is gpuproof": memory_of(a100, 1.7e12, operation="triad"),
         "device is NVIDIA H100 80GB HBM3": memory_of("NVIDIA H100 80GB HBM3", 1.7e12, tool="BabelStream"),
-        "operation of what was measured is not known": memory_of(a100, 1.7e12, tool="BabelStream"),
+        "operation is unknown": memory_of(a100, 1.7e12, tool="BabelStream"),
     }
     for reason, facts in reasons.items():
         (found,) = judged(text, facts)
@@ -142,9 +142,9 @@ def test_a_published_figure_has_the_tolerance_of_its_table_and_fails_nobody(
 
     assert found.outcome.status == expected
     if expected == "SKIP":
-        assert "duration and power it was measured is unknown" in (found.outcome.reason or "")
+        assert "duration and power are unknown" in (found.outcome.reason or "")
         return
-    assert "not held to its tool" in (found.outcome.source or "")
+    assert "ignoring its tool" in (found.outcome.source or "")
     assert found.outcome.tolerance == pytest.approx(0.05 * 1.7e12)
 
 
@@ -178,9 +178,9 @@ def test_whatever_was_published_of_the_same_thing(facts: FleetFacts, expected: s
 
     assert found.outcome.status == expected
     if expected == "ERROR":
-        assert "unknown: no published figure matches" in (found.outcome.reason or "")
+        assert "unknown: no published result matches" in (found.outcome.reason or "")
     else:
-        assert "not held to its tool" in (found.outcome.source or found.outcome.reason or "")
+        assert "ignoring its tool" in (found.outcome.source or found.outcome.reason or "")
 
 
 def test_what_others_measured_with_their_tools_is_not_ours_by_itself() -> None:
@@ -334,7 +334,7 @@ def test_one_run_of_two_gpus_tells_neither_how_they_repeat_nor_how_they_differ()
     found = judged(rule("{baseline: measured}"), replace(fleet(7e14, 7e14), baseline=kept))
 
     assert {item.outcome.status for item in found} == {"ERROR"}
-    assert "has one run of it: record more" in (found[0].outcome.reason or "")
+    assert "has only one run of it: record more" in (found[0].outcome.reason or "")
 
 
 # Peers and equals
@@ -416,7 +416,7 @@ def test_of_two_that_differ_neither_is_accused() -> None:
 
     assert set(statuses(found).values()) == {"ERROR"}
     # they are two GPUs of one host, and no hosts
-    assert "; of two one can be slower, but which of them is at fault" in (found[0].outcome.reason or "")
+    assert "; one of two can be slower, but which of them is at fault" in (found[0].outcome.reason or "")
 
 
 @pytest.mark.parametrize(

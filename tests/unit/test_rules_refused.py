@@ -16,8 +16,8 @@ from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import load_rules, read_rules
 
 REFUSED = {
-    "empty": ("", "there is no rule"),
-    "no rules": ("rules: []", "there is no rule"),
+    "empty": ("", "there are no rules"),
+    "no rules": ("rules: []", "there are no rules"),
     "no list": ("rules: none", "expected a list"),
     "torn": ("rules: [", "not YAML"),
     "NaN": (rule("{at_least: .nan, unit: FLOP/s}"), "finite"),
@@ -25,25 +25,25 @@ REFUSED = {
     "text": (rule("{at_least: fast, unit: FLOP/s}"), "expected a number"),
     "floor of 0": (rule("{at_least: 0, unit: FLOP/s}"), "could never fail"),
     "ceiling under 0": (rule("{at_most: -1, unit: s}"), "could never pass"),
-    "no unit": (rule("{at_least: 5}"), "without its unit"),
-    "nothing expected": (rule("{}"), "and this one nothing"),
+    "no unit": (rule("{at_least: 5}"), "a number without a unit"),
+    "nothing expected": (rule("{}"), "but this one has nothing"),
     "two expectations": (rule("{at_least: 5, unit: s, peers: true}"), "at_least and peers"),
     "unknown key": (rule("{at_lest: 5}"), "unknown key"),
-    "unknown reference": (rule("{reference: all-reduce.8x-h200.8gib.azur}"), "no published figure"),
+    "unknown reference": (rule("{reference: all-reduce.8x-h200.8gib.azur}"), "no published value"),
     "unknown check": ("rules: [{check: exc}]", "no check 'exc'"),
-    "unknown set": ("rules: [{include: environ}]", "no set of rules 'environ'"),
+    "unknown set": ("rules: [{include: environ}]", "no rule set 'environ'"),
     "a name of an included set": (
         "rules: [{include: environment}, {check: ecc}]",
         "2 rules are called 'ecc'",
     ),
     "include beside others": ("rules: [{include: environment, check: ecc}]", "unknown key"),
-    "the whole against peers": (rule("{peers: true}", each="whole"), "no others to compare it with"),
+    "the whole against peers": (rule("{peers: true}", each="whole"), "nothing to compare it with"),
     "a share over 1": (rule("{baseline: 1.5}"), "1.0 or less"),
     "a tolerance that lets everything pass": (
         rule("{at_least: 5, unit: s}", more="    tolerance: 0.9\n"),
         "0.5 or less",
     ),
-    "a tolerance of peers": (rule("{peers: true}", more="    tolerance: 0.1\n"), "no meaning beside peers"),
+    "a tolerance of peers": (rule("{peers: true}", more="    tolerance: 0.1\n"), "no meaning with peers"),
     "one name twice": ("rules: [{check: ecc}, {check: ecc}]", "2 rules are called 'ecc'"),
     "another schema": ("schema_version: 2\nrules: [{check: ecc}]", "schema_version"),
 }
@@ -96,7 +96,7 @@ CANNOT = {
         rule("{at_least: 5, unit: FLOP/s}", measure="{name: throughput, labels: {dtype: fp8}}"),
         "it matches nothing",
     ),
-    "no such subjects": (ONE, rule("{at_least: 5, unit: FLOP/s}", each="link"), "measured of gpu alone"),
+    "no such subjects": (ONE, rule("{at_least: 5, unit: FLOP/s}", each="link"), "measured only for gpu"),
     "nothing measured": (
         FleetFacts(measures=[]),
         rule("{at_least: 5, unit: FLOP/s}"),
@@ -106,10 +106,10 @@ CANNOT = {
     "a floor that nothing misses": (
         ONE,
         rule("{at_least: 2.333e+9, unit: FLOP/s}"),
-        "under 20 % of 990 TFLOP/s, what NVIDIA H100 80GB HBM3 does by its data sheet",
+        "below 20 % of 990 TFLOP/s, the data-sheet rate of NVIDIA H100 80GB HBM3",
     ),
     "a ceiling of a speed": (ONE, rule("{at_most: 7.1e+14, unit: FLOP/s}"), "passes what is slow"),
-    "over the board's peak": (ONE, rule("{at_least: 2.0e+15, unit: FLOP/s}"), "the most of NVIDIA H100"),
+    "over the board's peak": (ONE, rule("{at_least: 2.0e+15, unit: FLOP/s}"), "the maximum of NVIDIA H100"),
     "over the network cards": (
         NETWORK,
         rule("{at_least: 8.0e+10, unit: B/s}", each="whole", measure=ALL_REDUCE),
@@ -132,7 +132,7 @@ def test_a_rule_that_cannot_judge_these_measures_is_an_error(name: str) -> None:
 def test_a_rule_without_its_measure_is_not_called_wrong_where_nothing_was_measured() -> None:
     text = rule("{at_least: 5, unit: FLOP/s}", measure="{name: speed}")
     steps = [judged(text, facts)[0].outcome.next_step for facts in (FleetFacts(measures=[]), ONE)]
-    assert steps == ["Look for the launch that failed, and finish the run with --resume", "Correct the rule"]
+    assert steps == ["Find the launch that failed, and finish the run with --resume", "Correct the rule"]
 
 
 def test_two_hosts_may_exceed_their_cards_in_bus_bandwidth() -> None:
@@ -152,9 +152,9 @@ def _with_value(facts: FleetFacts, value: float) -> Measure:
     [
         (None, {"missing": "the launch failed"}, "the launch failed"),
         (None, {}, "no reason was given"),
-        (float("nan"), {}, "nan is no figure"),
+        (float("nan"), {}, "nan is not a valid value"),
         (7e14, {"validity": "INVALID"}, "INVALID"),
-        (3e15, {}, "is over"),
+        (3e15, {}, "is above"),
     ],
 )
 def test_a_figure_that_is_none_passes_nothing(

@@ -55,7 +55,7 @@ def test_launches_that_differ_little_are_called_too_few() -> None:
     (doubt,) = summary_of(*three_launches(1.0, 1.01)).doubts
     # Half of a distance of 1 % is 0.7 % of spread: of three, ±4.3·0.7 %/√3 = 1.7 %.
     assert (
-        "2 launches are too few to tell: the interval of the throughput is ±6.3 % wide; 3 that"
+        "2 launches are too few to judge: the interval of the throughput is ±6.3 % wide; 3 that"
         in doubt.reason
     )
     assert doubt.remedy == "Raise run.repeats to 3 or more, or set run.target_precision"
@@ -64,7 +64,7 @@ def test_launches_that_differ_little_are_called_too_few() -> None:
 def test_a_width_that_rounds_to_the_one_that_is_wanted_is_just_over_it() -> None:
     (doubt,) = summary_of(*three_launches(1.0, 1.00795)).doubts
     # Half the interval is 6.353 times 0.79 %: 5.02 %, which is printed as 5.0 %.
-    assert "is just over ±5.0 % wide; 3 that differ as much would make it ±5.0 %" in doubt.reason
+    assert "is just over ±5.0 % wide; 3 that differ as much would reach ±5.0 %" in doubt.reason
 
 
 def test_an_interval_of_rates_or_times_ends_at_zero() -> None:
@@ -130,9 +130,9 @@ def test_the_same_doubt_of_several_ranks_is_not_counted_as_launches() -> None:
     ranks = [window(rank, neighbours=shared, clock="device_event") for rank in range(4)]
     story = Story(windows=ranks, setups=[setup(rank, device=H200) for rank in range(4)])
     (found,) = summary_of(story.records()).doubts
-    assert found.reason.endswith("GPU-0a (and 3 more alike)")
+    assert found.reason.endswith("GPU-0a (and 3 more like it)")
     (found,) = summary_of(story.records(), replace(story, replicate=1).records()).doubts
-    assert found.reason.endswith("GPU-0a (and 3 more alike, in 2 of 2 launches)")
+    assert found.reason.endswith("GPU-0a (and 3 more like it, in 2 of 2 launches)")
 
 
 def test_what_makes_figures_invalid_comes_first() -> None:

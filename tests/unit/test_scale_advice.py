@@ -64,7 +64,7 @@ def test_the_measured_answer_stands_before_the_rule_of_thumb(tmp_path: Path) -> 
     (answer, cost) = lines_of(done, ADVICE)
     assert answer.startswith("several devices: yes: Multi-GPU provides")
     assert "1.67 × (1.5" in answer
-    assert "launches of each point: 3" in answer
+    assert "launches per point: 3" in answer
     assert cost.startswith("costs, 2 devices, strong scaling: does not pay: the same work costs 1.20 ×")
     assert "break-even is a speed-up of 2.00" in cost
     thumb = lines_of(done, "Heuristic, not measured here")

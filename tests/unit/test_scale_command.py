@@ -85,6 +85,6 @@ def test_a_dry_validation_says_how_many_launches_follow() -> None:
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
     shown = result.stdout.count("gpuproof.worker run")
-    later = re.search(r"^(\d+) more launches follow once these have ended\.$", result.stderr, re.MULTILINE)
+    later = re.search(r"^(\d+) more launches follow once these have finished\.$", result.stderr, re.MULTILINE)
     assert later is not None
     assert f" for {shown + int(later[1])} launches" in result.stderr

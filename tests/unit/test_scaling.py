@@ -139,7 +139,7 @@ def test_over_hosts_a_point_has_the_first_that_hold_it_one_launch_at_a_time() ->
 
 @pytest.mark.parametrize("number", [3, 8])
 def test_numbers_of_devices_that_are_no_whole_hosts_are_refused(number: int) -> None:
-    with pytest.raises(UsageError, match="no whole hosts: 3 of 2 devices each"):
+    with pytest.raises(UsageError, match=f"{number} devices do not fill whole hosts: 3 with 2 devices each"):
         SUITE.begin(config(num_devices=[1, number], batch_sizes=[48]), HOSTS)
 
 
@@ -165,7 +165,7 @@ def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
     assert low < multi["mean_samples_per_sec"] < high
     assert (single["mean_communication_ms"], single["communication_missing"]) == (
         None,
-        "one device communicates with no other",
+        "a single device does not communicate",
     )
     assert (multi["model_parameters"], len(multi["detailed_runs"])) == (2_021_379, REPEATS)
     report = (root / "comparison_report_large.md").read_text()
@@ -179,7 +179,7 @@ def test_the_report_names_the_device_and_the_verdict_and_its_rates_give_the_rati
     report = (tmp_path / "examples" / "by-hand" / "comparison_report_large.md").read_text()
     assert "device: CPU, verdict: SUSPECT" in report
     assert "- SUSPECT: launches differ: the throughput" in report
-    assert "- measured on the CPU: these figures say nothing about any GPU" in report
+    assert "- CPU run: not comparable with any GPU" in report
     assert "## 2 ranks, strong scaling" in report
     assert "| 2 GPUs" not in report
     # 32 samples in 12.6 ms and in 20 ms, the geometric means; means of rates are 2,587 and 1,627 samples/s
@@ -188,8 +188,8 @@ def test_the_report_names_the_device_and_the_verdict_and_its_rates_give_the_rati
     )
     assert single["mean_samples_per_sec"] == pytest.approx((3200 + 2560 + 2000) / 3, rel=1e-3)
     assert "| 32 | 2,539.8 | 1,600.0 | 0.63x (" in report
-    assert "elsewhere a throughput is all that launches did over all their time" in report
-    assert "a speed-up is the ratio of the geometric means of launches; a throughput is" in text_of(done)
+    assert "elsewhere throughput is the total work of all launches over their total time" in report
+    assert "a speed-up is the ratio of the geometric means of launches; throughput is" in text_of(done)
 
 
 def test_no_interval_of_a_rate_goes_below_zero(tmp_path: Path) -> None:
@@ -228,8 +228,8 @@ def test_a_launch_that_stands_apart_is_named_and_kept(tmp_path: Path) -> None:
     of = {**sections(laws=["strong"]), "run": {"repeats": 6}}
     records = launches(RunConfig.model_validate(of), {"bs32-n1": steady, "bs32-n2-strong": two})
     text = text_of(conclude(write_run(tmp_path, records, **{**NO_DATA, **of})))
-    assert "bs32-n1: outliers (modified Z-score over 3.5; kept): launch 6;" in text
-    assert "the limit marks some by chance: of 3 in 29 %" in text
+    assert "bs32-n1: outliers (modified Z-score over 3.5; not excluded): launch 6;" in text
+    assert "the limit marks some of equal launches by chance: of 3 in 29 %" in text
 
 
 @pytest.mark.parametrize("tails", ["normal", "t4", "quantised"])

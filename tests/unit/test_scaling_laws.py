@@ -121,7 +121,8 @@ def test_a_prediction_names_its_law_and_was_tried_on_the_largest() -> None:
             points(
                 lambda n: amdahl(n) * (1.05 if n == 8 else 1), (1, 2, 3, 4, 6, 8), scatter=(0.99, 1, 1.01)
             ),
-            "failed on 8 devices: from the others it says an efficiency of 82.6% (79.1% to 86.5%), and 78.7%",
+            "failed on 8 devices: from the others it predicts an efficiency of 82.6% (79.1% to 86.5%), "
+            "but 78.7%",
         ),
     ],
 )

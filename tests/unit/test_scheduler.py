@@ -108,7 +108,7 @@ def test_an_order_is_kept_and_one_that_cannot_be_is_a_failure(tmp_path: Path) ->
     cases = [asked("late", after=["first"]), asked("first"), asked("never", after=["nobody"])]
     launch(run, ListedSuite(without_data(*cases)), launcher)
     assert launcher.told == ["first@a", "first done", "late@a", "late done"]
-    assert "nothing of that is to come" in messages(run)["never"]
+    assert "nothing of that is left to run" in messages(run)["never"]
 
 
 def test_a_lost_host_fails_the_cases_that_name_it_and_others_go_elsewhere(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_where_all_places_are_lost_every_case_is_told_so(tmp_path: Path) -> None
     launch(run, ListedSuite(without_data(asked("c0"), asked("c1"))), launcher)
     assert messages(run) == {
         "c0": "setup: no answer",
-        "c1": "1 hosts are asked for, and there are 0; a is lost: no answer",
+        "c1": "1 hosts are requested, but only 0 are available; a is lost: no answer",
     }
 
 
@@ -144,8 +144,8 @@ def test_a_case_that_no_place_can_hold_says_so_and_the_others_run(tmp_path: Path
     cases = [asked("big", num_hosts=2), asked("named", hosts=("x",)), asked("fits")]
     launch(run, ListedSuite(without_data(*cases)), launcher)
     assert messages(run) == {
-        "big": "2 hosts are asked for, and there are 1",
-        "named": "no such host is offered: x",
+        "big": "2 hosts are requested, but only 1 are available",
+        "named": "no such host is available: x",
     }
     assert statuses(run)["fits"] == "done"
 
@@ -392,7 +392,7 @@ def test_a_run_that_is_removed_under_way_ends_with_its_launches(tmp_path: Path) 
                 launched.is_over = bool(launched.ended)
 
     run, launcher = a_run(tmp_path), Removing("ab")
-    with pytest.raises(EnvironmentUnfitError, match=r"c0.0: it was removed while the run was under way"):
+    with pytest.raises(EnvironmentUnfitError, match=r"c0.0: it was removed during the run"):
         launch(run, ListedSuite(without_data(asked("c0"), asked("c1"), asked("c2"))), launcher)
     assert [launched.ended for launched in launcher.started] == [[GRACE_S]] * 2
 

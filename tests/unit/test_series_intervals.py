@@ -169,7 +169,7 @@ def test_equal_durations_weigh_as_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("durations", "message"), [([1.0] * 11, "12 values with 11"), ([1.0] * 11 + [0.0], "above 0 s")]
+    ("durations", "message"), [([1.0] * 11, "12 values but 11 durations"), ([1.0] * 11 + [0.0], "above 0 s")]
 )
 def test_ill_formed_durations_are_refused(durations: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -189,7 +189,7 @@ def test_a_confidence_in_percent_is_refused() -> None:
 def test_a_series_that_only_rises_has_no_centre_to_speak_of() -> None:
     found = interval_of_series(TimeSeries(values=list(range(90))), centre="mean")
     assert found == Unavailable(
-        reason="90 values, each so like the one before that they count as 3 independent ones "
+        reason="90 values, so strongly correlated that they count as 3 independent ones "
         "(at least 10 needed): the series drifts or is too short"
     )
 

@@ -80,5 +80,5 @@ def test_both_of_a_pair_have_the_same_arrivals_and_pairs_have_others() -> None:
 
 
 def test_a_search_has_no_rate_to_be_compared_at() -> None:
-    with pytest.raises(UsageError, match=r"serving.rate_per_s: requests in turns come at one rate"):
+    with pytest.raises(UsageError, match=r"serving.rate_per_s: alternating requests need a fixed rate"):
         SUITE.begin(RunConfig.model_validate(sections(rate_per_s=None)), HERE)

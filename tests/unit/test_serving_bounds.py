@@ -113,7 +113,7 @@ def test_bounds_of_tokens_alone_can_be_searched() -> None:
 @pytest.mark.parametrize(
     ("scenario", "instead"),
     [
-        ("offline", "the search begins with a launch in which all requests come at once"),
+        ("offline", "the search starts with a launch in which all requests arrive at once"),
         ("single_stream", "closed_loop with serving.concurrency 1"),
         ("multi_stream", "serving.samples_per_request"),
     ],

@@ -86,5 +86,5 @@ def test_clients_alone_have_a_twin_each() -> None:
 
 def test_a_client_that_ends_is_said() -> None:
     unread = EndpointLoad(EndpointSpec(url="http://there/v1", model="m"), Prompts(ServingSpec(), 1))
-    with clients([unread] * 2) as run, pytest.raises(EnvironmentUnfitError, match="a client process ended"):
+    with clients([unread] * 2) as run, pytest.raises(EnvironmentUnfitError, match="a client process exited"):
         run(replace(PLAN, arrivals="trace", trace="/not/there", max_s=1.0), lambda _: None)

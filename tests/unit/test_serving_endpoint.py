@@ -119,9 +119,9 @@ def test_tokens_are_those_that_the_server_counts() -> None:
         ("status_500", "HTTP 500: out of memory"),
         ("cut_in_the_middle", "closed in the middle"),
         ("no_done", "without [DONE]"),
-        ("silent", "no whole answer within 0.3 s"),
+        ("silent", "no complete answer within 0.3 s"),
         ("not_http", "no HTTP/1.1 status line"),
-        ("many_headers", "over 200 headers"),
+        ("many_headers", "more than 200 headers"),
         ("line_without_end", "a line without end"),
         ("huge_chunk", "a line without end"),
         ("redirect", "HTTP 307 to http://elsewhere/v1: redirects are not followed"),
@@ -132,8 +132,8 @@ def test_tokens_are_those_that_the_server_counts() -> None:
         ("error_event", "the server reports an error in its stream: out of blocks"),
         ("retry_after", "HTTP 429 (Retry-After: 7): too many requests"),
         ("garbage", "HTTP 200 without an event"),
-        ("bad_chunk_length", "a length that is none: 'many'"),
-        ("empty_deltas", "no token came"),
+        ("bad_chunk_length", "not a valid length: 'many'"),
+        ("empty_deltas", "no token arrived"),
     ],
 )
 def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: str) -> None:
@@ -244,7 +244,7 @@ def test_a_server_that_answers_nothing_is_said_before_the_window(fault: Fault, w
 def test_a_server_that_refuses_everything_is_asked_no_further() -> None:
     with (
         running(CompletionsServer(unknown_fields=("model",))) as server,
-        pytest.raises(EnvironmentUnfitError, match=r"HTTP 422.*/chat/completions was asked"),
+        pytest.raises(EnvironmentUnfitError, match=r"HTTP 422.*tried /chat/completions"),
     ):
         asyncio.run(endpoint_of(server).try_out())
     assert len(server.requests) == 2 * (1 + len(OPTIONAL_FIELDS))  # of each path
@@ -338,7 +338,7 @@ def test_bytes_that_come_one_at_a_time_are_an_answer() -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (CompletionsServer(good_first=1, sends_usage=False), "no usage came"),
+        (CompletionsServer(good_first=1, sends_usage=False), "no usage arrived"),
         (CompletionsServer(good_first=1, fault="no_done", finish_reason="length"), "ended without [DONE]"),
     ],
 )
@@ -453,5 +453,5 @@ def test_addresses(url: str, address: tuple[str, int, str, bool]) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "host:8000"])
 def test_no_address(url: str) -> None:
-    with pytest.raises(ValueError, match="no URL"):
+    with pytest.raises(ValueError, match="not a URL"):
         Address.parse(url)

@@ -69,7 +69,7 @@ def test_tokens_of_a_model_without_a_cache_are_refused() -> None:
 def test_what_a_cache_does_not_go_with_is_refused(key: str, value: dict[str, object]) -> None:
     section = getattr(RunConfig.model_validate({key: value}), key)
     asked = config().model_copy(update={key: section})
-    with pytest.raises(UsageError, match=r"cache that grows|drawn tokens"):
+    with pytest.raises(UsageError, match=r"cache that grows|random tokens"):
         next_cases(asked)
     assert text_sizes(asked.model_copy(update={"serving": config(new_tokens=0).serving})) is None
 

@@ -1,4 +1,4 @@
-"""The twin of an endpoint: it answers as told, and shows what the client does by itself."""
+"""The twin of an endpoint: it answers as configured, and shows what the client does by itself."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_short_name_is_one_run(name: str, meant: int, results: Path) -> None:
     [
         ("4", "there is no run 4: runs are numbered from 1 to 3"),
         ("0", "there is no run 0"),
-        ("run_2026", "several runs begin with run_2026: examples/run_20261122T120000_1, examples/run_2026"),
+        ("run_2026", "several runs start with run_2026: examples/run_20261122T120000_1, examples/run_2026"),
         ("absent", "absent: not a run directory"),
     ],
 )

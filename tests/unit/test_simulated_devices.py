@@ -44,17 +44,17 @@ def test_faults_are_of_the_device_that_they_name() -> None:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("{", "it is no JSON"),
-        ("[]", "no JSON object"),
-        ('{"flops": 1}', "flops: unknown key; known are devices, flops_per_s"),
+        ("{", "it is not valid JSON"),
+        ("[]", "not a JSON object"),
+        ('{"flops": 1}', "flops: unknown key; known keys are devices, flops_per_s"),
         ('{"flops_per_s": 0}', "flops_per_s: 0 cannot be"),
         ('{"queue_depth": 1.5}', "queue_depth: 1.5 cannot be"),
         ('{"devices": true}', "devices: True cannot be"),
         ('{"zero_products": 1}', "zero_products: 1 cannot be"),
         ('{"faults": {"1": {"slower": 3}}}', "faults.1.slower: unknown key"),
         ('{"faults": {"1": {"slower_percent": -3}}}', "faults.1.slower_percent: -3 cannot be"),
-        ('{"faults": {"one": {}}}', "faults.one: a device is named by its index"),
-        ('{"devices": 1, "faults": {"1": {}}}', "faults.1 is of no device: there are 1"),
+        ('{"faults": {"one": {}}}', "faults.one: identify the device by its index"),
+        ('{"devices": 1, "faults": {"1": {}}}', "faults.1 is for a device that does not exist: there are 1"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_name(text: str, cause: str) -> None:

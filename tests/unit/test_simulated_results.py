@@ -73,7 +73,7 @@ def test_a_page_says_it_first() -> None:
     page = Page(title="t", verdict=verdict, sections=())
     said = marked(page).verdict
     assert said is not None
-    assert said.reason.startswith("a simulated device ran this")
+    assert said.reason.startswith("this ran on a simulated device, so")
     assert said.reason.endswith("; well measured")
     (first,) = marked(replace(page, verdict=None)).sections
     assert isinstance(first, Text)

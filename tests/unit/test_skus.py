@@ -41,7 +41,7 @@ def judged(node: dict[str, Any], sku: str | None = None) -> Outcome:
 def test_a_whole_machine_has_all_of_what_its_candidates_share() -> None:
     outcome = judged(host([gpu() for _ in range(8)]))
     assert outcome.status == "PASS"
-    assert outcome.measured == "GPUs: 8, 85.52 GB a GPU, 18 NVLink or xGMI links up"
+    assert outcome.measured == "GPUs: 8, 85.52 GB per GPU, 18 NVLink or xGMI links up"
     assert "DGX H100 / HGX H100 or p5.48xlarge" in (outcome.expected or "")
 
 
@@ -67,7 +67,7 @@ def test_what_is_missing_is_named(gpus: int, ports: int, sku: str | None, status
         ({"state": {"nvlink_links_active": 17}}, "17 NVLink or xGMI links up"),
         ({"static": {"pcie_gen_max": 3}}, "PCIe generation 3 at most in its slot, not read under load"),
         ({"state": {"pcie_width": 8}}, "PCIe x8 as negotiated when idle"),
-        ({"static": {"mem_total_bytes": 42_000_000_000}}, "42 GB a GPU"),
+        ({"static": {"mem_total_bytes": 42_000_000_000}}, "42 GB per GPU"),
     ],
 )
 def test_one_gpu_that_lacks_something_is_enough(change: dict[str, Any], measured: str) -> None:
@@ -124,7 +124,7 @@ def test_what_is_not_reported_is_not_judged() -> None:
 
 
 def test_an_unknown_product_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(UsageError, match=r"no product is called 'p5\.48xlarg'") as error:
+    with pytest.raises(UsageError, match=r"there is no product named 'p5\.48xlarg'") as error:
         find_sku("p5.48xlarg")
     assert "Did you mean 'p5.48xlarge'?" in str(error.value.next_step)
     assert find_sku("dgx h200").name == find_sku("HGX H200").name

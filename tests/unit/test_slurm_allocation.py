@@ -98,7 +98,7 @@ def test_an_allocation_that_ended_interrupts_its_launch_and_has_no_place_left(
     assert "salloc --nodelist" in str(not_begun.next_step)
     (told,) = read_case(folder).of(Failure)
     assert (told.cause, told.host) == ("interrupted", "n1")
-    assert told.message == "the allocation, job 7, ended TIMEOUT: no step can begin in it any more"
+    assert told.message == "the allocation, job 7, ended TIMEOUT: no further step can start in it"
     assert "--resume" in str(told.next_step)
 
 

@@ -127,8 +127,8 @@ def test_nodes_that_died_are_named_with_slurms_reason(slurm: FakeSlurm) -> None:
         ("PREEMPTED", "interrupted", "preempted: job 7_1 on n[1-2]"),
         ("CANCELLED", "interrupted", "cancelled: "),
         ("NODE_FAIL", "lost_rank", "node failure: "),
-        ("OUT_OF_MEMORY", "out_of_memory", "job 7_1 on n[1-2] took more memory"),
-        ("BOOT_FAIL", "environment", "job 7_1 on n[1-2] did not begin"),
+        ("OUT_OF_MEMORY", "out_of_memory", "job 7_1 on n[1-2] used more memory"),
+        ("BOOT_FAIL", "environment", "job 7_1 on n[1-2] did not start"),
         ("FAILED", "environment", "job 7_1 on n[1-2] ended FAILED and wrote nothing to "),
     ],
 )
@@ -164,7 +164,11 @@ Try "srun --help" for more information
             "failed to import docker image",
             "container_image",
         ),
-        (NO_PYXIS, "this Slurm starts no containers: srun: unrecognized option", "leave container_image out"),
+        (
+            NO_PYXIS,
+            "this Slurm does not support containers: srun: unrecognized option",
+            "remove container_image from",
+        ),
     ],
 )
 def test_an_image_that_cannot_be_had_is_told_in_the_words_of_pyxis(
@@ -199,7 +203,7 @@ def test_an_allocation_is_seen_and_several_of_us_in_it_refused() -> None:
     assert allocated_nodes({}) is None
     assert allocated_nodes(inside) == "n[1-2]"
     assert allocated_nodes({**inside, "SLURM_STEP_NUM_TASKS": "1"}) == "n[1-2]"
-    with pytest.raises(UsageError, match="srun started 2 of this command"):
+    with pytest.raises(UsageError, match="srun started 2 copies of this command"):
         allocated_nodes({**inside, "SLURM_STEP_NUM_TASKS": "2"})
 
 
@@ -210,7 +214,7 @@ def test_node_ranks_are_slurms_unless_an_order_is_given() -> None:
     assert node_facts(environment, folder="/f", nodes="n2,n1")["SLURM_NODEID"] == "1"
     assert known["GPUPROOF_ADDRESS"] == "10.0.0.1"
     assert "HOME" not in known
-    with pytest.raises(EnvironmentUnfitError, match="no task of the job"):
+    with pytest.raises(EnvironmentUnfitError, match="not a task of the intended job"):
         node_facts(environment, folder="/f", nodes="n2,n3")
     with pytest.raises(EnvironmentUnfitError, match="SLURM_NODEID"):
         node_facts({}, folder="/f", nodes=None)

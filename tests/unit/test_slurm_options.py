@@ -41,7 +41,7 @@ def test_every_mistake_is_told_with_its_line(tmp_path: Path) -> None:
         load(tmp_path, text)
     told = [str(mistake).partition("slurm.yaml")[2] for mistake in caught.value.mistakes]
     assert [line.split(":")[1] for line in told] == ["1", "2", "3", "4", "6", "7"]
-    assert told[0] == ":1: partitoin: unknown key. Perhaps partition is meant."
+    assert told[0] == ":1: partitoin: unknown key. Perhaps you mean partition."
     assert "--nodes is set by the recipe or by gpuproof itself" in told[3]
 
 
@@ -50,7 +50,7 @@ def test_every_mistake_is_told_with_its_line(tmp_path: Path) -> None:
     [
         ("--array=0-3", "is set by the recipe"),
         ("--no-requeue", "is set by the recipe"),
-        ("--gpus-per-node=8", "has a key of its own"),
+        ("--gpus-per-node=8", "has its own key"),
         ("-p gpu", "String should match"),
         ("--comment=a\nb", "String should match"),
     ],

@@ -209,7 +209,7 @@ def test_a_job_that_waits_for_too_long_is_cancelled_and_says_why(slurm: FakeSlur
         slurm.says("squeue", "7|7|CANCELLED||None\n")
         assert finish(queue, launch) == 1
     (told,) = failures(launch)
-    assert told.message == "job 7 has not begun within 0.01 s: the queue: PartitionNodeLimit"
+    assert told.message == "job 7 has not started within 0.01 s: the queue: PartitionNodeLimit"
 
 
 def test_what_an_earlier_campaign_left_in_the_queue_is_cancelled_first(

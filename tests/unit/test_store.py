@@ -47,13 +47,13 @@ from records_by_hand import (
 def test_a_run_is_created_once(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, "exp", "one")
     assert (run.root / "cases").is_dir()
-    with pytest.raises(UsageError, match=r"is there already, and holds no run.*Remove it"):
+    with pytest.raises(UsageError, match=r"already exists, and is not a run.*Remove it"):
         RunDirectory.create(tmp_path, "exp", "one")
     run.write_description({})
-    with pytest.raises(UsageError, match="there is a run of that name already") as caught:
+    with pytest.raises(UsageError, match="there is already a run with that name") as caught:
         RunDirectory.create(tmp_path, "exp", "one")
     assert f"gpuproof run --resume {run.root}" in str(caught.value)
-    with run.locked(), pytest.raises(UsageError, match="is under way: another process works on it"):
+    with run.locked(), pytest.raises(UsageError, match="is in progress: another process is working on it"):
         RunDirectory.create(tmp_path, "exp", "one")
 
 
@@ -64,7 +64,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_only_a_run_is_opened(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds no run\.json"):
+    with pytest.raises(UsageError, match=r"contains no run\.json"):
         RunDirectory.open(tmp_path)
     run = write_run(tmp_path, [])
     assert RunDirectory.open(run.root).description()["run_id"] == "by-hand"
@@ -94,7 +94,7 @@ def test_a_run_is_described_once_from_its_beginning_to_its_result(
         ("[]", "not the description of a run"),
         ("{}", "it has no schema_version"),
         ('{"schema_version": "1"}', "it has no schema_version"),
-        ('{"schema_version": 2}', "schema version 2, this gpuproof reads up to 1"),
+        ('{"schema_version": 2}', "schema version 2, but this gpuproof supports up to 1"),
         ("\x80", "cannot be read"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_run_is_locked_before_anybody_can_see_it(tmp_path: Path, monkeypatch: 
         patched.setattr(Path, "rename", look_then_rename)
         run = RunDirectory.create(tmp_path, "exp", "one", held=True)
     assert seen == ["one"]
-    with pytest.raises(UsageError, match="a run of that name is under way"):
+    with pytest.raises(UsageError, match="a run with that name is in progress"):
         RunDirectory.create(tmp_path, "exp", "one")
     with run.locked():
         pass
@@ -203,7 +203,7 @@ def test_steps_that_are_not_those_of_their_window_are_no_launch(
         if line["kind"] == "steps" and line["phase"] == "measure":
             line["durations_s"] = [change(seconds) for seconds in line["durations_s"]]
     journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(RecordError, match=r"took .* s for its steps, and its window says|is less than 0"):
+    with pytest.raises(RecordError, match=r"took .* s for its steps, but its window reports|is less than 0"):
         read_case(journal.parent)
     with suppress(RecordError):  # a negative time makes the file unreadable
         assert noted(run).startswith("records of main/0 contradict each other: rank 0 took ")
@@ -220,15 +220,15 @@ def noted(run: RunDirectory) -> str:
 @pytest.mark.parametrize(
     ("extra", "reason"),
     [
-        (own_compute(1, 0.01), "there is a record of rank 1, and ranks are 0 to 0"),
-        (setup(precision="x"), "rank 0 says precision 'x', and its case fp32"),
-        (window(items=0), "its windows count steps, and nothing that was done in them"),
+        (own_compute(1, 0.01), "there is a record of rank 1, but ranks are 0 to 0"),
+        (setup(precision="x"), "rank 0 reports precision 'x', but its case fp32"),
+        (window(items=0), "its windows count steps but contain no work"),
         (window(num_steps=10**10), "rank 0 took 1 s for 10000000000 steps"),
-        (window(end_monotonic_s=49.0), r"window of rank 0 is from 50\.000 to 49\.000 s, and took 1 s"),
-        (window(end_monotonic_s=50.1), r"window of rank 0 is from 50\.000 to 50\.100 s, and took 1 s"),
-        (window(host="node2"), "window of rank 0 is of host node2, and the rank began on node1"),
-        (window(begin_monotonic_s=30.0), r"begins at 30\.000 s, and the rank at 40\.000 s"),
-        (replace(result(), monotonic_s=39.0), "rank 0 ended before it began"),
+        (window(end_monotonic_s=49.0), r"window of rank 0 is from 50\.000 to 49\.000 s, but took 1 s"),
+        (window(end_monotonic_s=50.1), r"window of rank 0 is from 50\.000 to 50\.100 s, but took 1 s"),
+        (window(host="node2"), "window of rank 0 is from host node2, but the rank started on node1"),
+        (window(begin_monotonic_s=30.0), r"starts at 30\.000 s, but the rank at 40\.000 s"),
+        (replace(result(), monotonic_s=39.0), "rank 0 ended before it started"),
         (Environment(host="node2", facts={}), "facts of host node2 are among the records of rank 0 on node1"),
     ],
 )
@@ -249,8 +249,8 @@ def test_what_cannot_be_of_a_launch_takes_its_place_in_a_note(
     [
         (("node1",), 1, None),
         (("first of the inventory",), 1, None),
-        (("node1",), 2, "it was placed as 2 ranks, and has 1"),
-        (("node1", "node2"), 1, "it was placed as 2 ranks, and has 1"),
+        (("node1",), 2, "it was placed as 2 ranks, but has 1"),
+        (("node1", "node2"), 1, "it was placed as 2 ranks, but has 1"),
     ],
 )
 def test_where_a_launch_was_placed_and_where_its_ranks_ran(
@@ -271,7 +271,7 @@ def test_a_launcher_of_the_user_s_names_the_host_of_rank_0_alone(tmp_path: Path)
     run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1))
     assert [launch.status for launch in run.cases()] == ["done"]
     run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1, address="127.0.0.1", port=2000))
-    assert "it was placed as 1 ranks, and has 2" in noted(run)
+    assert "it was placed as 1 ranks, but has 2" in noted(run)
 
 
 def test_a_name_that_is_a_host_s_own_is_that_host_s(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_name_that_is_a_host_s_own_is_that_host_s(tmp_path: Path) -> None:
     good, bad = run.cases()
     assert (good.status, bad.status) == ("done", "unfinished")
     assert bad.torn == (
-        "records of main/1 contradict each other: it was placed on node2, and its ranks ran on node1",
+        "records of main/1 contradict each other: it was placed on node2, but its ranks ran on node1",
     )
 
 
@@ -379,5 +379,5 @@ def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     run.write_text(layout.RESULT, json_text(result))
     assert run.read_result() == result
     run.write_text(layout.RESULT, '{"schema_version": 99}')
-    with pytest.raises(RecordError, match="schema version 99, this gpuproof reads up to 1"):
+    with pytest.raises(RecordError, match="schema version 99, but this gpuproof supports up to 1"):
         run.read_result()

@@ -39,7 +39,7 @@ class ToyOptions:
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
-            raise ValueError(f"rounds is {self.rounds}, and must be 1 or more")
+            raise ValueError(f"rounds is {self.rounds}, but must be 1 or more")
 
 
 TOY = SimpleNamespace(options=ToyOptions, summary="a toy")
@@ -105,7 +105,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
     assert [(found["rounds"], found["label"]) for found in options] == [(1, "x"), (4, "x")]
     assert "x.yaml:3: matrix.toy.rounds" not in as_yaml(load_config("x.yaml"))
     wrong = refusal("suite: toy\nmatrix:\n  toy.rounds: [1, 0]\n")
-    assert wrong.startswith("x.yaml:3: toy: rounds is 0, and must be 1 or more (point toy.rounds=0)")
+    assert wrong.startswith("x.yaml:3: toy: rounds is 0, but must be 1 or more (point toy.rounds=0)")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
         (
             "suite: toy\n",
             ("--toy.rounds=0",),
-            "command line: toy: rounds is 0, and must be 1 or more. ",
+            "command line: toy: rounds is 0, but must be 1 or more. ",
         ),
         ("suite: toy\ntoy: {mode: middling}\n", (), "x.yaml:2: toy.mode: expected 'fast' or"),
         (
@@ -141,7 +141,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
         (
             "toy: {rounds: 3}\n",
             (),
-            "x.yaml:1: toy: it is for the suite toy, and suite is null. Set",
+            "x.yaml:1: toy: it is for the suite toy, but suite is null. Set",
         ),
         (
             "suite: tyo\n",
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_told_by_line(text: str, words: tuple[str, ...], messag
 
 
 def test_a_suite_that_cannot_be_loaded_says_so() -> None:
-    for name, said in (("odd", "options that are no dataclass"), ("absent", "cannot be loaded")):
+    for name, said in (("odd", "are not a dataclass"), ("absent", "cannot be loaded")):
         with pytest.raises(UsageError, match=said):
             load(f"suite: {name}\n")
     with pytest.raises(ValidationError, match=r"toy\.round: unknown option. Options of toy: rounds, label"):

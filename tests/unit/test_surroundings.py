@@ -81,32 +81,35 @@ def test_ranks_come_from_the_first_launcher_that_has_them(
 @pytest.mark.parametrize(
     ("environment", "cause"),
     [
-        ({"RANK": "3"}, "RANK=3 is set and WORLD_SIZE is not"),
-        ({**SLURM, "WORLD_SIZE": "1"}, "WORLD_SIZE=1 is set, and Slurm's SLURM_STEP_NUM_TASKS says 2"),
+        ({"RANK": "3"}, "RANK=3 is set but WORLD_SIZE is not"),
+        ({**SLURM, "WORLD_SIZE": "1"}, "WORLD_SIZE=1 is set, but Slurm's SLURM_STEP_NUM_TASKS is 2"),
         ({**SLURM, "RANK": "0"}, "WORLD_SIZE=1 is set"),
         (
             {"SLURM_NTASKS": "4", "RANK": "0", "WORLD_SIZE": "2"},
-            "SLURM_NTASKS says 4: some .* unset SLURM_NTASKS",
+            "SLURM_NTASKS is 4: some .* unset SLURM_NTASKS",
         ),
         (
             {"SLURM_NTASKS": "2", "RANK": "0", "WORLD_SIZE": "4"},
-            "SLURM_NTASKS says 2: others would be waited",
+            "SLURM_NTASKS is 2: ranks would wait for others",
         ),
-        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"}, "Open MPI's OMPI_COMM_WORLD_SIZE says 4"),
-        ({**SLURM, "RANK": "1", "WORLD_SIZE": "16"}, "SLURM_STEP_NUM_TASKS says 2: others would be waited"),
+        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"}, "Open MPI's OMPI_COMM_WORLD_SIZE is 4"),
+        (
+            {**SLURM, "RANK": "1", "WORLD_SIZE": "16"},
+            "SLURM_STEP_NUM_TASKS is 2: ranks would wait for others",
+        ),
         ({**OPEN_MPI, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "1"}, "WORLD_SIZE=8 is set"),
-        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 is set, and Open MPI's .* is 3"),
-        ({**SLURM, "RANK": "0", "WORLD_SIZE": "2"}, "RANK=0 is set, and Slurm's SLURM_PROCID is 1"),
-        ({**SLURM, **OPEN_MPI}, "Slurm says rank 1 of 2, and Open MPI says 3 of 4"),
-        (STATEFUL, "this pod is number 2 of a job, and WORLD_SIZE does not say"),
-        ({**STATEFUL, "HOSTNAME": "validate-0"}, "this pod is number 0"),
-        (INDEXED, "this pod is number 1"),
-        ({**POD, **MASTER, "WORLD_SIZE": "2"}, "nothing says which of the pods"),
-        ({**INDEXED, "WORLD_SIZE": "2"}, "MASTER_ADDR does not say where they meet"),
-        (OPEN_MPI, "MASTER_ADDR does not say where they meet"),
+        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 is set, but Open MPI's .* is 3"),
+        ({**SLURM, "RANK": "0", "WORLD_SIZE": "2"}, "RANK=0 is set, but Slurm's SLURM_PROCID is 1"),
+        ({**SLURM, **OPEN_MPI}, "Slurm reports rank 1 of 2, but Open MPI reports 3 of 4"),
+        (STATEFUL, "this pod has index 2 in a job, but WORLD_SIZE is not set"),
+        ({**STATEFUL, "HOSTNAME": "validate-0"}, "this pod has index 0"),
+        (INDEXED, "this pod has index 1"),
+        ({**POD, **MASTER, "WORLD_SIZE": "2"}, "nothing indicates which of the pods"),
+        ({**INDEXED, "WORLD_SIZE": "2"}, "MASTER_ADDR is not set"),
+        (OPEN_MPI, "MASTER_ADDR is not set"),
         ({"PMI_RANK": "0"}, "PMI_SIZE is not set"),
-        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "does not say which GPU is whose"),
-        ({"WORLD_SIZE": "two"}, "is no whole number"),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "does not assign GPUs to ranks"),
+        ({"WORLD_SIZE": "two"}, "is not an integer"),
     ],
 )
 def test_a_contradiction_is_no_world_of_one(environment: dict[str, str], cause: str) -> None:
@@ -137,4 +140,4 @@ def test_a_pod_that_nobody_gave_a_rank_is_told_that_it_is_alone(
     around = dict(environment)
     take_ranks(around)
     assert around == expected
-    assert ("this pod is taken to be alone" in capsys.readouterr().err) is is_told
+    assert ("this pod is assumed to be alone" in capsys.readouterr().err) is is_told

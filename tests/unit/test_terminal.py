@@ -34,7 +34,7 @@ def test_verdict_then_title_then_provenance_then_sections_in_order() -> None:
 
 def test_what_is_not_known_is_said_with_its_reason_and_the_command_is_one_line() -> None:
     lines = drawn(PAGE, 60).splitlines()
-    assert "  no torch: no launch wrote down what its host has" in lines
+    assert "  no torch: no launch recorded the facts of its host" in lines
     assert f"  {COMMAND}" in lines
     assert (
         lines[lines.index("a section without a title goes on".rjust(35)) - 1] == "  measured on 2 of 3 hosts"

@@ -49,7 +49,7 @@ def test_a_counter_that_stands_still_beside_samples_is_not_believed(tmp_path: Pa
     (share,) = found.shares
     assert share.method == "samples"
     assert share.share == pytest.approx(0.5, abs=0.01)
-    assert line.endswith("software thermal slowdown 50 % of the time by samples; its counter stood still")
+    assert line.endswith("software thermal slowdown 50 % of the time by samples; its counter did not move")
 
 
 def test_the_counter_of_heat_that_stands_still_is_named_with_the_reason_that_samples_gave(
@@ -57,7 +57,7 @@ def test_the_counter_of_heat_that_stands_still_is_named_with_the_reason_that_sam
 ) -> None:
     found, (line,) = told(tmp_path, [("thermal_software",)] * 50, {"thermal": (7.0, 7.0)})
     assert [share.reason for share in found.shares] == ["thermal_software"]
-    assert line.endswith("software thermal slowdown 100 % of the time by samples; its counter stood still")
+    assert line.endswith("software thermal slowdown 100 % of the time by samples; its counter did not move")
 
 
 def test_heat_is_told_once_with_the_counters_time_and_the_samples_reason(tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ def test_the_bit_that_comes_with_hardware_heat_is_told_for_the_rest_only(tmp_pat
 
 def test_never_is_said_only_where_something_could_have_told(tmp_path: Path) -> None:
     _, (line,) = told(tmp_path, [()] * 50, {})
-    assert line.endswith("never as far as the device told")
+    assert line.endswith("never as far as the device reported")
     _, (line,) = told(tmp_path, [()] * 10 + [None] * 30, {})
-    assert line.endswith("never in 25 % of the readings; in the others it was not told")
+    assert line.endswith("never in 25 % of the readings; not reported in the others")
     _, (line,) = told(tmp_path, [None] * 50, {"power_cap": (8.0, 8.0)})
-    assert line.endswith("never by counter (power cap); other reasons are not told")
+    assert line.endswith("never by counter (power cap); other reasons are not reported")
     found, (line,) = told(tmp_path, [None] * 50, {"power_cap": (0.0, 0.0)})
     assert line.endswith(
-        "– this device gave no throttle reasons; its counters of throttled time have never counted"
+        "– this device did not report throttle reasons; its counters of throttled time have never counted"
     )
     assert not found.has_answers
 

@@ -187,9 +187,9 @@ def test_a_download_is_part_of_the_case() -> None:
         (
             {"kind": "inference", "inference": {"phase": "decode"}, "model": {"name": "transformer"}},
             "inference.phase",
-            "transformer has no key-value cache, which decode works on",
+            "transformer has no key-value cache, which decode requires",
         ),
-        ({"model": {"name": "timm/a b"}}, "model.name", "does not name a model of timm"),
+        ({"model": {"name": "timm/a b"}}, "model.name", "is not the name of a timm"),
         (
             {"model": {"name": "timm/resnet18", "options": {"pretrained": True}}},
             "model.options.pretrained",
@@ -198,7 +198,7 @@ def test_a_download_is_part_of_the_case() -> None:
         (
             {"data": {"name": "tokens", "path": "d"}, "model": {"name": "resnet18"}},
             "data.name",
-            "resnet18 takes images, and a file of tokens holds none",
+            "resnet18 takes images, but a file of tokens contains none",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_twentieth_is_the_limit(times: float, num_doubts: int) -> None:
 def test_several_slow_ranks_are_named_together_and_a_slow_majority_leaves_the_fast_ones() -> None:
     (found,) = said(of_ranks(0.010, 0.013, 0.012, 0.010, 0.010))
     assert "rank 1 on node0" in found.reason
-    assert "(so is rank 2)" in found.reason
+    assert "(as is rank 2)" in found.reason
     (found,) = said(of_ranks(0.013, 0.013, 0.013, 0.010, 0.013))
     assert "rank 3 on node1 (NVIDIA H200 GPU-3a) is 23 % faster than the median" in found.reason
 
@@ -72,7 +72,7 @@ def test_ranks_that_work_side_by_side_are_told_apart_by_their_own_windows() -> N
     (found,) = said(story)
     assert "rank 1 on node1 (CPU) is 20 % slower" in found.reason
     assert found.reason.endswith(
-        "12.0 ms against 10.0 ms a step in the window, where each rank works by itself"
+        "12.0 ms against 10.0 ms a step in the window, where each rank works on its own"
     )
 
 
@@ -96,7 +96,7 @@ def test_why_nobody_was_timed_alone_stands_under_the_table() -> None:
         *("rank", "host", "device", "window", "step", "vs others")
     ]
     assert note.lines == (  # type: ignore[union-attr]
-        "ranks wait for each other in every step, so which of them is slow is not known: "
+        "ranks wait for each other in every step, so it is not known which of them is slow: "
         "a step of fsdp gathers",
     )
 

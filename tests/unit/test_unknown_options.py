@@ -34,9 +34,7 @@ def test_every_verb_refuses_before_it_looks_at_anything(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = verb.partition(" --")[0].partition(" nowhere")[0]
-    expected = (
-        f"--zzzzzzz: no such option of {name}, and no such key of a recipe. See gpuproof {name} --help."
-    )
+    expected = f"--zzzzzzz: no such option of {name}, nor a recipe key. See gpuproof {name} --help."
     assert refusal(f"{verb} {word}") == expected
     assert list(tmp_path.iterdir()) == []
 
@@ -44,20 +42,20 @@ def test_every_verb_refuses_before_it_looks_at_anything(
 @pytest.mark.parametrize(
     ("line", "next_step"),
     [
-        ("run quick --alow-cpu", "Perhaps --allow-cpu is meant, an option of validate."),
-        ("run --alow-cpu quick", "Perhaps --allow-cpu is meant, an option of validate."),
+        ("run quick --alow-cpu", "Perhaps you mean --allow-cpu, an option of validate."),
+        ("run --alow-cpu quick", "Perhaps you mean --allow-cpu, an option of validate."),
         ("run quick --allow-cpu", ". --allow-cpu is an option of validate."),
-        ("validate --alow-cpu", "Perhaps --allow-cpu is meant."),
-        ("validate --expected_gpus 8", "Perhaps --expected-gpus is meant."),
-        ("run quick --dry-rn", "Perhaps --dry-run is meant."),
-        ("run quick --lr=1", "Perhaps --training.learning_rate=VALUE is meant."),
+        ("validate --alow-cpu", "Perhaps you mean --allow-cpu."),
+        ("validate --expected_gpus 8", "Perhaps you mean --expected-gpus."),
+        ("run quick --dry-rn", "Perhaps you mean --dry-run."),
+        ("run quick --lr=1", "Perhaps you mean --training.learning_rate=VALUE."),
         (
             "run quick --batch-size 64",
-            "Perhaps --data.batch_size=VALUE is meant; --batch-size is an option of validate.",
+            "Perhaps you mean --data.batch_size=VALUE; --batch-size is an option of validate.",
         ),
         (
             "load --quik",
-            "--quik: no such option of load, and no such key of a recipe. Perhaps --quick is meant.",
+            "--quik: no such option of load, nor a recipe key. Perhaps you mean --quick.",
         ),
         ("monitor exec --outptu x -- true", "an option of load, compare, report and others."),
     ],

@@ -113,7 +113,7 @@ def test_a_host_that_slows_the_fleet_under_a_floor_is_named(tmp_path: Path) -> N
     found = concluded(tmp_path, asked(), ended(slow="n3"))
     accused = [x for x in blamed(found) if x.status == "FAIL"]
     assert [x.subject for x in accused] == ["host/n3"], text_of(found)
-    assert "under what the rule 'hosts talk fast' lets pass" in (accused[0].measured or "")
+    assert "below what the rule 'hosts talk fast' allows" in (accused[0].measured or "")
     assert (accused[0].responsible, found.result.verdict) == ("administrator", "NOT-READY")
 
 
@@ -152,7 +152,7 @@ def test_of_two_devices_nobody_is_named_and_that_is_said(tmp_path: Path) -> None
     found = concluded(tmp_path, asked(rules=[]), ended(slow="1", wrong=True), (HostPlace(name=""),))
     (said,) = blamed(found, "collective-within")
     assert said.status == "ERROR"
-    assert "with fewer than three members none can be named" in (said.reason or "")
+    assert "with fewer than three members none can be identified" in (said.reason or "")
 
 
 def test_a_host_slower_than_its_peers_is_searched_inside() -> None:
@@ -327,4 +327,4 @@ def test_a_budget_ends_the_search_and_that_is_said(tmp_path: Path) -> None:
     found = concluded(tmp_path, asked(time_budget_s=300.0), long)
     (said, *_) = blamed(found)
     assert said.status == "ERROR", text_of(found)
-    assert "--time-budget has no room for more tests" in (said.reason or "")
+    assert "--time-budget leaves no room for more tests" in (said.reason or "")

@@ -95,7 +95,7 @@ def test_a_host_that_failed_is_never_chosen_and_the_others_are_ready(tmp_path: P
 def test_where_too_few_passed_there_is_nothing_to_run_on(tmp_path: Path) -> None:
     found = concluded(tmp_path, failed_on("a", "d"), spares=1, fleet=SSH)
     assert found.result.exit_code == ExitCode.FAILED
-    assert "3 hosts are needed, and 2 passed: too few to run on" in words_of(found)
+    assert "3 hosts are needed, but only 2 passed: too few to run on" in words_of(found)
     assert not list(tmp_path.rglob("chosen-hosts*"))
 
 

@@ -49,7 +49,7 @@ def one_gpu(tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_it_opens_with_what_the_verdict_means_and_a_table_of_what_was_measured(one_gpu: Page) -> None:
     assert one_gpu.verdict is not None
     assert one_gpu.verdict.reason.startswith(
-        "nothing wrong was found, and not all could be judged; still open, with shares of the data sheet:"
+        "no problems found, but not everything could be judged; still open, with shares of the data sheet:"
     )
     (measured,) = (section for section in one_gpu.sections if section.title == "Measured")
     assert isinstance(measured, Table)
@@ -64,7 +64,7 @@ def test_it_opens_with_what_the_verdict_means_and_a_table_of_what_was_measured(o
 
 def test_what_is_open_has_its_reason_and_the_command_that_closes_it(one_gpu: Page) -> None:
     shown = "\n".join(screen_of(one_gpu))
-    assert "memory, a link to the host, training: it was measured, and no required rule says" in shown
+    assert "memory, a link to the host, training: measured, but there is no required rule" in shown
     assert "gpuproof baseline record NAME RUN" in shown
     assert "Not shown: What READY needs: 0 failed" not in shown
 

@@ -135,7 +135,7 @@ def test_of_a_gpu_of_which_nothing_was_published_that_is_said(tmp_path: Path) ->
     found = conclude(run_of(tmp_path, [FLOOR, published]))
     (item,) = [item for item in found.result.outcomes if item.name == name]
     assert (item.outcome.status, item.is_required) == ("SKIP", False)
-    assert "unknown: no published figure matches training of" in (item.outcome.reason or "")
+    assert "unknown: no published result matches training of" in (item.outcome.reason or "")
     assert found.result.verdict == "READY"
     text = json.dumps({"rules": [published]})
     asked = conclude_otherwise(run_of(tmp_path / "b", [FLOOR]), {"file_rules": text, "file_source": "r.yaml"})
@@ -199,9 +199,9 @@ def test_a_rank_of_another_launch_is_refused_and_a_process_alone_is_not() -> Non
     refuse_to_be_a_rank({}, command="gpuproof validate")
     mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
     local = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-    with pytest.raises(UsageError, match="one of another launch"):
+    with pytest.raises(UsageError, match="a rank of another launch"):
         refuse_to_be_a_rank({**mpi, **local}, command="gpuproof validate")
-    with pytest.raises(UsageError, match="does not say which GPU"):
+    with pytest.raises(UsageError, match="does not assign GPUs to ranks"):
         refuse_to_be_a_rank(mpi, command="gpuproof validate")
 
 

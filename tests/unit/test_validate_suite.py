@@ -158,7 +158,7 @@ def test_a_rule_that_cannot_judge_is_refused(wrong: dict[str, Any]) -> None:
 def test_an_empty_file_of_rules_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match="there is no rule"):
+    with pytest.raises(UsageError, match="there are no rules"):
         load_rules(str(path))
 
 
@@ -212,7 +212,7 @@ def test_a_missing_expected_host_is_not_ready(tmp_path: Path) -> None:
     assert there.result.verdict == "READY"
     found = concluded(tmp_path / "missing", validate={"expected_hosts": ["node1", "node2"]})
     assert (found.result.verdict, found.result.exit_code) == ("NOT-READY", ExitCode.FAILED)
-    assert outcome(found, "expected hosts").measured == "1 of 2 answered; missing: node2"
+    assert outcome(found, "expected hosts").measured == "1 of 2 responded; missing: node2"
 
 
 def test_devices_that_were_not_tested_are_not_ready(tmp_path: Path) -> None:
@@ -251,11 +251,11 @@ def test_a_processor_is_never_ready(tmp_path: Path) -> None:
 
     found = concluded(tmp_path, on_cpu, validate={"allow_cpu": True})
     assert (found.result.verdict, found.result.exit_code) == ("INCONCLUSIVE", ExitCode.INCONCLUSIVE)
-    assert "a processor is never ready for production" in words_of(found)
+    assert "a CPU is never ready for production" in words_of(found)
 
 
 def test_a_data_set_that_was_replaced_is_named_in_the_report(tmp_path: Path) -> None:
-    said = "there is no cifar-10-batches-py in data: trained on synthetic data in place of cifar10"
+    said = "there is no cifar-10-batches-py in data: trained on synthetic data instead of cifar10"
     assert said in text_of(concluded(tmp_path, validate={"data_replaced": said}))
 
 
@@ -272,12 +272,12 @@ def test_without_training_the_report_says_what_is_missing_and_what_nothing_heede
         return text
 
     without = said("collective")
-    assert "of the training over all devices, which is no stage of this validation" in without
+    assert "it covers the training over all devices, which is not a stage of this validation" in without
     idle = "model.name, training.learning_rate, benchmark.measure_steps"
-    assert f"without effect, since no stage trains a model: {idle}" in without
+    assert f"ignored, since no stage trains a model: {idle}" in without
     assert "data.batch_size" not in without
     assert "without effect" not in said("collective", "training")
-    assert "without effect, since a soak is measured by time: benchmark.measure_steps" in said("soak")
+    assert "ignored, since a soak is measured by time: benchmark.measure_steps" in said("soak")
 
 
 def test_steps_that_rise_are_found_and_steady_ones_are_not(tmp_path: Path) -> None:

@@ -138,5 +138,5 @@ def test_on_processors_it_does_not_apply(tmp_path: Path) -> None:
     (told,) = [x.outcome for x in found.result.outcomes if x.name == "switched_off"]
     assert (told.status, told.reason) == (
         "NOT-APPLICABLE",
-        "ranks on processors do not communicate over NCCL",
+        "ranks on CPUs do not communicate over NCCL",
     )

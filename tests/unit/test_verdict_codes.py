@@ -118,7 +118,7 @@ def test_codes_that_are_passed_on_by_name_are_what_their_modules_say() -> None:
             "Checks over several hosts",
             {x.name for module in (network, nccl_settings, meeting) for x in checks_in(module)},
         ),
-        ("Checks of a cluster", {item.name for item in checks_in(cluster)}),
+        ("Checks of a Kubernetes cluster", {item.name for item in checks_in(cluster)}),
         ("Checks of a fleet", set(CHECKS) | OF_A_COURSE),
     ],
 )

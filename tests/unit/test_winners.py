@@ -103,7 +103,7 @@ def test_every_listed_doubt_is_one_that_exists() -> None:
     [
         ([side("a"), side("b", factor=2)], {"a", "b"}, None),
         ([side("a", "noisy"), side("b"), side("c", factor=2)], {"b", "c"}, None),
-        ([side("a", "noisy", factor=3), side("b"), side("c")], {"b", "c"}, "its figure is the best"),
+        ([side("a", "noisy", factor=3), side("b"), side("c")], {"b", "c"}, "its result is the best"),
         ([side("a", "noisy"), side("b")], {"b"}, "only b of 2 can be used: a is SUSPECT (why)"),
         (
             [side("a", "noisy"), side("b", "stalled")],
@@ -159,7 +159,7 @@ def test_a_point_of_few_steps_is_not_ranked_and_the_best_is_of_the_others(tmp_pa
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ({"fp32": (5, 0.001), "bf16": (100, 0.01), "amp": (100, 0.02)}, "and its figure is the best"),
+        ({"fp32": (5, 0.001), "bf16": (100, 0.01), "amp": (100, 0.02)}, "and its result is the best"),
         ({"fp32": (5, 0.03), "bf16": (5, 0.01), "amp": (100, 0.02)}, "only precision=amp of 3 can be used"),
     ],
 )
@@ -215,11 +215,11 @@ def test_a_configuration_that_cannot_be_used_is_neither_best_nor_on_a_front(tmp_
         "adam has the highest throughput: shown against each other configuration that can be used" in left_out
     )
     assert "at 95% over all 2 together" in left_out
-    assert "neither the best nor on a front: lion is SUSPECT (why)" in left_out
+    assert "neither best nor on a front: lion is SUSPECT (why)" in left_out
     assert "the Pareto front is adam, sgd Cases" in left_out
     the_best = of_cases(tmp_path, {"adam": ["cpu-neighbours"]}, "throughput")
     assert (
-        "no best configuration by throughput: adam is SUSPECT (why), and its figure is the best" in the_best
+        "no best configuration by throughput: adam is SUSPECT (why), and its result is the best" in the_best
     )
     assert "the Pareto front is sgd, lion Cases" in the_best
     only_one = of_cases(tmp_path, {"adam": ["noisy"], "lion": ["noisy"]}, "throughput")

@@ -52,7 +52,8 @@ def test_utilisation_stands_beside_formula_peak_type_density_and_source() -> Non
     found = measures(flops_per_step=3.958e12, flops_per_step_counted=3.958e12)
     assert found["model FLOP/s"].value == pytest.approx(395.8e12)
     assert (
-        found["model FLOP/s"].detail == "per device: 3.96 TFLOP a step by closed form; torch counts the same"
+        found["model FLOP/s"].detail
+        == "per device: 3.96 TFLOP per step by closed form; torch counts the same"
     )
     mfu = found["MFU"]
     assert mfu.value == pytest.approx(0.4)
@@ -163,7 +164,7 @@ def test_evaluations_are_weighed_by_their_samples() -> None:
     assert (found["accuracy"].value, found["held-out accuracy"].value) == pytest.approx((0.8, 0.4))
     assert found["held-out evaluation loss"].value == pytest.approx(3.0)
     assert "none is held out" not in found["accuracy"].detail
-    assert "50 samples that no step took" in found["held-out accuracy"].detail
+    assert "50 samples that no step used" in found["held-out accuracy"].detail
     regression = Evaluation(rank=0, samples=100, mean_loss=1.0, accuracy=None, missing="a regression")
     assert set(measures(regression)) - set(measures()) == {"evaluation loss"}
     errors = [replace(regression, samples=n, mean_absolute_error=x) for n, x in ((100, 0.5), (300, 0.7))]
@@ -205,6 +206,6 @@ def test_a_run_without_known_bytes_is_a_level_line_and_without_ceilings_there_is
     picture = roofline_picture(summary(CEILINGS, flops_per_step=96e9, bytes_per_step=None))
     assert picture is not None
     _, level = picture.charts[0].references
-    assert level.label == "this run: 9.60 TFLOP/s, its intensity is not known"
+    assert level.label == "this run: 9.60 TFLOP/s, its intensity is unknown"
     assert level.y == pytest.approx(9.6e12)
     assert roofline_picture(summary(flops_per_step=96e9)) is None

@@ -113,9 +113,9 @@ def test_published_multiply_adds() -> None:
 @pytest.mark.parametrize(
     ("name", "image_size", "message"),
     [
-        ("simple_cnn", 7, "simple_cnn pools an image of 7 pixels away to nothing. Use 8 or more"),
-        ("lenet5", 15, "lenet5 pools an image of 15 pixels away to nothing. Use 16 or more"),
-        ("vit_b_16", 100, "100 pixels do not divide into patches of 16. Use a multiple of 16"),
+        ("simple_cnn", 7, "simple_cnn pools an image of 7 pixels down to nothing. Use 8 or more"),
+        ("lenet5", 15, "lenet5 pools an image of 15 pixels down to nothing. Use 16 or more"),
+        ("vit_b_16", 100, "100 pixels are not divisible into patches of 16. Use a multiple of 16"),
     ],
 )
 def test_an_image_that_does_not_fit_is_refused(name: str, image_size: int, message: str) -> None:
@@ -126,10 +126,10 @@ def test_an_image_that_does_not_fit_is_refused(name: str, image_size: int, messa
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("medium", {"input_dim": 0}, "input_dim is 0, and must be 1 or more"),
-        ("lenet5", {"channels": -1}, "channels is -1, and must be 1 or more"),
-        ("transformer", {"num_heads": 3}, "d_model 1024 does not divide into 3 heads"),
-        ("vit_b_16", {"num_layers": 0}, "num_layers is 0, and must be 1 or more"),
+        ("medium", {"input_dim": 0}, "input_dim is 0, but must be 1 or more"),
+        ("lenet5", {"channels": -1}, "channels is -1, but must be 1 or more"),
+        ("transformer", {"num_heads": 3}, "d_model 1024 is not divisible into 3 heads"),
+        ("vit_b_16", {"num_layers": 0}, "num_layers is 0, but must be 1 or more"),
     ],
 )
 def test_options_that_make_no_model_are_refused(name: str, options: dict[str, Any], message: str) -> None:

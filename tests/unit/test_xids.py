@@ -86,7 +86,8 @@ def test_what_decides_nothing_is_told_with_whose_it_is() -> None:
         (
             False,
             "WARN",
-            f"{faulted} of process 7 (another's), 2 times; nothing of ours compared since: cannot tell",
+            f"{faulted} of process 7 (another's), 2 times; none of our tests compared results since: "
+            "cannot tell",
         ),
     ]
 
@@ -103,7 +104,7 @@ def test_a_driver_that_did_not_answer_is_an_error_and_a_lost_device_a_failure() 
         ("not recorded: No such file or directory (beside gemm/1)", "ERROR"),
         ("this user may not read it", "ERROR"),
         ("no GPU here announces events", "NOT-APPLICABLE"),
-        ("Intel's drivers announce resets in the kernel log only", "NOT-APPLICABLE"),
+        ("Intel's drivers report resets in the kernel log only", "NOT-APPLICABLE"),
     ],
 )
 def test_silence_passes_only_where_somebody_could_listen(reason: str, expected: str) -> None:
@@ -139,5 +140,5 @@ def test_silence_of_a_log_that_was_not_read_is_named() -> None:
     (judged,) = ask([judge_events], of_host(Announced(title="", unheard="/dev/kmsg: Permission denied")))
     assert judged.outcome.status == "PASS"  # the driver's library was heard
     assert judged.outcome.measured == (
-        "no driver event; the kernel's log was not read: /dev/kmsg: Permission denied"
+        "no driver event; the kernel log was not read: /dev/kmsg: Permission denied"
     )

@@ -50,5 +50,5 @@ def test_one_host_that_measured_or_one_machine_makes_no_pair() -> None:
 
 def test_a_recipe_of_another_kind_is_refused() -> None:
     config = RunConfig.model_validate({"suite": "toy", "kind": "inference"})
-    with pytest.raises(UsageError, match="the suite toy does not take this"):
+    with pytest.raises(UsageError, match="the suite toy does not support this"):
         TOY.begin(config, PLACES)

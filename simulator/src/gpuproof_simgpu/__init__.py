@@ -1,7 +1,7 @@
-"""A simulated asynchronous accelerator, as the torch device `simgpu`: `activate()` makes it known to torch.
+"""A simulated asynchronous accelerator: the torch device `simgpu`, registered by `activate()`.
 
-Values are computed at once on the processor; time passes on a timeline of each device, and the host runs
-ahead of it. See docs/developers/simulator.md.
+Values are computed immediately on the CPU. Time passes on a separate timeline for each device, and the host
+runs ahead of it. See docs/developers/simulator.md.
 """
 
 from gpuproof_simgpu.backend import activate

@@ -1,4 +1,4 @@
-"""Build the simulator's C++ part where that is not done yet, and print the devices that are declared."""
+"""Build the simulator's C++ part if necessary, and print the declared devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuproof_simgpu.backend import activate
 
 
 def main() -> int:
-    """Print a line for each device; return the exit code."""
+    """Print one line per device; return the exit code."""
     try:
         activate()
     except GpuproofError as error:

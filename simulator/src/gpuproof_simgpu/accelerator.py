@@ -1,4 +1,4 @@
-"""`simgpu` as gpuproof asks for it."""
+"""`simgpu` through gpuproof's accelerator interface."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from gpuproof_simgpu.device_module import declared_devices
 
 
 class SimAccelerator(Accelerator):
-    """The simulated devices; made when they are asked for by name, and never by `auto`."""
+    """The simulated devices: created only if requested by name, never by `auto`."""
 
     type = TYPE
     title = "simulated"
     simulated = True
-    min_window_s = 0.0  # its readings are there at any moment
+    min_window_s = 0.0  # its readings are available at any time
     collectives = (COLLECTIVES,)
 
     def __init__(self) -> None:
-        """Make the devices known to torch, which compiles them at first."""
+        """Register the devices with torch, compiling them on first use."""
         self._device: ModuleType = activate()
 
     @property
     def declared_rates(self) -> Mapping[str, float]:
-        """What each device does by its declaration."""
+        """Declared rates of each device."""
         return declared_devices().rates
 
     def busy_s(self, device: torch.device) -> float:
-        """Return for how long the device ran kernels or collectives until now, in seconds."""
+        """Return how long the device has run kernels or collectives so far, in seconds."""
         return float(self._device.busy_ns(device.index or 0, self._device.now_ns())) / 1e9
 
     def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand]:
-        """Run, wait, and return what lies on the device's timeline; a collective runs while it waits."""
+        """Run the work, wait for it, and return its timeline entries; a collective runs during the wait."""
         index = device.index or 0
         self.synchronize(device)
         self._device.watch(index)

@@ -1,4 +1,4 @@
-"""Make the simulated devices known to torch, once in a process."""
+"""Register the simulated devices with torch, once per process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NS = 1e9
 def activate() -> ModuleType:
     """Register the device `simgpu` and the collectives `simccl`; return the compiled module.
 
-    The devices are those of GPUPROOF_SIMGPU; torch knows one device of a package's own in a process.
+    The devices are those declared in GPUPROOF_SIMGPU; torch supports one out-of-tree device per process.
 
     Raises:
-        EnvironmentUnfitError: it cannot be compiled here.
-        UsageError: the declaration cannot be read.
+        EnvironmentUnfitError: it cannot be compiled on this machine.
+        UsageError: the declaration cannot be parsed.
     """
     declared = read_declaration(os.environ.get(VARIABLE, ""))
     device = load_device()
@@ -39,7 +39,7 @@ def activate() -> ModuleType:
     device.register_hooks()
     backend_registration.rename_privateuse1_backend(TYPE)
     device_module.use(device, declared)
-    torch._register_device_module(TYPE, device_module)  # torch has no public name for it
+    torch._register_device_module(TYPE, device_module)  # torch has no public name for this
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     device.register_graphs()
     if torch.distributed.is_available():
@@ -48,7 +48,7 @@ def activate() -> ModuleType:
 
 
 def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
-    """Return what the C++ part takes of one device: nanoseconds, factors, and -1 for never."""
+    """Return the C++ part's arguments for one device: nanoseconds, factors, and -1 for never."""
     fault = declared.fault(index)
     after_s = fault.throttled_after_s
     cap = declared.power_cap
@@ -80,7 +80,7 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
 
 def _register_collectives() -> None:
     Backend.register_backend(COLLECTIVES, _make_group, devices=[TYPE])
-    # torch 2.13 keeps plug-ins in capitals, and looks for the one of a group of several in small letters.
+    # torch 2.13 stores plug-ins in upper case, but looks up the plug-in for a group of several in lower case.
     Backend._plugins = {COLLECTIVES: Backend._plugins[COLLECTIVES.upper()], **Backend._plugins}
 
 

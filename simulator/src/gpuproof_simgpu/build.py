@@ -1,8 +1,8 @@
-"""Compile the C++ part once for each version of torch, and load it.
+"""Compile the C++ part once per torch version, and load it.
 
-The library lies in the user's cache folder, under a name made of torch's version and of the sources, so that
-a change of either compiles anew. A lock of the operating system has one process compile while others wait;
-it cannot be left behind by a process that dies.
+The library is stored in the user's cache folder, under a name derived from torch's version and the sources,
+so that a change to either triggers a rebuild. An operating system lock lets one process compile while other
+processes wait; a process that dies cannot leave the lock behind.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gpuproof.base.errors import EnvironmentUnfitError
 NAME = "gpuproof_simgpu_device"
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-O1", "-std=c++20")
-"""Little is computed here; -O1 takes half the time of -O3."""
+"""The C++ part computes little, so -O1 is enough; it compiles in half the time of -O3."""
 
 
 def load_device() -> ModuleType:
-    """Return the compiled module, compiling it first where that is not done yet (about a minute).
+    """Return the compiled module, compiling it first if necessary (about a minute).
 
     Raises:
-        EnvironmentUnfitError: there is no compiler or no Python header, or it does not compile.
+        EnvironmentUnfitError: there is no compiler or Python header, or compilation fails.
     """
     folder = _folder()
     library = folder / f"{NAME}.so"
@@ -78,7 +78,8 @@ def _compile(library: Path) -> None:
             f"-isystem{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))
         ]
         linked = [f"-L{path}" for path in cpp_extension.library_paths()]
-        # A list of words and no file of rules: torch's own way breaks on a blank in its folder's name.
+        # An argument list instead of a build file: torch's own build fails if its folder's name contains a
+        # space.
         done = subprocess.run(
             [
                 *(os.environ.get("CXX", "c++"), "-shared", "-fPIC", "-std=c++20", *FLAGS, *headers),
@@ -93,20 +94,20 @@ def _compile(library: Path) -> None:
         if done.returncode:
             raise EnvironmentUnfitError(
                 f"the simulator does not compile against torch {torch.__version__}: {done.stderr[-2000:]}",
-                next_step="It is written for torch 2.13; install that one",
+                next_step="It requires torch 2.13; install that version",
             )
         made.rename(library)
 
 
 def _together(folder: Path) -> Path:
-    """Write one file that includes all: torch's headers, which take most of the time, are read once."""
+    """Write one file that includes all sources, so torch's headers, the slowest part, are read once."""
     whole = folder / "whole.cpp"
     whole.write_text("".join(f'#include "{source}"\n' for source in sorted(SOURCES.glob("*.cpp"))))
     return whole
 
 
 def _check_tools() -> None:
-    """Name what a compilation needs and is not here."""
+    """Return the names of missing build requirements."""
     compiler = os.environ.get("CXX", "c++")
     header = Path(sysconfig.get_path("include")) / "Python.h"
     missing = [
@@ -119,7 +120,7 @@ def _check_tools() -> None:
     ]
     if missing:
         raise EnvironmentUnfitError(
-            f"simgpu is compiled at its first use, and there is no {' and no '.join(missing)}",
+            f"simgpu is compiled on first use, but there is no {' and no '.join(missing)}",
             place="distributed.device",
             next_step="On Debian and Ubuntu: apt-get install g++ python3-dev",
         )

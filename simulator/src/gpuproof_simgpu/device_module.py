@@ -1,4 +1,4 @@
-"""`torch.simgpu`: the functions that torch and its users look for in a device's own module."""
+"""`torch.simgpu`: the functions that torch and its users expect in a device module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = torch.device | str | int | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """What is declared of one device."""
+    """The declared properties of one device."""
 
     name: str
     uuid: str
@@ -36,12 +36,12 @@ _loaded: list[_Loaded] = []
 
 
 def use(device: ModuleType, declared: SimulatedDevices) -> None:
-    """Take the compiled part; called once."""
+    """Set the compiled module; called once."""
     _loaded.append(_Loaded(device, declared))
 
 
 def declared_devices() -> SimulatedDevices:
-    """Return what was declared of the devices."""
+    """Return the declaration of the devices."""
     return _loaded[0].declared
 
 
@@ -63,31 +63,31 @@ def _place(place: Place) -> torch.device:
 
 
 def Event(enable_timing: bool = False, **_other: Any) -> torch.Event:  # noqa: N802  # as torch has it
-    """Make a moment in the queue of the current device."""
+    """Record an event in the queue of the current device."""
     return torch.Event(_TYPE, enable_timing=enable_timing)
 
 
 def Stream(device: Place = None, priority: int = 0) -> torch.Stream:  # noqa: N802  # as torch has it
-    """Make a queue of its own of a device; its priority has no effect."""
+    """Create a separate stream on a device; its priority has no effect."""
     return torch.Stream(_place(device), priority=priority)
 
 
 def is_available() -> bool:
-    """Say whether there is a device."""
+    """Return whether there is a device."""
     return device_count() > 0
 
 
 def is_initialized() -> bool:
-    """Say whether the devices can be used: always."""
+    """Return whether the devices can be used: always."""
     return True
 
 
 def init() -> None:
-    """Do nothing: there is nothing to wake."""
+    """Do nothing: there is nothing to initialise."""
 
 
 def _lazy_init() -> None:
-    """Do nothing, as `init`."""
+    """Do nothing, like `init`."""
 
 
 def _is_in_bad_fork() -> bool:
@@ -105,32 +105,32 @@ def current_device() -> int:
 
 
 def set_device(device: Place) -> None:
-    """Make it the calling thread's device."""
+    """Set the calling thread's device."""
     _device().set_device(_index(device))
 
 
 def synchronize(device: Place = None) -> None:
-    """Wait until the device has run all that it was given."""
+    """Wait until the device has finished all its work."""
     _device().synchronize(_index(device))
 
 
 def current_stream(device: Place = None) -> torch.Stream:
-    """Return the stream that work goes to."""
+    """Return the current stream."""
     return torch.accelerator.current_stream(_place(device))
 
 
 def default_stream(device: Place = None) -> torch.Stream:
-    """Return the stream that work goes to at first."""
+    """Return the default stream."""
     return torch.Stream(stream_id=0, device_index=_index(device), device_type=_private_use())
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Have work go to this stream."""
+    """Set the current stream."""
     torch.accelerator.set_stream(stream)
 
 
 def stream(chosen: torch.Stream) -> torch.Stream:
-    """Return a context in which work goes to this stream."""
+    """Return a context in which this is the current stream."""
     return chosen
 
 
@@ -155,7 +155,7 @@ class device:  # noqa: N801  # as torch has it
 
 
 def get_device_properties(device: Place = None) -> Properties:
-    """Return what is declared of a device."""
+    """Return the declared rate of a device."""
     index = _index(device)
     declared = declared_devices()
     return Properties(
@@ -168,13 +168,13 @@ def get_device_name(device: Place = None) -> str:
     return get_device_properties(device).name
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:  # as torch has it
-    """Say whether it computes in bf16."""
+def is_bf16_supported(including_emulation: bool = True) -> bool:  # as in torch
+    """Return whether the device supports bf16."""
     return True
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return what autocast may choose."""
+    """Return the data types that autocast may use."""
     return [torch.bfloat16, torch.float16]
 
 
@@ -184,68 +184,68 @@ def memory_allocated(device: Place = None) -> int:
 
 
 def max_memory_allocated(device: Place = None) -> int:
-    """Return the most bytes that were in use."""
+    """Return the peak number of bytes in use."""
     return torch.accelerator.max_memory_allocated(_place(device))
 
 
 def memory_reserved(device: Place = None) -> int:
-    """Return the bytes in use and those kept for reuse."""
+    """Return the bytes in use and those cached for reuse."""
     return torch.accelerator.memory_reserved(_place(device))
 
 
 def max_memory_reserved(device: Place = None) -> int:
-    """Return the most bytes that were in use or kept."""
+    """Return the peak number of bytes in use or cached."""
     return torch.accelerator.max_memory_reserved(_place(device))
 
 
 def memory_stats(device: Place = None) -> dict[str, Any]:
-    """Return the allocator's counts."""
+    """Return the allocator's statistics."""
     return dict(torch.accelerator.memory_stats(_place(device)))
 
 
 def reset_peak_memory_stats(device: Place = None) -> None:
-    """Begin the peaks anew."""
+    """Reset the peaks."""
     torch.accelerator.reset_peak_memory_stats(_place(device))
 
 
 def mem_get_info(device: Place = None) -> tuple[int, int]:
-    """Return the free bytes and all bytes."""
+    """Return the free and total bytes."""
     free, total = torch.accelerator.get_memory_info(_place(device))
     return free, total
 
 
 def empty_cache() -> None:
-    """Keep nothing for reuse."""
+    """Release the cache."""
     torch.accelerator.empty_cache()
 
 
 def is_current_stream_capturing() -> bool:
-    """Say whether a graph is being captured."""
+    """Return whether a graph is being captured."""
     return bool(_device().is_capturing())
 
 
 def default_generator(device: Place = None) -> torch.Generator:
-    """Return the source of a device's random numbers where none is given."""
+    """Return a device's default random number generator."""
     made: torch.Generator = _device().default_generator(_index(device))
     return made
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device's random numbers."""
+    """Seed the current device's random number generator."""
     default_generator().manual_seed(seed)
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed every device's random numbers."""
+    """Seed every device's random number generator."""
     for index in range(device_count()):
         default_generator(index).manual_seed(seed)
 
 
 def get_rng_state(device: Place = None) -> torch.Tensor:
-    """Return the state of a device's random numbers."""
+    """Return the state of a device's random number generator."""
     return default_generator(device).get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Place = None) -> None:
-    """Put the state of a device's random numbers back."""
+    """Restore the state of a device's random number generator."""
     default_generator(device).set_state(new_state)

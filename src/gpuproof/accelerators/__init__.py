@@ -1,1 +1,1 @@
-"""The seam to the devices that torch computes on: the one place that names a vendor's module."""
+"""The interface to torch's compute devices: the only place that names a vendor's module."""

@@ -1,7 +1,7 @@
-"""Which type of device a case runs on, by its name; other packages' are imported on use.
+"""Select a case's device type by name; types from other packages are imported on use.
 
-CUDA devices (AMD's under ROCm among them: torch has one module for both), the processor, Intel's GPUs and
-Apple's, where they differ from torch's conventions. Neither of the last two was tried on hardware.
+CUDA devices (including AMD's under ROCm, since torch has one module for both), the CPU, and Intel's and
+Apple's GPUs, as far as they differ from torch's conventions. Intel's and Apple's were not tested on hardware.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuproof.base.registry import ACCELERATORS, find_owner, load, names
 from gpuproof.records.what_ran import Tf32Switch
 
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""NVIDIA's libraries obey this variable whatever torch asks of them: 0 forbids TF32, 1 uses it always."""
+"""NVIDIA's libraries obey this variable whatever torch requests: 0 forbids TF32, 1 always uses it."""
 
 
 class CudaAccelerator(Accelerator):
@@ -33,11 +33,11 @@ class CudaAccelerator(Accelerator):
     visibility_variable = "CUDA_VISIBLE_DEVICES"
 
     def why_no_graphs(self) -> str | None:
-        """Every torch that we take can capture."""
+        """Every torch version we support can capture steps."""
         return None
 
     def capture_graph(self, run: Work) -> Work:
-        """Record what `run` gives to the device, without running it; return what replays it."""
+        """Record what `run` submits to the device, without running it; return what replays it."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()
@@ -45,7 +45,7 @@ class CudaAccelerator(Accelerator):
         return replay
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe one device; torch leaves out what NVML writes before its UUID."""
+        """Describe one device; torch omits the prefix that NVML puts before its UUID."""
         properties = torch.cuda.get_device_properties(device)
         uuid = getattr(properties, "uuid", None)
         return DeviceProperties(
@@ -58,7 +58,7 @@ class CudaAccelerator(Accelerator):
         )
 
     def arithmetic(self, device: torch.device) -> Arithmetic:
-        """Ask torch what the device computes with."""
+        """Query torch for the device's compute properties."""
         is_nvidia = torch.version.hip is None
         properties = self.properties(device)
         return Arithmetic(
@@ -71,7 +71,7 @@ class CudaAccelerator(Accelerator):
         )
 
     def use_tf32(self, *, on: bool) -> None:
-        """Let products and convolutions of fp32 use TF32, or forbid it."""
+        """Allow or forbid TF32 in fp32 products and convolutions."""
         torch.backends.cuda.matmul.allow_tf32 = on
         torch.backends.cudnn.allow_tf32 = on
 
@@ -81,7 +81,7 @@ class CudaAccelerator(Accelerator):
         return "mixed" if len(switches) == 2 else "on" if True in switches else "off"
 
     def choose_convolutions(self, *, deterministic: bool, timed: bool) -> None:
-        """Have cuDNN choose by timing, or the same always."""
+        """Make cuDNN choose algorithms by timing, or deterministically."""
         torch.backends.cudnn.benchmark = timed
         torch.backends.cudnn.deterministic = deterministic
 
@@ -95,7 +95,7 @@ class CudaAccelerator(Accelerator):
 
 
 class Cpu(Accelerator):
-    """The CPU: a step is done when it returns."""
+    """The CPU: a step has finished when its call returns."""
 
     type = "cpu"
     title = "CPU"
@@ -107,27 +107,27 @@ class Cpu(Accelerator):
     has_channels_last = False
 
     def set_device(self, device: torch.device) -> None:
-        """Do nothing: there is one."""
+        """Do nothing: there is only one device."""
 
     def why_no_graphs(self) -> str | None:
-        """Say why a step cannot be captured."""
+        """Return why a step cannot be captured."""
         return "CUDA graphs are for CUDA devices, and this run is on the CPU"
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe it by no more than its kind: `worker.host.environment` has its name."""
+        """Describe the CPU only by its kind: `worker.host.environment` has its name."""
         return DeviceProperties(name="CPU")
 
     def arithmetic(self, device: torch.device) -> Arithmetic:
-        """Ask torch what it computes with."""
-        return replace(super().arithmetic(device), name="the processor")
+        """Query torch for the CPU's compute properties."""
+        return replace(super().arithmetic(device), name="the CPU")
 
     def process_group(self, backend: str) -> str:
-        """Name the one backend."""
+        """Return the only backend."""
         return backend
 
     @contextmanager
     def kept_random_state(self, device: torch.device) -> Iterator[None]:
-        """Put the state of random numbers back at the end."""
+        """Restore the random state on exit."""
         with torch.random.fork_rng(devices=[]):
             yield
 
@@ -141,13 +141,13 @@ class XpuAccelerator(Accelerator):
     visibility_variable = "ZE_AFFINITY_MASK"
 
     def why_no_graphs(self) -> str | None:
-        """Say why a step cannot be captured and replayed; None where it can."""
+        """Return why a step cannot be captured and replayed; None if it can."""
         if hasattr(torch.xpu, "XPUGraph"):
             return None
-        return f"torch {torch.__version__} captures no graphs on {self.title} devices"
+        return f"torch {torch.__version__} does not capture graphs on {self.title} devices"
 
     def capture_graph(self, run: Work) -> Work:
-        """Record what `run` gives to the device, without running it; return what replays it."""
+        """Record what `run` submits to the device, without running it; return what replays it."""
         graph = torch.xpu.XPUGraph()
         with torch.xpu.graph(graph):
             run()
@@ -163,25 +163,25 @@ class MpsAccelerator(Accelerator):
     pins_memory = False
 
     def synchronize(self, device: torch.device) -> None:
-        """Wait until the device has done all that it was given."""
+        """Wait until the device has finished all its work."""
         torch.mps.synchronize()
 
     def why_no_graphs(self) -> str | None:
-        """Say why a step cannot be captured."""
-        return "torch captures no graphs on Apple MPS devices"
+        """Return why a step cannot be captured."""
+        return "torch does not capture graphs on Apple MPS devices"
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe it by what torch tells: how much of the host's memory it had best not exceed."""
+        """Describe the device by what torch reports: the recommended maximum of the host's memory."""
         return DeviceProperties(name="Apple GPU", memory_total_bytes=int(torch.mps.recommended_max_memory()))
 
     def free_and_total_bytes(self, device: torch.device) -> tuple[int, int] | None:
-        """Return what is left of the memory that it had best not exceed, and all of that."""
+        """Return how much of the recommended maximum memory is left, and that maximum."""
         total = int(torch.mps.recommended_max_memory())
         return max(0, total - int(torch.mps.driver_allocated_memory())), total
 
     @contextmanager
     def kept_random_state(self, device: torch.device) -> Iterator[None]:
-        """Put the state of random numbers back at the end, the processor's too."""
+        """Restore the random state on exit, including the CPU's."""
         before = torch.mps.get_rng_state()
         with torch.random.fork_rng(devices=[]):
             yield
@@ -190,16 +190,17 @@ class MpsAccelerator(Accelerator):
 
 PROCESSOR = Cpu()
 IN_ORDER: tuple[Accelerator, ...] = (CudaAccelerator(), XpuAccelerator(), MpsAccelerator())
-"""What `auto` looks for. Others are named by the user: none of them is imported to find out."""
+"""The types that `auto` looks for. Users name other types explicitly, so that none of them has to be imported
+to look for its devices."""
 OWN = {accelerator.type: accelerator for accelerator in (*IN_ORDER, PROCESSOR)}
 
 
 @cache
 def find_accelerator(name: str) -> Accelerator:
-    """Return the type of device of this name.
+    """Return the device type with this name.
 
     Raises:
-        EnvironmentUnfitError: no package here has it.
+        EnvironmentUnfitError: no installed package provides it.
         UsageError: it cannot be loaded.
     """
     if name in OWN:
@@ -208,13 +209,15 @@ def find_accelerator(name: str) -> Accelerator:
         raise EnvironmentUnfitError(
             f"no installed package provides the device type {name!r}",
             place="distributed.device",
-            next_step=f"Install the package that registers it ({ACCELERATORS}) where the worker runs",
+            next_step=(
+                f"Install the package that registers it ({ACCELERATORS}) on the machine where the worker runs"
+            ),
         )
     accelerator: Accelerator = load(ACCELERATORS, name)()
     if accelerator.type != name:
         raise UsageError(
             f"{find_owner(ACCELERATORS, name)} registers {name!r}, but torch calls it {accelerator.type!r}",
-            next_step="Register it under the name of the device",
+            next_step="Register it under the device's name",
         )
     return accelerator
 
@@ -225,7 +228,7 @@ def accelerator_of(device: torch.device) -> Accelerator:
 
 
 def free_bytes_of(device: torch.device) -> int | None:
-    """Return the memory that a device could still give, of a processor its host's; None where nobody says."""
+    """Return the memory that a device still has available (for a CPU, its host's); None if unknown."""
     room = accelerator_of(device).free_and_total_bytes(device)
     if room is not None or device.type != PROCESSOR.type:
         return None if room is None else room[0]
@@ -238,10 +241,11 @@ def free_bytes_of(device: torch.device) -> int | None:
 
 
 def choose_accelerator(choice: str) -> Accelerator:
-    """Return the type that was asked for; `auto` is the first that is there, else the processor.
+    """Return the requested type; `auto` is the first one available, else the CPU.
 
     Raises:
-        EnvironmentUnfitError: it was asked for by name, and torch sees none, or no package here has it.
+        EnvironmentUnfitError: it was requested by name, and torch sees no such device, or no installed
+            package provides it.
     """
     if choice == "auto":
         return next((candidate for candidate in IN_ORDER if candidate.count()), PROCESSOR)
@@ -249,13 +253,13 @@ def choose_accelerator(choice: str) -> Accelerator:
     if accelerator is not PROCESSOR and not accelerator.count():
         raise EnvironmentUnfitError(
             f"no {accelerator.title} device: torch {torch.__version__} sees none",
-            next_step="`gpuproof doctor` says why. On the processor: set distributed.device=cpu, or give "
-            "`gpuproof load` --device cpu",
+            next_step="`gpuproof doctor` says why. To use the CPU: set distributed.device=cpu, or "
+            "give `gpuproof load` --device cpu",
         )
     return accelerator
 
 
 def accelerators_here(choice: str = "auto") -> tuple[Accelerator, ...]:
-    """Return the types of which torch sees devices; another package's only where it is the choice."""
+    """Return the types torch sees devices of; another package's type only if it was chosen."""
     chosen = () if choice == "auto" or choice in OWN else (find_accelerator(choice),)
     return tuple(candidate for candidate in (*IN_ORDER, *chosen) if candidate.count())

@@ -1,1 +1,1 @@
-"""What every part stands on: errors, units, files, groups, spans, redaction and the registry of plug-ins."""
+"""The basis of all other parts: errors, units, files, groups, spans, redaction, plug-in registry."""

@@ -1,7 +1,7 @@
-"""Errors that a person can act on, and the exit codes they end in.
+"""Errors that a person can act on, and their exit codes.
 
-Every error names the place, the cause and the next step, and prints as one paragraph. A traceback is
-for a fault of ours only.
+Every error names the place, the cause and the next step, and prints as one paragraph. A traceback is shown
+only for our own bugs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit status of every gpuproof command means."""
+    """The meaning of each exit status that a gpuproof command can return."""
 
     DONE = 0
     OUR_BUG = 1
@@ -27,12 +27,12 @@ class ExitCode(IntEnum):
 
 
 class GpuproofError(Exception):
-    """A failure that is not a bug of ours: where it is, why, and what to do next."""
+    """A failure that is not our own bug: where it occurred, why, and what to do next."""
 
     exit_code = ExitCode.FAILED
 
     more_words: tuple[str, ...] = ()
-    """With these the command that was typed would do."""
+    """Options to add so that the command as typed would work."""
 
     def __init__(self, cause: str, *, place: str | None = None, next_step: str | None = None) -> None:
         super().__init__(cause)
@@ -41,41 +41,41 @@ class GpuproofError(Exception):
         self.next_step = next_step
 
     def __str__(self) -> str:
-        """Join the three parts into one paragraph, free of control characters."""
+        """Join the three parts into one paragraph, without control characters."""
         parts = [f"{self.place}: {self.cause}" if self.place else self.cause]
         if self.next_step:
             parts.append(self.next_step)
         paragraph = ". ".join(part.strip().rstrip(".") for part in parts) + "."
-        from gpuproof.base.outside import plain  # an error that is never shown needs neither
+        from gpuproof.base.outside import plain  # an error that is never shown does not need this import
         from gpuproof.base.redaction import redacted
 
         return redacted(plain(paragraph, allowed=""))
 
 
 class UsageError(GpuproofError):
-    """A mistake in a command line, a config or a file that the user named."""
+    """A mistake in a command line, a config or a file that the user specified."""
 
     exit_code = ExitCode.USAGE
 
 
 class MissingDataError(UsageError):
-    """A data set is not where the recipe says, and can be fetched."""
+    """A data set is not where the recipe says, but can be downloaded."""
 
     more_words = ("--data.download=true",)
 
 
 class EnvironmentUnfitError(GpuproofError):
-    """This machine lacks what the command needs: torch, a device, enough devices, room on the disk."""
+    """This machine lacks what the command needs: torch, a device, enough devices, disk space."""
 
     exit_code = ExitCode.UNFIT_ENVIRONMENT
 
 
 class UnsupportedError(EnvironmentUnfitError):
-    """The device itself has not got what is asked of it: no setting and no other software brings it."""
+    """The device itself cannot do what is requested, whatever the settings and software."""
 
 
 class RecordError(GpuproofError):
-    """A file of a run cannot be read as what it says it is."""
+    """A run's file cannot be read in the format that it claims to have."""
 
     exit_code = ExitCode.USAGE
 
@@ -91,25 +91,25 @@ REFUSALS: Mapping[int, type[GpuproofError]] = {
     errno.ESTALE: EnvironmentUnfitError,
     errno.EIO: EnvironmentUnfitError,
 }
-"""What a file system answers for a path, whoever gave it, and never for a fault of ours."""
+"""A file system error for a path, whatever its origin, but never a bug of ours."""
 
 
 def explained(error: Exception) -> GpuproofError | None:
-    """Return what the user can act on in our words; None for a fault of ours.
+    """Return, in our words, an error that the user can act on; None for a bug of ours.
 
-    A library that is not there, and a file system or a locale that refuses a path, whoever gave it.
+    A missing library, or a file system or locale that rejects a path, whatever the path's origin.
     """
     if isinstance(error, GpuproofError):
         return error
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] != "gpuproof":
         return EnvironmentUnfitError(
             f"{error.name}, which gpuproof needs, is not installed for {sys.executable}",
-            next_step="Install gpuproof there with all that it needs (pip install, without --no-deps), or "
-            "start it by the Python that has them",
+            next_step="Install gpuproof there with all its dependencies (pip install, without "
+            "--no-deps), or start it with the Python that has them",
         )
     if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
         return UsageError(
-            f"this locale writes {error.encoding}, which has no {error.object[error.start : error.end]!r}",
+            (f"the encoding {error.encoding} of this locale lacks {error.object[error.start : error.end]!r}"),
             place="environment",
             next_step="Set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
         )
@@ -117,7 +117,7 @@ def explained(error: Exception) -> GpuproofError | None:
     if not isinstance(error, OSError) or kind is None or error.filename is None:
         return None
     return kind(
-        f"the file system refuses this path: {error.strerror}",
+        f"the file system rejects this path: {error.strerror}",
         place=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None,
-        next_step="Give another path, or put right what stands there",
+        next_step="Use another path, or fix what is there",
     )

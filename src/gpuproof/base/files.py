@@ -1,7 +1,7 @@
-"""How are files written and opened where others may have been? Whole, under new names, plain files only.
+"""Safe file access in shared folders: atomic writes, new temporary names, only plain files.
 
-A folder that came from elsewhere may hold links where we write, and pipes or devices where we read. What is
-written gets a name that nobody can have put there, and is then renamed; what is read must be a plain file.
+In a folder from elsewhere, there may be links where we write, and pipes or devices where we read. So output
+is written under a name that nobody can have created there, and is then renamed; input must be a plain file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _KINDS = (
 
 
 def write_array(path: Path, objects: Iterable[dict[str, Any]]) -> int:
-    """Write the objects as a JSON array that never stands in memory; return how many there were.
+    """Write the objects as a JSON array without holding it all in memory; return how many there were.
 
     Raises:
-        EnvironmentUnfitError: the disk is full or the directory cannot be written to.
+        EnvironmentUnfitError: the disk is full or the directory is not writable.
     """
     count = 0
     with aside(path) as place, place.open("w", encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def write_array(path: Path, objects: Iterable[dict[str, Any]]) -> int:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole.
+    """Write a text file atomically.
 
     Raises:
         EnvironmentUnfitError: as `write_array`.
@@ -55,7 +55,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """Give a new file beside `path`, which takes its place if all went well and is removed otherwise.
+    """Yield a new file next to `path`, which replaces it on success and is removed otherwise.
 
     Raises:
         EnvironmentUnfitError: as `write_array`.
@@ -69,9 +69,10 @@ def aside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Do as `aside` and leave what the system says as it is.
+    """Do the same as `aside`, but leave the system's error unchanged.
 
-    The name is drawn and made by O_EXCL, which follows no link, so that nothing outside is written to.
+    The name is random and the file is created with O_EXCL, which follows no link, so nothing outside the
+    folder is written to.
 
     Raises:
         OSError: the file cannot be written.
@@ -87,10 +88,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
-    """Open a file to be read: at once, and only a plain one, never a pipe that waits or an endless device.
+    """Open only a plain file for reading, without blocking: never a pipe or an endless device.
 
     Raises:
-        OSError: there is none, it is not allowed, or it is something else (`strerror` says what).
+        OSError: it does not exist, access is denied, or it is not a plain file (`strerror` says what it is).
     """
     links = 0 if follow_links else os.O_NOFOLLOW
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
@@ -100,7 +101,7 @@ def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
             kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
-            raise OSError(errno.EINVAL, f"it is {kind}, and no plain file", str(path))
+            raise OSError(errno.EINVAL, f"it is {kind}, not a plain file", str(path))
     except OSError:
         os.close(handle)
         raise
@@ -108,10 +109,10 @@ def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
 
 
 def read_plain(path: Path, *, max_bytes: int | None = None, follow_links: bool = True) -> bytes:
-    """Read a plain file whole.
+    """Read a whole plain file.
 
     Raises:
-        OSError: as `open_plain`, or it holds more than `max_bytes`.
+        OSError: as `open_plain`, or it is larger than `max_bytes`.
     """
     with open_plain(path, follow_links=follow_links) as file:
         content = file.read() if max_bytes is None else file.read(max_bytes + 1)
@@ -121,12 +122,12 @@ def read_plain(path: Path, *, max_bytes: int | None = None, follow_links: bool =
 
 
 def link_plain(source: Path, target: Path) -> None:
-    """Give a plain file that is no link a second name, or copy it where the file system has no hard links.
+    """Hard-link a plain file that is not a link, or copy it if the file system has no hard links.
 
-    A link at `target` is replaced and not written through.
+    A link at `target` is replaced, not written through.
 
     Raises:
-        OSError: it is none, or cannot be copied.
+        OSError: it is not a plain file, or cannot be copied.
     """
     with open_plain(source, follow_links=False) as file, replacing(target) as place:
         place.unlink()
@@ -138,7 +139,7 @@ def link_plain(source: Path, target: Path) -> None:
 
 
 def try_place(option: str, path: Path | None, kind: Literal["file", "new file", "folder"] = "file") -> None:
-    """Try, before anything is measured, to write where the results are wanted at the end; a folder is made.
+    """Check, before measuring, that results can be written at the end; create the folder if needed.
 
     Raises:
         UsageError: it cannot be written.
@@ -155,15 +156,15 @@ def try_place(option: str, path: Path | None, kind: Literal["file", "new file", 
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError)
         cause = "there is no such folder" if is_absent else f"cannot be written: {error.strerror}"
-        raise UsageError(cause, place=f"{option} {path}", next_step="Name a place of yours") from error
+        raise UsageError(cause, place=f"{option} {path}", next_step="Use a place that you own") from error
 
 
 @contextlib.contextmanager
 def copying_results(source: Path, target: Path) -> Iterator[None]:
-    """Say of results that cannot be copied why, and where they lie.
+    """Report why results cannot be copied, and where the originals are.
 
     Raises:
-        EnvironmentUnfitError: the block could not write at `target`.
+        EnvironmentUnfitError: the block could not write to `target`.
     """
     try:
         yield
@@ -175,14 +176,14 @@ def copying_results(source: Path, target: Path) -> Iterator[None]:
 
 
 def packaged_text(path: str) -> str:
-    """Return the text of a file that comes with gpuproof, by its path in the package."""
-    from importlib import resources  # 2 ms that few commands need
+    """Return the text of a file shipped with gpuproof, by its path in the package."""
+    from importlib import resources  # the import takes 2 ms, and few commands need it
 
     return resources.files("gpuproof").joinpath(path).read_text(encoding="utf-8")
 
 
 def packaged_rows(path: str) -> list[dict[str, Any]]:
-    """Return the rows of a CSV that comes with gpuproof, by column; an empty cell is None, `#` a comment."""
+    """Return the rows of a packaged CSV, by column; an empty cell is None, `#` starts a comment."""
     import csv
 
     lines = (line for line in packaged_text(path).splitlines() if not line.startswith("#"))
@@ -190,7 +191,7 @@ def packaged_rows(path: str) -> list[dict[str, Any]]:
 
 
 def open_lock(path: Path) -> int:
-    """Open a file that is only locked: it is made where there is none, never cut, and no link is followed.
+    """Open a file that is only used for locking: create it if missing, never truncate, follow no link.
 
     Returns its descriptor.
 
@@ -202,16 +203,18 @@ def open_lock(path: Path) -> int:
 
 
 def place_inside(root: Path, name: str) -> Path:
-    """Return where a file of that name lies below `root`; no folder on the way may be a link.
+    """Return the path of the named file below `root`; no folder on the way may be a link.
 
     Raises:
-        RecordError: the name leads out of `root`.
+        RecordError: the name leads outside `root`.
     """
     parts = PurePosixPath(name).parts
     folders = [root.joinpath(*parts[:end]) for end in range(1, len(parts))]
     is_outside = not parts or parts[0] == "/" or ".." in parts or "\0" in name
     if is_outside or any(folder.is_symlink() for folder in folders):
         raise RecordError(
-            f"{name!r} leads out of the folder", place=str(root), next_step="Its files were changed; use none"
+            f"{name!r} leads outside the folder",
+            place=str(root),
+            next_step="Its files were modified; use none",
         )
     return root.joinpath(*parts)

@@ -1,4 +1,4 @@
-"""Values by what they have in common, in the order in which each group is met first.
+"""Values grouped by a key, in the order in which each group is first seen.
 
 >>> grouped((word[0], word) for word in ("ab", "cd", "ae"))
 {'a': ['ab', 'ae'], 'c': ['cd']}
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key."""
+    """Return the values for each key."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -23,7 +23,7 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def majority(values: Collection[Key | None]) -> Key | None:
-    """Return what more than half of the values are; None where nothing is. A missing one is None, and counts.
+    """Return the value of more than half of the entries, or None. Missing values (None) count as entries.
 
     >>> majority(["a", "b", "a"]), majority(["a", None]), majority([])
     ('a', None, None)

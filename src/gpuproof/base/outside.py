@@ -1,8 +1,7 @@
-r"""What comes from outside, from hosts, files of others and servers: text that nothing obeys, and JSON.
+r"""Input from outside (hosts, other people's files, servers): JSON, and text without control codes.
 
-Every JSON that somebody else may have written is parsed here, and comes out without what a terminal would
-obey, so that no renderer meets it: escape sequences, marks that turn the reading direction, halves of
-characters.
+All JSON that others may have written is parsed here, and returned without anything that a terminal would
+interpret (escape sequences, bidirectional control marks, lone surrogates), so no renderer sees any of it.
 
 >>> plain("a\tb\n\x1b[31mc")
 'a\tb\n [31mc'
@@ -16,22 +15,23 @@ import json
 from typing import Any
 
 MAX_DEPTH = 64
-"""Levels of nesting of JSON: what we write has ten or fewer, and who reads it calls itself at each."""
+"""Maximum nesting depth of JSON: what we write has ten levels or fewer, and readers recurse once per
+level."""
 PASSED_ON = "\n\t\N{NO-BREAK SPACE}"
 
 
 def plain(text: str, *, allowed: str = PASSED_ON) -> str:
-    """Return a text in which each character that is not printed is a blank, but for line ends and tabs."""
+    """Return a text with each non-printable character except line ends and tabs replaced by a blank."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in allowed else " " for c in text)
 
 
 def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:
-    """Parse JSON; texts and keys in it are plain, but in orders, whose paths and words are kept.
+    """Parse JSON, cleaning its texts and keys, except in orders, whose paths and words are kept.
 
     Raises:
-        ValueError: it is none, or is nested deeper than `MAX_DEPTH`.
+        ValueError: it is not JSON, or is nested deeper than `MAX_DEPTH`.
     """
     try:
         data = json.loads(text)
@@ -41,7 +41,7 @@ def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:
 
 
 def bounded(data: Any, text: str | bytes, *, is_order: bool = False) -> Any:
-    """Return what was parsed from `text`, plain.
+    """Return the value parsed from `text`, with its texts and keys cleaned.
 
     Raises:
         ValueError: as `parse_json`.
@@ -63,7 +63,7 @@ def _is_deep(data: Any) -> bool:
 
 
 def is_clean(text: str | bytes) -> bool:
-    """Say whether all text in it is printed ASCII: JSON has no control character that is not escaped."""
+    """Return whether the text is entirely printable ASCII: JSON escapes every control character."""
     if isinstance(text, bytes):
         return text.isascii() and b"\\" not in text and b"\x7f" not in text
     return text.isascii() and "\\" not in text and "\x7f" not in text

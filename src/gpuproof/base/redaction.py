@@ -1,7 +1,7 @@
-"""What looks like a secret, and a text without it: the one place for files, records and the screen.
+"""Detect and remove what looks like a secret: the one place for files, records and the screen.
 
-In: a text, and secrets that are known by their value, such as the key of an endpoint. Out: the text with
-`redacted` in their place. A known secret is found where a text was cut within it, too.
+Input: a text, and secrets known by value, e.g. the key of an endpoint. Output: the text with `redacted` in
+their place. A known secret is also found if the text was cut off in the middle of it.
 
 >>> redacted("NCCL_AUTH=abc http://me:pw@host/v1")
 'NCCL_AUTH=redacted http://redacted@host/v1'
@@ -36,13 +36,13 @@ PATTERNS = (
         re.DOTALL,
     ),
 )
-"""Texts under names that say so, users in addresses, keys of known forms."""
+"""Values that follow revealing names, users in addresses, keys in known formats."""
 SECRET_OPTION = re.compile(rf"--?[\w.-]*{NAMES}", re.IGNORECASE)
-"""An option whose value is a word of its own."""
+"""An option whose value is a separate word."""
 NO_SECRET = re.compile(r"[$<{%].*|\d{1,7}|true|false|none|null|git", re.IGNORECASE)
-"""What such a name may hold in the open: a reference, a placeholder, a number of tokens, git's user."""
+"""Values that may stay visible after such a name: a reference, a placeholder, a token count, git's user."""
 SHORTEST_CUT = 8
-"""Characters of a known secret by which a cut one is known again."""
+"""Number of leading characters of a known secret that identify a truncated one."""
 
 
 def redacted(text: str, *, secrets: Iterable[str] = ()) -> str:
@@ -51,7 +51,7 @@ def redacted(text: str, *, secrets: Iterable[str] = ()) -> str:
 
 
 def redacted_with_count(text: str, *, secrets: Iterable[str] = ()) -> tuple[str, int]:
-    """Return a text without secrets, and how many were taken out."""
+    """Return a text without secrets, and how many were removed."""
     total = 0
     for secret in secrets:
         text, count = _pattern(secret).subn(REDACTED, text)
@@ -75,12 +75,12 @@ def redacted_words(words: Sequence[str]) -> list[str]:
 
 
 def typed_command() -> str:
-    """Return the command line of this process, as it can be pasted into a shell."""
+    """Return the command line of this process, ready to paste into a shell."""
     return redacted(shlex.join(["gpuproof", *sys.argv[1:]]))
 
 
 def words_with_secrets(words: Sequence[str]) -> Iterator[int]:
-    """Yield the index of each word that holds a secret in the open, and not a reference to one.
+    """Yield the index of each word that contains a secret in plain text, not a reference to one.
 
     >>> list(words_with_secrets(["sh", "-c", "TOKEN=$TOKEN x", "--pad_token", "<pad>", "--key-token", "abc"]))
     [6]
@@ -98,7 +98,7 @@ def _takes_as_secret(before: str, word: str) -> bool:
 
 
 def _pattern(secret: str) -> re.Pattern[str]:
-    """Return what finds a secret, whole or cut after its first characters."""
+    """Return a pattern that finds a secret, whole or truncated after its first characters."""
     rest = ""
     for character in reversed(secret[SHORTEST_CUT:]):
         rest = f"(?:{re.escape(character)}{rest})?"

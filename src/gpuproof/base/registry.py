@@ -1,6 +1,6 @@
-"""Plug-ins by entry point: listing reads metadata only, loading happens on use.
+"""Plug-ins by entry point: listing them only reads metadata; they are loaded on first use.
 
-Built-ins come in by the same door as anyone's package: an entry point in the group, whose object is a
+Built-ins use the same mechanism as any other package: an entry point in the group, whose object is a
 torch-free descriptor (see `gpuproof.workloads.info.base.WorkloadInfo` and `gpuproof.verdict.check.Check`).
 """
 
@@ -25,7 +25,7 @@ GROUPS = (WORKLOADS, CHECKS, SUITES, ACCELERATORS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """An entry as its package's metadata has it; nothing is imported to know this."""
+    """An entry point as listed in its package's metadata; reading it imports nothing."""
 
     group: str
     name: str
@@ -42,19 +42,19 @@ def _entries(group: str) -> EntryPoints:
 
 @functools.cache
 def _entries_on(_path: tuple[str, ...], group: str) -> EntryPoints:
-    """Read the metadata of every package on Python's path: about 15 ms, and asked for at each look-up."""
+    """Read the metadata of every package on Python's path: about 15 ms, needed for each look-up."""
     return entry_points(group=group)
 
 
 @functools.cache
 def names(group: str) -> tuple[str, ...]:
-    """Name what is registered in `group`, sorted, without importing any of it."""
+    """List what is registered in `group`, sorted, without importing any of it."""
     return tuple(sorted({point.name for point in _entries(group)}))
 
 
 @functools.cache
 def registered(group: str) -> tuple[Registered, ...]:
-    """Return every entry of `group` by name, duplicates too, without importing any of it."""
+    """Return every entry of `group` by name, including duplicates, without importing any of it."""
     entries = {
         Registered(
             group=group,
@@ -69,17 +69,17 @@ def registered(group: str) -> tuple[Registered, ...]:
 
 
 def find_owner(group: str, name: str) -> str:
-    """Return which package registers `name` in `group`; several are joined by "and"."""
+    """Return which package registers `name` in `group`; several names are joined with "and"."""
     owners = sorted({entry.distribution for entry in registered(group) if entry.name == name})
     return " and ".join(owners) or "no package"
 
 
 @functools.cache
 def load(group: str, name: str) -> Any:
-    """Import and return the object registered as `name` in `group`; looked up once a process.
+    """Import and return the object registered as `name` in `group`; looked up once per process.
 
     Raises:
-        UsageError: nothing has that name, two packages claim it, or its import fails.
+        UsageError: nothing has that name, two packages register it, or its import fails.
     """
     points = _points(group, name)
     if not points:
@@ -97,7 +97,7 @@ def load(group: str, name: str) -> Any:
     (point,) = points
     try:
         return point.load()
-    except (Exception, SystemExit) as error:  # a module may end the process that imports it
+    except (Exception, SystemExit) as error:  # a module may exit the process on import
         raise UsageError(
             f"{name!r} from {_distribution(point)} cannot be loaded: {type(error).__name__}: {error}",
             next_step="Install what it needs, or uninstall it",
@@ -105,13 +105,13 @@ def load(group: str, name: str) -> Any:
 
 
 def forget() -> None:
-    """Read metadata anew from here on: packages were installed while this process runs."""
+    """Reread metadata from now on, since packages were installed while this process runs."""
     for cached in (_entries_on, names, registered, load):
         cached.cache_clear()
 
 
 def _points(group: str, name: str) -> Sequence[EntryPoint]:
-    """Return the entries of a name, one for each package and object: a path may be searched twice."""
+    """Return the entries for a name, one per package and object, since a path may be searched twice."""
     points = {(point.value, _distribution(point)): point for point in _entries(group) if point.name == name}
     return list(points.values())
 

@@ -1,4 +1,4 @@
-"""Stretches of time: what they cover together, and what is left of some outside of others.
+"""Time spans: the time they cover together, and what remains of some outside of others.
 
 >>> covered([(0.0, 2.0), (5.0, 6.0), (1.0, 3.0), (1.5, 2.5)])
 4.0
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 Span = tuple[float, float]
-"""Begin and end, in any one unit; a merged list of spans is in order and free of overlaps."""
+"""Start and end, both in the same unit; a merged list of spans is in order and free of overlaps."""
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the same time as spans in order that do not touch; empty spans are left out."""
+    """Return the same total time as ordered spans that do not touch; empty spans are dropped."""
     result: list[Span] = []
     for begin, end in sorted(spans):
         if begin >= end:
@@ -26,12 +26,12 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def covered(spans: Iterable[Span]) -> float:
-    """Return how long at least one of the spans ran."""
+    """Return how long at least one of the spans was active."""
     return sum(end - begin for begin, end in merged(spans))
 
 
 def without(spans: Sequence[Span], holes: Sequence[Span]) -> list[Span]:
-    """Return what is left of `spans` outside of `holes`; both are merged."""
+    """Return the parts of `spans` that lie outside `holes`; both must be merged."""
     result: list[Span] = []
     place = 0
     for begin, end in spans:

@@ -1,4 +1,4 @@
-"""Numbers with units as people read them. One way to write a duration, a rate, a size or a share.
+"""Human-readable numbers with units, with one format each for durations, rates, sizes and shares.
 
 >>> seconds(0.00123)
 '1.23 ms'
@@ -18,15 +18,15 @@ from statistics import geometric_mean
 MISSING = "–"
 DECIMAL_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 MOST_HALF_WIDTH = 0.5
-"""A figure that may as well be half of what it is, or half as much again, is not measured."""
+"""A value whose uncertainty is more than half of the value does not count as measured."""
 NOT_WELL_ENOUGH = "not measured well enough"
 UNIT = re.compile(
     r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[kKMGT]i?B(?:/s)?|B(?:/s)?|[MGTP]?FLOP(?:/s)?|[mk]?W|k?J|[MG]Hz|°C)"
     r"(?![\w/]))"
 )
-"""The blank between a figure and its unit."""
+"""The space between a number and its unit."""
 UNBROKEN = "\ue000"
-"""That blank while lines are broken: a character of private use, since Rich breaks at U+00A0 as well."""
+"""That space during line breaking: a private-use character, since Rich also breaks at U+00A0."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -43,7 +43,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def seconds(value: float | None, *, digits: int = 3) -> str:
-    """Format a duration given in seconds with the unit that fits it (ns to h)."""
+    """Format a duration given in seconds with a suitable unit (ns to h)."""
     if value is None:
         return MISSING
     if value == 0:
@@ -57,7 +57,7 @@ def seconds(value: float | None, *, digits: int = 3) -> str:
 
 
 def duration(value_s: float) -> str:
-    """Write a time that somebody waits for, in whole seconds, minutes or hours.
+    """Format a waiting time in whole seconds, minutes or hours.
 
     >>> [duration(value) for value in (0.4, 90, 5400, 100_000)]
     ['0 s', '90 s', '90 min', '28 h']
@@ -68,7 +68,7 @@ def duration(value_s: float) -> str:
 
 
 def utc_time(unix_s: float) -> str:
-    """Write a moment, to the second.
+    """Format a point in time, to the second.
 
     >>> utc_time(1_795_181_400.0)
     '2026-11-20 13:30:00 UTC'
@@ -82,7 +82,7 @@ def rate(value: float | None, item: str) -> str:
 
 
 def flops(value_per_s: float | None, *, digits: int = 3) -> str:
-    """Format a rate of floating-point operations given in FLOP/s with the unit that fits it.
+    """Format a rate of floating-point operations given in FLOP/s with a suitable unit.
 
     >>> flops(395.2e12), flops(1.5e9)
     ('395 TFLOP/s', '1.50 GFLOP/s')
@@ -91,13 +91,13 @@ def flops(value_per_s: float | None, *, digits: int = 3) -> str:
 
 
 def _decimal(value: float, unit: str, digits: int = 3) -> str:
-    """Write a value with the decimal prefix that fits it."""
+    """Format a value with a suitable decimal prefix."""
     scale, prefix = next((step for step in DECIMAL_PREFIXES if value >= step[0]), (1.0, ""))
     return f"{significant(value / scale, digits)} {prefix}{unit}"
 
 
 def flop_count(value: float | None) -> str:
-    """Format an amount of floating-point operations with the unit that fits it.
+    """Format an amount of floating-point operations with a suitable unit.
 
     >>> flop_count(12_300_000), flop_count(7)
     ('12.3 MFLOP', '7.00 FLOP')
@@ -106,7 +106,7 @@ def flop_count(value: float | None) -> str:
 
 
 def bandwidth(value_bytes_per_s: float | None) -> str:
-    """Format a rate of bytes with decimal units, as data sheets of memory do.
+    """Format a rate of bytes with decimal units, as memory data sheets do.
 
     >>> bandwidth(3.35e12), bandwidth(12.3e9)
     ('3.35 TB/s', '12.3 GB/s')
@@ -133,7 +133,7 @@ SCALED: Mapping[str, Callable[[float], str]] = {
     "FLOP": flop_count,
     "FLOP/s": flops,
 }
-"""Units that are written with the prefix that fits each value."""
+"""Units that are written with a prefix suited to each value."""
 
 
 STEPS: Mapping[str, Sequence[tuple[float, str]]] = {
@@ -144,11 +144,11 @@ STEPS: Mapping[str, Sequence[tuple[float, str]]] = {
         for unit in ("B/s", "FLOP", "FLOP/s")
     },
 }
-"""What each prefix of a unit stands for, the smallest first."""
+"""The factor of each unit prefix, the smallest first."""
 
 
 def in_one_unit(values: Sequence[float], unit: str, *, digits: int = 3) -> list[str]:
-    """Write values of a column with the one prefix that fits their geometric mean.
+    """Format the values of a column with the same prefix, chosen to suit their geometric mean.
 
     >>> in_one_unit([1.2e9, 149e6, 0.0], "B/s")
     ['1,200 MB/s', '149 MB/s', '0 MB/s']
@@ -161,7 +161,7 @@ def in_one_unit(values: Sequence[float], unit: str, *, digits: int = 3) -> list[
 
 
 def amount(value: float | None, unit: str, *, digits: int = 3) -> str:
-    """Write a figure with its unit, and with the prefix that fits it where the unit takes one.
+    """Format a value with its unit, and with a suitable prefix if the unit accepts one.
 
     >>> amount(148_864_736.0, "B/s"), amount(1249.7, "samples/s"), amount(0.5, "1")
     ('149 MB/s', '1,250 samples/s', '0.500')
@@ -179,7 +179,7 @@ def share(value: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """Format a fraction by which something grew as a percentage with its sign.
+    """Format a relative increase (a fraction) as a signed percentage.
 
     >>> change(0.676), change(-0.004), change(None)
     ('+67.6 %', '-0.4 %', '–')
@@ -188,7 +188,7 @@ def change(value: float | None) -> str:
 
 
 def plus_minus(relative: float) -> str:
-    """Format a relative half-width (0.021) as '±2.1 %'; one over a half is of no use, and not printed.
+    """Format a relative half-width (0.021) as '±2.1 %'; over one half it is useless and not printed.
 
     >>> plus_minus(0.0042), plus_minus(1.17)
     ('±0.42 %', 'not measured well enough')
@@ -197,7 +197,7 @@ def plus_minus(relative: float) -> str:
 
 
 def would_show(detectable: float) -> str:
-    """Say which relative difference would show (0.02 is 2 %); one over 100 % as a factor, for losses, too.
+    """Say which relative difference would show (0.02 is 2 %): over 100 % as a factor, also for losses.
 
     >>> would_show(0.042), would_show(55.767)
     ('one of 4.2 % would show', 'only a factor of 57 would show')
@@ -208,7 +208,7 @@ def would_show(detectable: float) -> str:
 
 
 def loss_shown(detectable: float) -> str:
-    """Say which loss of a figure would show; from 1 on (100 %) there is none.
+    """Say which loss of a value would show; from 1 on (100 %), no loss would.
 
     >>> loss_shown(0.042), loss_shown(1.17)
     ('a loss of 4.2 % would show', 'no loss would show')
@@ -222,7 +222,7 @@ def count(value: int | None) -> str:
 
 
 def first_of(names: Collection[str], most: int = 4, *, between: str = ", ") -> str:
-    """Return the first names of many, and how many more there are.
+    """Return the first of many names, and how many more there are.
 
     >>> first_of(["a", "b"]), first_of("abcdef")
     ('a, b', 'a, b, c, d and 2 more')
@@ -232,12 +232,12 @@ def first_of(names: Collection[str], most: int = 4, *, between: str = ", ") -> s
 
 
 def more_below(num_more: int) -> str:
-    """Say that a reason is not the only one; nothing where it is."""
+    """Say that a reason is not the only one; the text is empty if it is the only one."""
     return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""
 
 
 def unbroken(text: str) -> str:
-    """Return a text of which no line can end between a figure and its unit; `rejoined` puts the blanks back.
+    """Return a text that cannot break between a number and its unit; `rejoined` restores the spaces.
 
     >>> unbroken("spans 11 % of 6.67 s, 3 steps").replace(UNBROKEN, "_")
     'spans 11_% of 6.67_s, 3 steps'
@@ -246,5 +246,5 @@ def unbroken(text: str) -> str:
 
 
 def rejoined(text: str) -> str:
-    """Return a text whose lines were broken, with the blanks that `unbroken` took."""
+    """Return a text whose lines were broken, with the spaces that `unbroken` replaced."""
     return text.replace(UNBROKEN, " ")

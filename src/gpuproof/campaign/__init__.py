@@ -1,1 +1,1 @@
-"""Run a suite: the scheduler, the conclusion from disk, and the Python API."""
+"""Run a suite: the scheduler, concluding a run from disk, and the Python API."""

@@ -1,4 +1,4 @@
-"""The Python API: measure a recipe, read what a run came to, compare two; offered by `import gpuproof`.
+"""The Python API: measure a recipe, read a run's result, compare two; offered by `import gpuproof`.
 
 result = gpuproof.run("quick", {"model.name": "resnet50", "run.repeats": 5})
 print(result.headline, result.validity, result["throughput"].value)
@@ -44,34 +44,34 @@ RESULT_FILE = "result.json"
 
 
 class MeasureNotFoundError(UsageError, KeyError):
-    """No measure, or more than one, has the name that was asked for."""
+    """No measure, or more than one, has the requested name."""
 
 
 class RunResult(Result):
-    """What a run came to, as Python has it: measures by name, as a table, and the page in a notebook."""
+    """A run's result in Python: measures by name, as a table, and the page in a notebook."""
 
     _page: Callable[[], Page] | None = None
-    """None where there is nothing but the result itself."""
+    """None if only the result itself exists."""
 
     def __getitem__(self, name: str) -> Measure:
-        """Return the measure of that name of the whole.
+        """Return the measure with that name for the whole run.
 
         Raises:
-            MeasureNotFoundError: there is none, or several cases or statistics have it.
+            MeasureNotFoundError: no measure has that name, or several cases or statistics do.
         """
         of_whole = [measure for measure in self.measures if measure.subject == WHOLE]
         named = [measure for measure in of_whole if measure.name == name]
         if len(named) == 1:
             return named[0]
         names = ", ".join(dict.fromkeys(measure.name for measure in of_whole)) or "none: nothing was measured"
-        cause, step = "no measure of the whole is called so", f"Names are {names}"
+        cause, step = "no measure of the whole run has this name", f"Names are {names}"
         if named:
             cases = ", ".join(f"{measure.case} ({measure.statistic})" for measure in named)
-            cause, step = f"{len(named)} measures are called so: {cases}", "Choose one of result.measures"
+            cause, step = f"{len(named)} measures have this name: {cases}", "Choose one of result.measures"
         raise MeasureNotFoundError(cause, place=f'result["{name}"]', next_step=step)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return a row a measure: the columns of `gpuproof report --format csv`, as plain values."""
+        """Return one row per measure: the columns of `gpuproof report --format csv`, as plain values."""
         return measure_rows(self)
 
     def to_frame(self) -> Any:
@@ -86,12 +86,12 @@ class RunResult(Result):
             raise EnvironmentUnfitError(
                 f"pandas is not installed for {sys.executable}",
                 place="result.to_frame()",
-                next_step="pip install pandas, or take result.to_records(), which needs nothing",
+                next_step="pip install pandas, or use result.to_records(), which has no dependencies",
             ) from error
         return DataFrame(self.to_records())
 
     def _repr_html_(self) -> str:
-        """Return the page of `gpuproof report --format html` in a frame of its own."""
+        """Return the page of `gpuproof report --format html` in a separate frame."""
         page = page_of_result(self) if self._page is None else self._page()
         text = escape(render_page(page, "html"))
         return f'<iframe srcdoc="{text}" style="width: 100%; height: 40rem; border: 0"></iframe>'
@@ -99,7 +99,7 @@ class RunResult(Result):
 
 def _with_page(result: Result, page: Callable[[], Page] | None) -> RunResult:
     shown = RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
-    object.__setattr__(shown, "_page", page)  # no part of the value: results are equal without it
+    object.__setattr__(shown, "_page", page)  # not part of the value: results compare equal without it
     return shown
 
 
@@ -109,20 +109,20 @@ def run(
     *,
     python: str | None = None,
 ) -> RunResult:
-    """Measure on this machine what a recipe describes, and return what it came to.
+    """Measure on this machine what a recipe describes, and return the result.
 
     Args:
-        config: a YAML file, or the name of a recipe that comes with gpuproof, such as "quick".
-        overrides: dotted key → value, laid over the recipe: `{"training.precision": "bf16"}`.
-        python: the Python to run the ranks with, which needs torch only; by default this one.
+        config: a YAML file, or the name of a recipe shipped with gpuproof, e.g. "quick".
+        overrides: dotted key → value, applied on top of the recipe: `{"training.precision": "bf16"}`.
+        python: the Python to run the ranks with, which only needs torch; defaults to the current one.
 
-    A run that failed or can not be trusted is a Result, too: `exit_code`, `validity` and `failures` say so.
-    To be called in the main thread.
+    A run that failed or cannot be trusted also returns a result: `exit_code`, `validity` and `failures` say
+    so. Must be called from the main thread.
 
     Raises:
-        UsageError: the config has mistakes, or this process is a rank of somebody's launch.
+        UsageError: the config has mistakes, or this process is a rank of another launch.
         EnvironmentUnfitError: no process can be started, or the disk is full.
-        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks ended; what was measured is kept.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks exited; finished measurements are kept.
     """
     words = [f"--{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
     loaded = load_config(os.fspath(config), words, given_by=OVERRIDES)
@@ -137,18 +137,18 @@ def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
     refuse_to_be_a_rank(os.environ, command="gpuproof.run")
     if config.distributed.nodes > 1:
         raise UsageError(
-            "gpuproof.run measures this machine alone",
+            "gpuproof.run only measures this machine",
             place="distributed.nodes",
             next_step="Use `gpuproof run --deployment-file FILE`, or set it to 1",
         )
 
 
 def load_result(path: str | os.PathLike[str]) -> RunResult:
-    """Read what a run came to, from its directory or from its result.json.
+    """Read a run's result from its directory or from its result.json.
 
     Raises:
         UsageError: there is no result.
-        RecordError: the file is damaged, or a newer gpuproof wrote it.
+        RecordError: the file is damaged, or was written by a newer gpuproof.
     """
     place = Path(path)
     file = place / RESULT_FILE if place.is_dir() else place
@@ -156,14 +156,14 @@ def load_result(path: str | os.PathLike[str]) -> RunResult:
         content = parse_json(file.read_bytes())
     except OSError as error:
         raise UsageError(
-            error.strerror or str(error), place=str(file), next_step="`gpuproof report RUN` makes it again"
+            error.strerror or str(error), place=str(file), next_step="`gpuproof report RUN` recreates it"
         ) from error
     except ValueError as error:
-        raise RecordError(f"is no JSON ({error})", place=str(file)) from error
+        raise RecordError(f"is not JSON ({error})", place=str(file)) from error
     version = content.get("schema_version", 0) if isinstance(content, dict) else 0
     if version > RESULT_SCHEMA_VERSION:
         raise RecordError(
-            f"has schema version {version}, and this gpuproof knows {RESULT_SCHEMA_VERSION}",
+            f"has schema version {version}, but this gpuproof supports {RESULT_SCHEMA_VERSION}",
             place=str(file),
             next_step="Install a newer gpuproof",
         )
@@ -174,10 +174,10 @@ def load_result(path: str | os.PathLike[str]) -> RunResult:
 
 
 def load_step_times(path: str | os.PathLike[str]) -> dict[str, tuple[float, ...]]:
-    """Return the measured step times of each launch of a run in seconds, by its folder under `cases/`.
+    """Return the step times of each launch of a run, in seconds, by the launch's folder in `cases/`.
 
-    They are those of the rank whose window was longest, in order and without the warm-up. A launch that did
-    not end well, or kept none (`benchmark.log_step_times: false`), is left out.
+    They come from the rank with the longest window, in order and without the warm-up. A launch that failed,
+    or that stored no step times (`benchmark.log_step_times: false`), is omitted.
 
     Raises:
         UsageError: there is no run at `path`.
@@ -199,18 +199,18 @@ def compare(
     max_regression: float | None = None,
     between_sessions: float = BETWEEN_SESSIONS,
 ) -> RunResult:
-    """Compare run B with run A, measure by measure, and return what that came to; launches nothing.
+    """Compare run B with run A, measure by measure, without launching anything; return the result.
 
     Args:
-        a: the directory of the run that is compared with.
-        b: the directory of the other.
-        across: keys, or sections of them, that are meant to differ: `["training.precision"]`, `["stack"]`.
-        max_regression: makes it a gate: `exit_code` is 3 where the interval of a measure lies wholly beyond
-            that regression (0.02 is 2 %), and 4 where it cannot be told.
-        between_sessions: relative standard deviation of one session from the next, in each interval.
+        a: the directory of the reference run.
+        b: the directory of the other run.
+        across: keys, or whole sections, that are expected to differ: `["training.precision"]`, `["stack"]`.
+        max_regression: turns the comparison into a gate: `exit_code` is 3 if the interval of a measure is
+            entirely beyond that regression (0.02 is 2 %), and 4 if this cannot be determined.
+        between_sessions: relative standard deviation between sessions, added to each interval.
 
     Raises:
-        UsageError: the runs were not made alike, or there is none.
+        UsageError: the runs were not measured under the same conditions, or do not exist.
         RecordError: a file of a run is damaged.
     """
     try:
@@ -222,7 +222,7 @@ def compare(
             between_sessions=between_sessions,
         )
     except UsageError as error:
-        if error.place is not None and error.place.startswith("--"):  # an option of the command's
+        if error.place is not None and error.place.startswith("--"):  # one of the command's options
             error.place = error.place.removeprefix("--").replace("-", "_")
         raise
     return _with_page(result, lambda: page_of(result))

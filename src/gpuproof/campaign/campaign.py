@@ -1,7 +1,7 @@
-"""The one path of every command: config → suite → launcher → store → report.
+"""The common path of every command: config → suite → launcher → store → report.
 
-A campaign may be interrupted at any moment and resumed: what is done is on disk, and nothing is run twice.
-It judges nothing itself.
+A campaign may be interrupted at any time and resumed: finished work is on disk, and nothing is run twice.
+This module makes no judgements itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuproof.campaign.conclude import Concluded
 
 ORPHANS_S = 30.0
-"""Time that ranks of a campaign which was killed get to notice and end, before it is resumed."""
+"""How long the ranks of a killed campaign have to notice and exit, before it is resumed."""
 
 
 def create_run(
@@ -42,11 +42,11 @@ def create_run(
     places: Sequence[HostPlace] = THIS_MACHINE,
     described: Mapping[str, Any] | None = None,
 ) -> RunDirectory:
-    """Make the directory of a new run and write down what was asked, with what else is `described`.
+    """Create the directory of a new run, and record what was requested and what is `described`.
 
     Raises:
-        UsageError: there is a run of that name already, or its recipe cannot be run.
-        EnvironmentUnfitError: the place cannot be written.
+        UsageError: a run with that name already exists, or its recipe cannot be run.
+        EnvironmentUnfitError: the directory is not writable.
     """
     suite_on(config, places).begin(config, places)  # a recipe that cannot be run leaves no directory behind
     now = datetime.now(timezone.utc)
@@ -77,14 +77,14 @@ def run_campaign(
     again: Callable[[CaseRecords], bool] | None = None,
     until_s: float | None = None,
 ) -> Concluded:
-    """Launch what is not settled yet, and that of which `again` says so, then conclude.
+    """Launch what has not finished yet, and whatever `again` selects, then conclude the run.
 
-    At `until_s` of the monotonic clock what still runs is ended, and nothing more is launched.
+    At `until_s` on the monotonic clock, running launches are stopped, and nothing more is launched.
 
     Raises:
-        UsageError: another process works on the run, or its data is not there.
+        UsageError: another process is working on the run, or its data is missing.
         EnvironmentUnfitError: the launcher cannot start processes, or the disk is full.
-        KeyboardInterrupt: Ctrl-C, SIGTERM, SIGQUIT or SIGHUP, after the ranks gave their last words.
+        KeyboardInterrupt: Ctrl-C, SIGTERM, SIGQUIT or SIGHUP, after the ranks wrote their final records.
     """
     sweep()
     suite = read_suite(run)
@@ -113,7 +113,7 @@ def launch_all(
     again: Callable[[CaseRecords], bool] | None = None,
     until_s: float | None = None,
 ) -> None:
-    """Launch what a suite asks for and is not settled yet.
+    """Launch what a suite requests and has not finished yet.
 
     Raises:
         As `run_campaign`.
@@ -139,23 +139,23 @@ def launch_all(
 
 
 def is_settled(suite: Suite, records: CaseRecords, *, retry_failed: bool) -> bool:
-    """Say whether a launch is not to be run again."""
+    """Return whether a launch must not be rerun."""
     if records.status != "failed":
         return records.status == "done"
     return not retry_failed or suite.on_failure(records) == "expected"
 
 
 def _import_conclusion() -> None:
-    """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
+    """Import what the end of a campaign needs while the ranks import torch, rather than afterwards."""
     import gpuproof.campaign.conclude
     import gpuproof.report.terminal  # noqa: F401
 
 
 @contextmanager
 def ends_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, SIGQUIT, and a terminal that closes, as Ctrl-C, so that all end the ranks cleanly.
+    """Treat SIGTERM, SIGQUIT and a closed terminal like Ctrl-C, so that all stop the ranks cleanly.
 
-    SIGHUP stays ignored where it was (nohup).
+    SIGHUP stays ignored if it was ignored before (nohup).
     """
 
     def interrupt(_number: int, _frame: object) -> NoReturn:

@@ -1,6 +1,6 @@
-"""Conclude a run: from what lies on disk to its result, its page and every derived file. Needs no device.
+"""Conclude a run: turn its files into its result, its page and all derived files. Needs no device.
 
-`gpuproof report RUN` is this, and every campaign ends with it. It knows no suite.
+`gpuproof report RUN` does this, and so does every campaign at its end. This module knows no particular suite.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concluded:
-    """What a run ends with."""
+    """What concluding a run produced."""
 
     result: Result
     page: Page
 
 
 TIMELINES = "timelines.json"
-"""What pictures of records are drawn from, as a page holds it too."""
+"""The data that the pictures of a run's records are drawn from, as included in a page."""
 BEHIND = (DURING, "Notes")
-"""Sections that pictures of records stand before, on a page that begins with no figures."""
+"""If a page does not start with results, pictures of records are inserted before the first of these
+sections."""
 RECORDS_GONE = (
-    "the records of this run are gone: these are the measures of result.json, which is left as it is; "
-    "tables, charts and files that are made from records are missing"
+    "the records of this run are gone: these are the measures of result.json, which is left "
+    "unchanged; tables, charts and files that are created from records are missing"
 )
 
 
 @without_collection()
 def conclude(run: RunDirectory) -> Concluded:
-    """Make the result, the page and every derived file of a run again from its records.
+    """Recreate the result, the page and every derived file of a run from its records.
 
-    Where the records are gone, the result that there is stays as it is.
+    If the records are gone, the existing result stays unchanged.
 
     Raises:
         RecordError: a file of the run is damaged.
@@ -83,14 +84,16 @@ def conclude(run: RunDirectory) -> Concluded:
 
 
 def _pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
-    from gpuproof.observe.run_timeline import run_pictures  # what started a run has not imported it
+    from gpuproof.observe.run_timeline import (
+        run_pictures,
+    )  # the process that started the run has not imported it
 
     return run_pictures(evidence)
 
 
 @without_collection()
 def conclude_unwritten(run: RunDirectory) -> Concluded:
-    """Conclude a run whose place cannot be written: the result and the page, without files.
+    """Conclude a run in a read-only place: return the result and the page, without writing files.
 
     Raises:
         RecordError: a file of the run is damaged.
@@ -103,9 +106,10 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
 
 
 def _without_records(run: RunDirectory, evidence: Evidence) -> Concluded | None:
-    """Return the result that a run was concluded to before its records were lost; None where there are some.
+    """Return a run's existing result if its records were lost; None if there are records.
 
-    Its measures and outcomes are shown: what else a page says is in the shape of the version that wrote it.
+    Only its measures and outcomes are shown, since the rest of a page has the format of the version that
+    wrote it.
     """
     result = None if evidence.launches else run.read_result()
     if result is None or not result.num_launches:
@@ -124,9 +128,10 @@ def _page_of_measures(result: Result, *notes: str) -> Page:
 
 
 def page_of_result(result: Result) -> Page:
-    """Return the page of a result alone, without what its run has beside it.
+    """Return the page for a result alone, without the other files of its run.
 
-    It is that of its measures where the suite is not installed, or another version of it wrote the result.
+    The page shows only the measures if the suite is not installed, or if another version of it wrote the
+    result.
     """
     try:
         page = load_suite(result.suite).page(result)
@@ -138,10 +143,10 @@ def page_of_result(result: Result) -> Page:
 
 @without_collection()
 def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Concluded:
-    """Conclude a run by other options of its suite, and leave the run and its files as they are.
+    """Conclude a run with different options for its suite, leaving the run and its files unchanged.
 
     Raises:
-        UsageError: the suite cannot conclude by them.
+        UsageError: the suite cannot conclude with these options.
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
@@ -153,7 +158,7 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
 
 
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
-    """Return a result with its page, which says where it is from; both say so where no hardware ran it."""
+    """Return a result with its page, which names its origin; both say so if it was simulated."""
     simulated = is_simulated(evidence.launches)
     result = replace(result, device_indices=device_indices(evidence.launches))
     result = as_simulated(result) if simulated else result
@@ -165,10 +170,10 @@ def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
 
 
 def conclude_tree(folder: Path) -> Concluded:
-    """Conclude a folder of an older test matrix; pictures that it has already are left as they are.
+    """Conclude a folder of an older test matrix; existing pictures are left as they are.
 
     Raises:
-        UsageError: it holds no test, or a file of it cannot be read.
+        UsageError: it contains no test, or one of its files cannot be read.
     """
     from gpuproof.suites.matrix.old_tree import conclude_old_tree, pictures_of
     from gpuproof.suites.matrix.page import page
@@ -186,7 +191,7 @@ def conclude_tree(folder: Path) -> Concluded:
 
 
 def conclude_older(path: Path) -> Concluded | None:
-    """Conclude what an older tool wrote: the folder of a matrix, or a result; None where it is neither.
+    """Conclude an older tool's output: the folder of a matrix, or a result; None if it is neither.
 
     Raises:
         UsageError: a file of the matrix cannot be read.
@@ -202,7 +207,7 @@ def conclude_older(path: Path) -> Concluded | None:
 
 
 def read_evidence(run: RunDirectory) -> Evidence:
-    """Read everything that is known of a run.
+    """Read everything known about a run.
 
     Raises:
         RecordError: a file of the run is damaged.
@@ -219,7 +224,7 @@ def read_evidence(run: RunDirectory) -> Evidence:
 
 
 def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
-    """Write derived files; yield a note of each that cannot be drawn."""
+    """Write the derived files; yield a note for each one that cannot be drawn."""
     for export in exports:
         path = run.place(export.name)
         match export.content:
@@ -230,7 +235,7 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
             case JsonContent(value):
                 run.write_json(export.name, value)
             case RecordingFiles(load, metadata):
-                from gpuproof.observe.derived import Wanted, write_derived  # of a matrix alone
+                from gpuproof.observe.derived import Wanted, write_derived  # only for a matrix
 
                 yield from write_derived(load(), Wanted(stem=path, metadata=metadata, plot=True)).failures
             case content:
@@ -238,7 +243,7 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                     if not isinstance(content, PictureContent):
                         content(path)
                     elif (picture := content.make()) is not None:
-                        from gpuproof.report.pictures import write_picture  # not of runs without pictures
+                        from gpuproof.report.pictures import write_picture  # not for runs without pictures
 
                         write_picture(picture, path)
                 except EnvironmentUnfitError as error:
@@ -246,9 +251,9 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
 
 
 def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
-    """Put a trace beside the reports, and each host's beside its own; yield a note where none is left.
+    """Put a trace next to the reports, and each host's next to its own; yield a note if all are lost.
 
-    It is that of the first launch that has one: others may have been lost.
+    It is copied from the first launch that has one, since other launches may have lost theirs.
     """
     sources = [
         (launch.case.placement.host, place_inside(run.case_folder(launch.case), trace.file))
@@ -266,11 +271,11 @@ def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
         except OSError as error:
             yield f"{source.name} is not copied from {source}: {error.strerror}"
     if sources and not traces:
-        yield f"{sources[0][1].name} was written and is gone: expected {sources[0][1]}"
+        yield f"{sources[0][1].name} was written but is gone: expected {sources[0][1]}"
 
 
 def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:
-    """Add what holds for every run: notes of its files, where they lie, and what may be typed next."""
+    """Add what applies to every run: notes on its files, their location, and the next commands."""
     lines = tuple(notes)
     has_notes = bool(page.sections) and page.sections[-1].title == "Notes"
     names = sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))
@@ -281,7 +286,7 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
 
 
 def _of_run(page: Page, run: RunDirectory) -> Page:
-    """Return a page whose commands name the run, of which a suite knows no place."""
+    """Return a page whose commands name the run, since a suite does not know its location."""
     root = shlex.quote(str(run.root))
 
     def with_place(section: Section) -> Section:
@@ -294,7 +299,7 @@ def _of_run(page: Page, run: RunDirectory) -> Page:
 
 
 def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:
-    """Yield, first what helps first, what explains a machine, finishes a run, and shows it again."""
+    """Yield commands, most helpful first, that explain a machine, finish a run, or show it again."""
     quoted = shlex.quote(str(run.root))
     is_unfit = any(f.cause == "environment" and not is_host_failure(f) for f in result.failures)
     if is_unfit and not result.num_launches:

@@ -1,9 +1,9 @@
-"""Finished runs, and results of older tools, read from disk to be compared.
+"""Finished runs, and results of older tools, read from disk for comparison.
 
-In: the directory of a concluded run; of older tools the load test's JSON, the folder of a training benchmark
-or a file of it, a study's JSON of one side, the cluster test's JSON. Out: a `FinishedRun`, or throughputs as
-measures. Nothing says how the figures of older tools were made, so they are SUSPECT: shown, exported and set
-side by side, and no winner is named.
+Input: the directory of a concluded run; from older tools, the load test's JSON, the folder of a training
+benchmark or one of its files, a study's JSON for one side, or the cluster test's JSON. Output: a
+`FinishedRun`, or throughputs as measures. It is unknown how the older tools' results were obtained, so they
+are SUSPECT: they are shown, exported and compared side by side, but no winner is named.
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ RATE = "throughput_samples_per_second"
 OLDER = Doubt(
     validity="SUSPECT",
     code="older-result",
-    reason="an older tool's figures: neither its windows nor readings of the machine are there to check them",
-    remedy="Measure again here: docs/from names the command for each of the older ones",
+    reason=(
+        "results of an older tool: neither its windows nor readings of the machine are "
+        "available to check them"
+    ),
+    remedy="Measure again here: docs/from lists the command for each older tool",
 )
 
 
 def read_older_result(path: Path) -> Result | None:
-    """Read a result of an older tool; None where it is in no shape of theirs."""
+    """Read a result of an older tool; None if the file has none of their formats."""
     path = path.parent if path.name in OF_A_RUN and (path.parent / SUMMARY).is_file() else path
     if (path / "run.json").exists():
         return None
     try:
         read = _training(path) if (path / SUMMARY).is_file() else _read(parse_json(path.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # damaged, or something else of that name
+        return None  # damaged, or a different file with that name
     return None if read is None else _result(path, *read)
 
 
@@ -78,7 +81,7 @@ def _training(folder: Path) -> tuple[dict[str, Any], list[Measure]]:
 
 
 def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Measure:
-    """Return a throughput in samples/s as it was reported, of one launch: no tool of theirs repeats one."""
+    """Return a throughput in samples/s as reported, from one launch: these tools never repeat one."""
     return Measure(
         name="throughput",
         value=value,
@@ -88,7 +91,7 @@ def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Meas
         labels=labels,
         better="higher",
         launches=() if value is None else (LaunchValue(replicate=0, order=0, value=value),),
-        missing="it failed, or measured no step" if value is None else None,
+        missing="it failed, or measured no steps" if value is None else None,
     )
 
 
@@ -110,11 +113,11 @@ def _result(path: Path, conditions: Mapping[str, Any], measures: list[Measure]) 
 
 
 def read_finished(path: Path) -> FinishedRun:
-    """Read a run that was concluded, or a result of an older tool.
+    """Read a concluded run, or a result of an older tool.
 
     Raises:
-        UsageError: there is no run, or it was not concluded.
-        RecordError: a file of it is damaged.
+        UsageError: there is no run, or it was never concluded.
+        RecordError: one of its files is damaged.
     """
     older = conclude_old_tree(path)[1] if is_old_tree(path) else read_older_result(path)
     if older is not None:
@@ -129,9 +132,9 @@ def read_finished(path: Path) -> FinishedRun:
     result = run.read_result()
     if result is None:
         raise UsageError(
-            "the run has no result yet: there is no result.json in it",
+            "the run has no result yet: it does not contain a result.json",
             place=str(path),
-            next_step=f"`gpuproof report {path}` makes it",
+            next_step=f"`gpuproof report {path}` creates it",
         )
     hosts = read_environment(run)
     return FinishedRun(

@@ -1,8 +1,9 @@
-"""One loop for every campaign: which case may begin where, and what became of each that runs.
+"""One loop for every campaign: which case may start where, and how each running case ends.
 
-In: a suite with its state, and a launcher with its places. Every case that the suite asks for is started
-once its placement and its order allow it; all that run are followed at once, and each that ends is told to
-the suite. Whether the places are this machine, hosts, or pairs of hosts makes no difference.
+Input: a suite with its state, and a launcher with its places. Every case that the suite requests is started
+once its placement and its order allow it; all running cases are followed concurrently, and each one that ends
+is reported to the suite. It makes no difference whether the places are this machine, hosts, or pairs of
+hosts.
 """
 
 from __future__ import annotations
@@ -33,71 +34,72 @@ from gpuproof.suites.base import LaunchKey, Suite, launch_key
 log = logging.getLogger(__name__)
 
 FOLLOW_S = 0.25
-"""How often the first rank's journal is looked at, for the progress bar …"""
+"""How often the first rank's journal is checked, for the progress bar …"""
 FOLLOW_SEVERAL_S = 2.0
-"""… and where several launches run: a line of progress needs no more, and there may be hundreds."""
+"""… and if several launches run: a progress line needs no more updates, and there may be hundreds of
+launches."""
 GRACE_S = 10.0
-"""Time that ranks get for their last words: stacks of all threads, on a disk that may be slow …"""
+"""How long ranks have for their final records: stacks of all threads, on a disk that may be slow …"""
 CUT_SHORT_S = 0.5
 """… and after a second Ctrl-C …"""
 LATE_GRACE_S = 2.0
-"""… and where the time of the whole run is over."""
+"""… and when the time limit of the whole run has been reached."""
 MOST_AFTER_GRACE_S = 120.0
-"""… and how long after that a launch may take to be over, the fetching of its files included: what hangs in
-its driver cannot be killed, and nobody waits for it."""
-CUT = "the time of the whole run was over before it had ended"
+"""… and how long after that a launch may take to finish, including fetching its files: a process that hangs
+in its driver cannot be killed, so nothing waits for it."""
+CUT = "the time limit of the whole run was reached before it had ended"
 MAX_ATTEMPTS = 3
-"""Of a launch that its suite wants again and again."""
+"""For a launch that its suite keeps requesting."""
 
 
 class CampaignProgress(Protocol):
-    """Hears how a campaign goes on; shows it or not."""
+    """Receives a campaign's progress, and may show it."""
 
     def says(self, line: str) -> None:
-        """Hear what goes on before a launch, such as a download, or what it waits for in a queue."""
+        """Receive what happens before a launch, e.g. a download, or what the launch waits for in a queue."""
 
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
     ) -> None:
-        """Hear that a launch begins, `position` counting from 1; no host is named on this machine.
+        """Receive the start of a launch; `position` counts from 1, and no host is named for this machine.
 
-        With `more`, what is measured decides how many follow: `total` are the fewest.
+        With `more`, the measurements decide how many launches follow: `total` is the minimum.
         """
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Hear the first rank's new records."""
+        """Receive the first rank's new records."""
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Hear how a launch ended."""
+        """Receive how a launch ended."""
 
     def host_failed(self, error: HostError) -> None:
-        """Hear that a host cannot be used, or no longer."""
+        """Receive that a host cannot be used, or can no longer be used."""
 
 
 class UnheardProgress:
-    """Shows nothing; the log has it."""
+    """Shows nothing, since the log contains everything."""
 
     def says(self, line: str) -> None:
-        """Hear a line."""
+        """Receive a line."""
 
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
     ) -> None:
-        """Hear of a launch."""
+        """Receive a launch."""
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Hear of its records."""
+        """Receive its records."""
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Hear of its end."""
+        """Receive its end."""
 
     def host_failed(self, error: HostError) -> None:
-        """Hear of a host."""
+        """Receive a host."""
 
 
 @dataclass(kw_only=True)
 class _Following:
-    """A launch that runs, and what is known of it."""
+    """A running launch, and what is known about it."""
 
     case: Case
     folder: Path
@@ -105,17 +107,17 @@ class _Following:
     journal: JournalTail
     beside: tuple[LaunchKey, ...]
     deadline_s: float | None = None
-    """Once it has begun."""
+    """Once it has started."""
     waits_for: str | None = None
-    """What was last told of why it has not."""
+    """The last reported reason why the launch has not started."""
     is_ending: bool = False
     has_timed_out: bool = False
     is_cut: bool = False
-    """Whether it was ended since the time of the whole run was over."""
+    """Whether the launch was stopped because the time limit of the whole run was reached."""
 
 
 class CaseScheduler:
-    """Starts what a suite asks for where there is room, and follows it to its end."""
+    """Starts what a suite requests when there is room, and follows it to its end."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class CaseScheduler:
         until_s: float | None = None,
         while_waiting: Callable[[], None],
     ) -> None:
-        """Take what to run, and until when (by the monotonic clock) any of it may."""
+        """Accept what to run, and a deadline (on the monotonic clock) after which nothing may run."""
         self._run = run
         self._suite = suite
         self._state = state
@@ -147,12 +149,12 @@ class CaseScheduler:
         self._is_stopped = False
 
     def run(self) -> None:
-        """Go on until nothing runs and nothing is asked for.
+        """Continue until nothing runs and nothing is requested.
 
         Raises:
             As `run_campaign`.
         """
-        self._num_ended = self._fewest = 0  # the progress counts the launches of this campaign
+        self._num_ended = self._fewest = 0  # the progress display counts the launches of this campaign
         try:
             self._start_what_may_begin()
             while self._following:
@@ -176,7 +178,7 @@ class CaseScheduler:
             pass
 
     def _start_or_settle(self) -> bool:
-        """Start what may begin now; return True where a case failed before that: others may be asked for."""
+        """Start what may start now; return True if a case failed instead: others may then be requested."""
         lost, left_s = self._launcher.lost(), self._left_s()
         if left_s is not None and left_s <= 0:
             return False
@@ -194,16 +196,16 @@ class CaseScheduler:
                 return True
         if waiting is None or self._following:
             return False
-        never = f"it is to begin after {waiting.after}, and nothing of that is to come"
+        never = f"it must start after {waiting.after}, but nothing of that is left to run"
         self._fail(waiting, launch_failure("environment", never))
         return True
 
     def _left_s(self) -> float | None:
-        """Return what is left of the time of the whole run; None where there is no limit."""
+        """Return how much of the whole run's time limit is left; None if there is no limit."""
         return None if self._until_s is None else self._until_s - time.monotonic()
 
     def _reason_never(self, case: Case, lost: Mapping[str, HostError]) -> Failure | None:
-        """Say why a case cannot run on any place that there is; None where it can."""
+        """Return why a case cannot run on any available place; None if it can."""
         gone = next((lost[name] for name in case.placement.hosts if name in lost), None)
         if gone is not None:
             return host_failure(gone)
@@ -211,11 +213,11 @@ class CaseScheduler:
         taken = next((error for error in lost.values() if error.is_interruption), None)
         if reason is not None and taken is not None:
             return host_failure(taken)
-        next_step = "Offer more hosts, or ask for fewer"
+        next_step = "Provide more hosts, or request fewer"
         return None if reason is None else launch_failure("environment", reason, next_step=next_step)
 
     def _start(self, case: Case, hosts: Sequence[str]) -> bool:
-        """Start a case; return False where its data cannot be had, while others run."""
+        """Start a case; return False if its data is unavailable while other cases run."""
         try:
             self._prepare(case)
         except (UsageError, EnvironmentUnfitError) as error:
@@ -227,7 +229,8 @@ class CaseScheduler:
         self._attempts[key] += 1
         remaining = self._suite.remaining(self._state)
         total = self._num_ended + remaining.num_launches
-        if remaining.seconds is not None and remaining.basis != "plan":  # which was told before the first
+        # The plan's estimate was reported before the first launch.
+        if remaining.seconds is not None and remaining.basis != "plan":
             about = "at most" if remaining.basis == "limit" else "about"
             self._progress.says(f"{about} {duration(remaining.seconds)} left")
         named = [name for name in hosts if name]
@@ -249,13 +252,13 @@ class CaseScheduler:
         return True
 
     def _prepare(self, case: Case) -> None:
-        """Have the case's data in the run; what is there already is not made again."""
+        """Make the case's data available in the run, unless it already exists."""
         most = max((place.num_devices or 0 for place in self._launcher.places()), default=0)
         ranks = self._launcher.world_size or max(case.placement.num_ranks, most)
         prepare(case, self._run.root, world_size=ranks, say=self._progress.says)
 
     def _fail(self, case: Case, failure: Failure) -> None:
-        """Settle a case that cannot begin."""
+        """Settle a case that cannot start."""
         folder = self._run.begin_case(case)
         self._run.add_record(folder, failure)
         self.settle(read_case(folder))
@@ -263,7 +266,7 @@ class CaseScheduler:
     # Following.
 
     def _attend(self) -> bool:
-        """Wait for news, or until the journals are to be looked at; return True where a launch is over."""
+        """Wait for news, or until the journals are due for a check; return True if a launch has ended."""
         self._launcher.wait(FOLLOW_S if len(self._following) == 1 else FOLLOW_SEVERAL_S)
         self._while_waiting()
         for following in self._following.values():
@@ -274,16 +277,16 @@ class CaseScheduler:
         return bool(over)
 
     def _look_at(self, following: _Following) -> None:
-        """Tell what is new of a launch, and end it once its ranks have ended or its time is up.
+        """Report what is new about a launch, and end it once its ranks have exited or its time is up.
 
         Raises:
-            EnvironmentUnfitError: somebody removed its folder.
+            EnvironmentUnfitError: its folder was removed.
         """
         if not following.folder.is_dir():
             raise EnvironmentUnfitError(
-                "it was removed while the run was under way: what was measured there is lost",
+                "it was removed during the run: what was measured there is lost",
                 place=str(following.folder),
-                next_step="Start a new run; where only this launch was removed, --resume runs it again",
+                next_step="Start a new run; if only this launch was removed, --resume reruns it",
             )
         launched, now_s = following.launched, time.monotonic()
         if launched.placed is not None and following.deadline_s is None:
@@ -308,7 +311,7 @@ class CaseScheduler:
             launched.end(LATE_GRACE_S if is_cut else GRACE_S)
 
     def _tell(self, following: _Following) -> bool:
-        """Tell the progress what the first rank has written; return False where that cannot be read."""
+        """Report to the progress what the first rank has written; return False if it cannot be read."""
         try:
             records = following.journal.new_records()
         except RecordError:
@@ -319,7 +322,7 @@ class CaseScheduler:
         return True
 
     def _finish(self, key: LaunchKey) -> None:
-        """Collect a launch that is over, and settle it."""
+        """Collect a finished launch, and settle it."""
         following = self._following.pop(key)
         del self._running[key]
         self._places.release(key)
@@ -332,9 +335,9 @@ class CaseScheduler:
         self.settle(records)
 
     def _collect(self, following: _Following) -> CaseRecords:
-        """Read a launch, after writing down what its ranks could not say.
+        """Read a finished launch, after recording what its ranks could not report.
 
-        Journals that cannot be read are taken out of the way, so that one host's damage stays its own.
+        Unreadable journals are moved away, so that one host's damage does not affect others.
         """
         folder, error = following.folder, following.launched.error
         status = None if following.has_timed_out else following.launched.status
@@ -357,7 +360,7 @@ class CaseScheduler:
         return read_case(folder)
 
     def settle(self, records: CaseRecords) -> None:
-        """Tell the suite of a launch that has ended, now or before this campaign."""
+        """Report to the suite that a launch has ended, whether now or before this campaign."""
         key = launch_key(records.case)
         verdict = "skip" if records.status == "done" else self._suite.on_failure(records)
         if verdict == "retry" and self._attempts[key] < MAX_ATTEMPTS:
@@ -368,7 +371,7 @@ class CaseScheduler:
         self._num_ended += 1
 
     def _end_all(self) -> None:
-        """Leave no process behind; a second interruption shortens the time for last words."""
+        """Leave no process running; a second interruption shortens the grace period."""
         try:
             self._end_within(GRACE_S)
         except KeyboardInterrupt:
@@ -390,7 +393,7 @@ class CaseScheduler:
         for following in self._following.values():
             if not following.launched.is_over:
                 log.error(
-                    "launch %d of %s has not ended %g s after it was killed: look for its processes",
+                    "launch %d of %s has not ended %g s after it was killed: check for its processes",
                     following.case.replicate + 1,
                     following.case.case_id,
                     MOST_AFTER_GRACE_S,

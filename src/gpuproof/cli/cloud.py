@@ -1,7 +1,7 @@
-"""`gpuproof cloud lambda`: hosts from Lambda's cloud, as a file that `--deployment-file` takes.
+"""`gpuproof cloud lambda`: rent Lambda cloud hosts and list them in a `--deployment-file`.
 
-Nothing is launched or ended without being named; ending asks first. The file is in lambdactl's form, and an
-inventory as it stands.
+Only instances that you name are launched or terminated; terminating asks for confirmation first. The file is
+in lambdactl's format, and can be used directly as an inventory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 key_option = click.option(
     "--api-key-file",
     metavar="FILE",
-    help="File of mode 0600 with the key; else LAMBDA_API_KEY, else ~/.config/gpuproof/lambda-api-key.",
+    help=(
+        "File (mode 0600) containing the key; otherwise LAMBDA_API_KEY, or ~/.config/gpuproof/lambda-api-key."
+    ),
 )
 
 
 @click.group()
 def cloud() -> None:
-    """Rent hosts to measure: list, deploy and terminate.
+    """Rent hosts to measure: list, deploy and terminate them.
 
     \b
     gpuproof cloud lambda types --available
@@ -47,11 +49,11 @@ def lambda_() -> None:
 
 
 @lambda_.command("types")
-@click.option("--available", is_flag=True, help="Only those with room somewhere.")
+@click.option("--available", is_flag=True, help="Only those with free capacity.")
 @key_option
 @json_option
 def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
-    """List the types of instance, what they cost an hour, and where there is room."""
+    """List the instance types, their hourly price, and where they are available."""
     kinds = [kind for kind in _api(api_key_file).types() if kind.regions or not available]
     if as_json:
         print_json(kinds)
@@ -77,19 +79,19 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 
 
 @lambda_.command()
-@click.option("--type", "type_name", required=True, metavar="NAME", help="Type of instance: gpu_1x_a100.")
+@click.option("--type", "type_name", required=True, metavar="NAME", help="Instance type, e.g. gpu_1x_a100.")
 @click.option(
     "--count",
     type=click.IntRange(1, 100),
     default=1,
     metavar="N",
-    help=("Number of instances (1), one launched every 12 s."),
+    help=("Number of instances (1), launched 12 s apart."),
 )
 @click.option(
     "--name-prefix", default="cluster", metavar="NAME", help="Instances are named NAME-1, NAME-2 … (cluster)."
 )
-@click.option("--region", required=True, metavar="NAME", help="Region: us-east-1.")
-@click.option("--ssh-key", required=True, metavar="NAME", help="Name that your public key has at Lambda.")
+@click.option("--region", required=True, metavar="NAME", help="Region, e.g. us-east-1.")
+@click.option("--ssh-key", required=True, metavar="NAME", help="Name of your public key at Lambda.")
 @click.option(
     "--file-systems", callback=lambda *call: _listed(call[2]), metavar="A,B", help="File systems to attach."
 )
@@ -115,7 +117,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
     type=click.FloatRange(1),
     default=900.0,
     metavar="S",
-    help=("Give up waiting after so long (900)."),
+    help=("Give up waiting after this time (900)."),
 )
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), default=Path("cluster.json"), show_default=True,
@@ -132,9 +134,9 @@ def deploy(
     api_key_file: str | None,
     **request: Any,
 ) -> None:
-    """Launch instances and write them to a file of hosts.
+    """Launch instances and write them to a hosts file.
 
-    The file is written after each launch, so that nothing that costs money is ever unnamed.
+    The file is written after each launch, so every instance that costs money is always recorded.
     """
     from gpuproof.cloud.lambda_cloud import LaunchRequest, launch_all, wait_until_active
 
@@ -154,19 +156,19 @@ def deploy(
             api, deployed.ids, timeout_s=timeout, on_status=lambda instance: say(_line(instance))
         )
         deployed.complete(active)
-    click.echo(f"Hosts are in {output}. They cost money until: gpuproof cloud lambda terminate "
-               f"--deployment-file {output}")  # fmt: skip
+    click.echo(f"Hosts are in {output}. They cost money until you run: gpuproof cloud lambda "
+               f"terminate --deployment-file {output}")  # fmt: skip
 
 
 @lambda_.command()
 @click.argument("instance_ids", nargs=-1, metavar="[ID]...")
-@click.option("--deployment-file", metavar="FILE", help="Terminate the instances of this file.")
+@click.option("--deployment-file", metavar="FILE", help="Terminate the instances in this file.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @key_option
 def terminate(
     instance_ids: tuple[str, ...], *, deployment_file: str | None, yes: bool, api_key_file: str | None
 ) -> None:
-    """End instances, for good: what is on their disks is gone."""
+    """Terminate instances permanently: everything on their disks is lost."""
     named = [*instance_ids, *_ids_in(deployment_file)]
     if not named:
         raise UsageError("no instance is named", place="terminate", next_step="Give ids or --deployment-file")
@@ -178,7 +180,7 @@ def terminate(
         say(_line(there[instance_id]))
     if not yes:
         click.confirm(
-            f"Terminate {len(named)} of {len(there)} instances, with all that is on them?", abort=True
+            f"Terminate {len(named)} of {len(there)} instances, with everything on them?", abort=True
         )
     for instance in api.terminate(named):
         say(_line(instance))
@@ -224,12 +226,12 @@ def _ids_in(path: str | None) -> list[str]:
     hosts = load_inventory(path).hosts
     nameless = next((host for host in hosts if host.instance_id is None), None)
     if nameless is not None:
-        raise UsageError("is not an instance of Lambda's", place=f"{nameless.place}: {nameless.name}")
+        raise UsageError("is not a Lambda instance", place=f"{nameless.place}: {nameless.name}")
     return [str(host.instance_id) for host in hosts]
 
 
 class Deployed:
-    """Instances as they come, always on disk."""
+    """Collects instances as they are launched, and always saves them to disk."""
 
     def __init__(self, path: Path, requests: Sequence[LaunchRequest]) -> None:
         self._path = path
@@ -242,13 +244,13 @@ class Deployed:
         return [entry["instance_ids"][0] for entry in self._entries]
 
     def add(self, instance_id: str) -> None:
-        """Add an instance that was launched."""
+        """Add a launched instance."""
         name = self._requests[min(len(self._entries), len(self._requests) - 1)].name
         self._entries.append({"instance_ids": [instance_id], "name": name})
         self._write()
 
     def complete(self, instances: Sequence[Instance]) -> None:
-        """Add what is known once they are active: addresses, GPUs and prices."""
+        """Add what is known once the instances are active: addresses, GPUs and prices."""
         for entry, instance in zip(self._entries, instances, strict=True):
             facts = {
                 "ip": instance.ip,
@@ -278,7 +280,7 @@ class Deployed:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file that the user named.
+    """Read a text file given by the user.
 
     Raises:
         UsageError: it cannot be read.

@@ -1,4 +1,4 @@
-"""`gpuproof compare`: two finished runs, or two configurations whose launches take turns."""
+"""`gpuproof compare`: two finished runs, or two configurations with interleaved launches."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 SUITE, SIDES = "ab", ("a", "b")
 OF_LAUNCHES = ("find", "max_pairs", "timeout", "python", "retry_failed", "dry_run")
 NOT_DIFFERENCES = ("run", "suite", "suite_options")
-"""What configurations need not agree in: names, places, how often."""
+"""What may differ between configurations: names, places, and the number of repeats."""
 
 
 class PartOfOne(click.ParamType[float]):
-    """A share of 1: 2% or 0.02."""
+    """A fraction of 1: 2% or 0.02."""
 
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read a share; a plain number from 1 on is refused, since it may be meant as per cent."""
+        """Read a fraction; a plain number of 1 or more is rejected, since it may mean per cent."""
         text = str(value).strip()
         try:
             number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
-            self.fail(f"{value!r} is no share, such as 2% or 0.02", param, ctx)
+            self.fail(f"{value!r} is not a fraction, such as 2% or 0.02", param, ctx)
         if not 0 <= number < 1:
             self.fail(f"{value!r} is not from 0 to below 1; 2 per cent is 2% or 0.02", param, ctx)
         return number
@@ -45,64 +45,64 @@ class PartOfOne(click.ParamType[float]):
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="A B [--KEY.SUBKEY=VALUE]...")
 @click.option(
-    "--ab", is_flag=True, help=("A and B are configurations: alternate launches of both, then compare.")
+    "--ab", is_flag=True, help=("A and B are configurations: interleave launches of both, then compare.")
 )
 @click.option(
     "--aa",
     is_flag=True,
-    help=("A is one configuration: alternate its launches with themselves, a test of the comparison."),
+    help=("A is one configuration: compare it with itself in interleaved launches, to test the comparison."),
 )
 @click.option(
     "--across",
     multiple=True,
     metavar="KEY",
-    help="A difference that is intended, such as training.precision or stack; may be repeated.",
+    help="An intended difference, such as training.precision or stack; may be repeated.",
 )
 @click.option(
     "--max-regression",
     type=PartOfOne(),
     metavar="SHARE",
     help=(
-        "Exit 3 where an interval lies wholly beyond this regression (2% or 0.02), 4 where it cannot be "
-        "decided."
+        "Exit with 3 if an interval is entirely beyond this regression (2% or 0.02), 4 if it "
+        "cannot be decided."
     ),
 )
 @click.option(
     "--between-sessions",
     type=PartOfOne(),
     metavar="SHARE",
-    help="Without --ab: by how much figures differ from one session to the next, as a relative standard "
-    "deviation; it is in each interval [default: 1%].",
+    help="Without --ab: how much results vary between sessions, as a relative standard deviation; "
+    "included in each interval [default: 1%].",
 )
 @click.option(
     "--find",
     type=PartOfOne(),
     metavar="SHARE",
-    help="With --ab: the regression that must be found; it decides how many launches there are "
-    "[default: 3%].",
+    help="With --ab: the smallest regression to detect; it decides the number of launches [default: 3%].",
 )
-@click.option("--max-pairs", metavar="N", help="With --ab: pairs of launches at most [default: 60].")
-@click.option("--timeout", metavar="SECONDS", help="With --ab: time that one launch may take.")
+@click.option("--max-pairs", metavar="N", help="With --ab: maximum number of launch pairs [default: 60].")
+@click.option("--timeout", metavar="SECONDS", help="With --ab: maximum time per launch.")
 @click.option("--python", metavar="PATH", help="With --ab: run the ranks with this Python.")
 @click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted --ab.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: also rerun what failed.")
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="With --ab: say what would run, and start nothing; the commands with --verbose.",
+    help="With --ab: show what would run, without starting anything; with --verbose, the commands.",
 )
 @report_options(formats="terminal, markdown, html, json or csv.")
 @save_dir_option
 @log_options
 @click.pass_context
 def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> None:
-    """Say whether run B is shown to be faster or slower than run A.
+    """Report whether run B is faster or slower than run A.
 
-    A and B are run directories, or `last`; nothing is launched. Runs that were not made alike are refused
-    with the keys in which they differ. With --ab they are recipes, or A alone is one and --a.KEY=VALUE or
-    --b.KEY=VALUE say what differs: their launches alternate on this machine, as many as it takes to find a
-    regression of --find, and with --max-regression one that shows is confirmed by as many again. A side
-    that is INVALID, or SUSPECT for a reason that touches the difference, wins nothing: cannot tell.
+    A and B are run directories, or `last`; nothing is launched. Runs with different settings are rejected,
+    and the keys that differ are listed. With --ab they are recipes, or A is the only one and --a.KEY=VALUE or
+    --b.KEY=VALUE define the difference. Their launches are interleaved on this machine, as many as needed to
+    detect a regression of --find; with --max-regression a detected regression is confirmed by the same number
+    of launches again. A side that is INVALID, or SUSPECT for a reason that affects the difference, cannot
+    win: cannot tell.
 
     \b
     gpuproof compare results/quick/before results/quick/after
@@ -113,7 +113,7 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     gpuproof compare --ab serving.yaml --a.serving.endpoint.url=http://old:8000/v1 --b.serving.endpoint.url=http://new:8000/v1
     gpuproof compare --aa quick
 
-    Exit code 0 where there is an answer, 3 for a regression, 4 where it cannot be decided.
+    Exit code 0 if there is an answer, 3 for a regression, 4 if it cannot be decided.
     """  # noqa: D301  # click reads the backspace character
     if not (ab or aa or options["resume"]):
         if useless := [name for name in OF_LAUNCHES if options[name] not in (None, False)]:
@@ -121,7 +121,7 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
             raise UsageError(
                 "two finished runs are compared, and nothing is launched",
                 place=option,
-                next_step=f"Leave {option} out, or compare recipes with --ab",
+                next_step=f"Omit {option}, or compare recipes with --ab",
             )
         ctx.exit(_compare_runs(**options))
     of_finished_runs = (options[name] for name in ("across", "form", "output"))
@@ -129,7 +129,7 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
         raise UsageError(
             "--across, --between-sessions, --format and --output are for two finished runs",
             place="--ab",
-            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
+            next_step="Omit them; `gpuproof report RUN --format FORMAT` writes its report",
         )
     if ctx.get_parameter_source("save_dir") is ParameterSource.DEFAULT:
         options["save_dir"] = None
@@ -152,7 +152,7 @@ def _launch(
     as_json: bool,
     **_of_finished_runs: Any,
 ) -> ExitCode:
-    """Launch two configurations in turns, or finish such a run; `save_dir` is None where none is named."""
+    """Launch two configurations interleaved, or finish such a run; `save_dir` is None if not given."""
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_plan
     from gpuproof.launchers.registry import HostChoice
 
@@ -190,9 +190,9 @@ def _compare_runs(
     chosen = chosen_format(form, output, as_json=as_json)
     if len(words) != 2 or any(word.startswith("--") for word in words):
         raise UsageError(
-            f"two runs are compared, not {len(words)}",
+            f"expected two runs to compare, not {len(words)}",
             place=" ".join(words) or "compare",
-            next_step="Name two run directories, as `gpuproof runs` lists them; or --ab for configurations",
+            next_step=("Give two run directories, as listed by `gpuproof runs`; or --ab for configurations"),
         )
     sides = [read_finished(find_run(word, save_dir)) for word in words]
     result = compare_runs(
@@ -208,10 +208,10 @@ def _compare_runs(
 
 
 def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return the recipe of both sides, and the words that say in what each differs from it.
+    """Return the recipe of both sides, and the words that describe how each side differs from it.
 
     Raises:
-        UsageError: there are not one or two configurations, or nothing tells them apart.
+        UsageError: there are not exactly one or two configurations, or nothing distinguishes them.
     """
     num_named = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     configs, settings = list(words[:num_named]), words[num_named:]
@@ -223,18 +223,20 @@ def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) 
     differs = len(configs) == 2 or any(side_words.values())
     if len(configs) not in (1, 2) or differs == is_same:
         raise UsageError(
-            "--aa takes one configuration and no key of a side; --ab two, or one and the keys of a side",
+            "--aa takes one configuration and no side-specific key; --ab two, or one with side-specific keys",
             place=" ".join(words) or "compare",
             next_step="Write --ab A.yaml B.yaml, --ab CONFIG --b.KEY=VALUE, or --aa CONFIG",
         )
     from gpuproof.config.load import load_config
 
-    of_a = [*both, *side_words["a"]]  # without what is A's own it need not be a recipe, as without its URL
+    of_a = [*both, *side_words["a"]]  # without A's own keys, such as its URL, it may not be valid
     base = load_config(configs[0], of_a).config
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
         other = load_config(source, [*both, *side_words[side]]).config
         if other.suite is not None:
-            raise UsageError(f"a side is one recipe, and this is of the suite {other.suite}", place=source)
+            raise UsageError(
+                f"each side must be one recipe, but this is from the suite {other.suite}", place=source
+            )
         block[side] = _differences(base, other)
         block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *side_words[side]])
     suite_words = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
@@ -251,7 +253,7 @@ def _is_of(word: str, side: str) -> bool:
 
 
 def _differences(base: RunConfig, other: RunConfig) -> dict[str, Any]:
-    """Return the keys of a section, and those above sections, in which a configuration differs."""
+    """Return the keys in which a configuration differs from the base, with their values."""
     before, after = (config.model_dump(mode="json") for config in (base, other))
     differing: dict[str, Any] = {}
     for section, values in after.items():

@@ -1,4 +1,4 @@
-"""`gpuproof completion`: what a shell needs to complete commands, options, recipes, keys and runs."""
+"""`gpuproof completion`: shell completion of commands, options, recipes, keys and runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gpuproof.base.errors import ExitCode
 
 PROGRAM = "gpuproof"
 VARIABLE = "_GPUPROOF_COMPLETE"
-"""What click's scripts set when they ask for completions."""
+"""The variables that click's scripts set when they request completions."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str) -> None:
-    """Print what makes a shell complete commands, keys and runs.
+    """Print the shell script that completes commands, keys and runs.
 
     \b
     bash:  eval "$(gpuproof completion bash)"                     in ~/.bashrc
@@ -32,6 +32,6 @@ def completion(*, shell: str) -> None:
     script = kind(cli, {}, PROGRAM, VARIABLE)
     try:
         click.echo(script.source())
-    except RuntimeError as error:  # a bash that is too old, or none
+    except RuntimeError as error:  # bash is too old, or missing
         sys.stderr.write(f"gpuproof: {error}\n")
         sys.exit(ExitCode.UNFIT_ENVIRONMENT)

@@ -1,4 +1,4 @@
-"""`gpuproof config`: what a recipe comes to, and what there is to set."""
+"""`gpuproof config`: the resolved values of a recipe, or all available keys."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`."""
 
 config = LazyGroup(
-    name="config", commands_by_path=COMMANDS, help="Show what a recipe comes to, and every key there is."
+    name="config",
+    commands_by_path=COMMANDS,
+    help="Show the resolved values of a recipe, and all available keys.",
 )
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
-@click.option("--origin", is_flag=True, help="Add to each value where it comes from.")
+@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
 def show(recipe: str, overrides: tuple[str, ...], *, origin: bool) -> None:
-    """Print every value of a recipe, as YAML that loads again.
+    """Print every value of a recipe, as YAML that can be loaded again.
 
     RECIPE is a YAML file or the name of a recipe that comes with gpuproof. Nothing is run.
 

@@ -1,4 +1,4 @@
-"""`gpuproof doctor`: what this machine has, what will be missing, and what to do."""
+"""`gpuproof doctor`: what this machine has, what is missing, and what to do."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
+@click.option("--python", metavar="PATH", help="Python to inspect, instead of the one that runs gpuproof.")
 @click.option(
-    "--multi-node", "multi_node", is_flag=True, help="Examine networks, limits and NCCL's settings, too."
+    "--multi-node", "multi_node", is_flag=True, help="Also examine networks, limits and NCCL's settings."
 )
 @click.option(
     "--master",
     metavar="HOST",
     envvar="MASTER_ADDR",
-    help=("Address of node 0, where all hosts meet (or MASTER_ADDR)."),
+    help=("Address of node 0, where all hosts connect (or MASTER_ADDR)."),
 )
 @click.option(
     "--port",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     envvar="NODE_RANK",
     default=0,
     show_default=True,
-    help="Number of this host among them, from 0 (or NODE_RANK).",
+    help="Rank of this host among them, from 0 (or NODE_RANK).",
 )
 @click.option(
     "--nodes",
@@ -61,7 +61,9 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long to wait for the other hosts.",
 )
-@click.option("--sku", metavar="NAME", help="Product that this machine is: what it lacks is a failure.")
+@click.option(
+    "--sku", metavar="NAME", help=("Product that this machine should be: anything missing is a failure.")
+)
 @json_option
 @verbose_option
 @click.pass_context
@@ -78,15 +80,16 @@ def doctor(
     sku: str | None,
     as_json: bool,
 ) -> None:
-    """Say what this machine has, what is missing, and what to do.
+    """Report what this machine has, what is missing, and what to do.
 
-    With --multi-node also whether it can take part in a run over several hosts. Started on all of them
-    with the same --master, --port and --nodes, each with its --node-rank, it says what stands between them:
+    With --multi-node, also report whether it can take part in a run over several hosts. Start it on all of
+    them with the same --master, --port and --nodes, each with its --node-rank, to find what blocks
+    communication between them:
 
     \b
     gpuproof doctor --multi-node --master 10.0.0.1 --port 29500 --nodes 2 --node-rank 0
 
-    Exit code 0 if runs can be measured here, 5 if not.
+    Exit code 0 if this machine can measure runs, 5 if not.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
 
@@ -117,7 +120,7 @@ def _part(master: str | None, port: int | None, node_rank: int, nodes: int) -> P
     if node_rank >= nodes:
         raise click.UsageError(f"--node-rank {node_rank} does not fit --nodes {nodes}: nodes count from 0.")
     if (master is None) != (port is None):
-        raise click.UsageError("--master and --port go together.")
+        raise click.UsageError("--master and --port must be given together.")
     if master is None or port is None:
         return None
     return Part(master=master, port=port, node_rank=node_rank, num_nodes=nodes)
@@ -132,7 +135,7 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
 
 
 def _ask(facts: Mapping[str, Any], *, multi_node: bool, sku: str | None) -> tuple[list[Judged], list[Judged]]:
-    """Ask the checks of this machine, and with `multi_node` those of its part in a run over several hosts."""
+    """Check this machine, and with `multi_node` also its role in a run over several hosts."""
     from gpuproof.doctor import host, meeting, network
     from gpuproof.verdict import nccl_settings
     from gpuproof.verdict.check import ask, checks_in

@@ -1,6 +1,6 @@
-"""The group of all commands: a command is imported when it is named, and older spellings are understood.
+"""The group of all commands: imports a command when it is named, and accepts older spellings.
 
-For an option that a command does not have it names the nearest option or key, and whose it is.
+For an unknown option, it suggests the nearest option or key, and names the command that has it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import click
 from gpuproof.base.errors import UsageError
 
 FIRST_SENTENCE = 1000
-"""Characters: what a command says of itself is not cut before its first full stop."""
+"""In characters: a command's own description is not cut before its first full stop."""
 OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inventory"), "deployment-file")
-"""What other tools call an option, and the option."""
+"""Other tools' names for options → our options."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules, imported when they are named or listed."""
+    """A group whose commands are modules that are imported when named or listed."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class LazyGroup(click.Group):
         self._summaries = summaries
         self._groups = groups
         self._older_words = older_words
-        """`module:function` that puts words which name no command into ours."""
+        """`module:function` that translates words that name no command of ours into words that do."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order of the table, which is the order of use."""
+        """List the command names in table order, which is the order of use."""
         return list(self._paths)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command; None where there is none of that name."""
+        """Import and return one command; None if there is no command of that name."""
         path = self._paths.get(cmd_name)
         if path is None:
             return None
@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands in groups by their summaries; without those, by what each says of itself."""
+        """List the commands in groups with their summaries, or else with their own help text."""
         if not self._summaries:
             listed = [(name, command) for name in self._paths if (command := self.get_command(ctx, name))]
             with formatter.section("Commands"):
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words name, in our words or in those of an older tool."""
+        """Find the command that the words name, whether in our words or in those of an older tool."""
         words = args
         if args[0] not in self._paths and self._older_words is not None:
             words = _imported(self._older_words)(args)
@@ -81,10 +81,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, words)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that is named.
+        """Run the named command.
 
         Raises:
-            UsageError: it has no such option.
+            UsageError: the command has no such option.
         """
         try:
             return super().invoke(ctx)
@@ -92,7 +92,7 @@ class LazyGroup(click.Group):
             raise unknown_option(error.ctx or ctx, error.option_name) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help where nothing is asked for: that is no mistake."""
+        """Show the help if no command is given, since that is not a mistake."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
@@ -105,10 +105,10 @@ def _imported(path: str) -> Any:
 
 
 def refuse_unknown(ctx: click.Context) -> None:
-    """Refuse the first argument that is written as an option, has no dot and is no key of a recipe.
+    """Reject the first argument that looks like an option, has no dot and is not a recipe key.
 
     Raises:
-        UsageError: there is one; the next step is the nearest option or key.
+        UsageError: there is such an argument; the next step suggests the nearest option or key.
     """
     names = [word.removeprefix("--").partition("=")[0] for word in _arguments(ctx) if word.startswith("--")]
     undotted = [name for name in names if name and "." not in name]
@@ -133,8 +133,8 @@ def unknown_option(ctx: click.Context, name: str, *, keys: dict[str, str] | None
 
     Args:
         ctx: the command.
-        name: the option with its dashes.
-        keys: what people call a key of a recipe → that key; None where the command takes no keys.
+        name: the option, including its dashes.
+        keys: what people call a recipe key → the key itself; None if the command accepts no keys.
     """
     word = name.lstrip("-").replace("_", "-").lower()
     verbs: dict[str, list[str]] = {}
@@ -142,18 +142,18 @@ def unknown_option(ctx: click.Context, name: str, *, keys: dict[str, str] | None
         verbs.setdefault(option, []).append(verb)
     whose = {option: ", ".join(of[:3]) + " and others" * (len(of) > 3) for option, of in verbs.items()}
     others = {option: f"an option of {of}" for option, of in whose.items()}
-    near = {option: f"Perhaps --{option} is meant, {of}" for option, of in others.items()}
-    near |= {last.replace("_", "-"): f"Perhaps --{key}=VALUE is meant" for last, key in (keys or {}).items()}
+    near = {option: f"Perhaps you mean --{option}, {of}" for option, of in others.items()}
+    near |= {last.replace("_", "-"): f"Perhaps you mean --{key}=VALUE" for last, key in (keys or {}).items()}
     options = _long_options(ctx.command)
     meant = {option: option for option in options} | {
         word: option for word, option in OTHER_OPTIONS.items() if option in options
     }
-    near |= {called: f"Perhaps --{option} is meant" for called, option in meant.items()}
+    near |= {called: f"Perhaps you mean --{option}" for called, option in meant.items()}
     steps = [near[close] for close in difflib.get_close_matches(word, near, n=1, cutoff=0.7)]
     if name == f"--{word}" and word in others:
         steps = [*(step for step in steps if not step.endswith(others[word])), f"{name} is {others[word]}"]
     cause = "no such option of " + ctx.command_path.partition(" ")[2]
-    cause += "" if keys is None else ", and no such key of a recipe"
+    cause += "" if keys is None else ", nor a recipe key"
     return UsageError(cause, place=name, next_step="; ".join(steps) or f"See {ctx.command_path} --help")
 
 

@@ -1,8 +1,8 @@
-"""`gpuproof init`: a first recipe that fits this machine; `init prolog`: a gate before, after or beside jobs.
+"""`gpuproof init`: a first recipe for this machine; `init prolog`: a gate before, after or during jobs.
 
-A gate is a wrapper of `gpuproof validate --prolog` for whoever starts jobs. One script does the same
-everywhere: it lets pass what could not be judged, and fails where something was measured and is wrong. What
-differs is how a failure is told, and to whom.
+A gate wraps `gpuproof validate --prolog` for a scheduler or other job launcher. One script behaves the same
+everywhere: it passes if nothing could be judged, and fails if something was measured and is wrong. Only how
+and where a failure is reported differs.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from gpuproof.base.errors import UsageError
 from gpuproof.base.files import packaged_text, write_text
 
 LIMIT_S = 50
-"""Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
+"""Timeout of the command in a wrapper: less than the minute after which Slurm kills a HealthCheckProgram."""
 NPD_FOLDER = "/config/plugin"
-"""Where node-problem-detector's own images have the scripts of plug-ins."""
+"""Directory of the plug-in scripts in node-problem-detector's own images."""
 WRAPPERS = ("slurm-prolog", "slurm-epilog", "slurm-health", "kubernetes-init", "node-problem-detector")
-"""Whom there is a wrapper for; `wrappers.toml` says what differs between them."""
+"""Job launchers that have a wrapper; `wrappers.toml` lists the differences between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
-    """What differs between those who start jobs."""
+    """The settings in which job launchers differ."""
 
     title: str
     notes: tuple[str, ...]
-    """What to know, a comment line each."""
+    """Notes for the user, each written as one comment line."""
     is_of_job: bool = False
-    """Whether the GPUs of a job are judged alone, where the scheduler names them."""
+    """Whether to judge only the GPUs of a job, if the scheduler lists them."""
     on_failure: str = ""
-    """Lines before a failure is told."""
+    """Shell lines that run before a failure is reported."""
     unjudged: int = 0
-    """Exit code where nothing could be judged."""
+    """Exit code if nothing could be judged."""
 
 
 @click.group(invoke_without_command=True)
@@ -53,12 +53,13 @@ class Wrapper:
     help="Where to write it; - is standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that exists.")
-@click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
+@click.option("--python", metavar="PATH", help="Python to inspect, instead of the one that runs gpuproof.")
 @click.pass_context
 def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
     """Write a commented recipe that fits this machine.
 
-    Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
+    Device, ranks, precision, batch size and threads are derived from the machine's hardware, each with its
+    reason.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -84,15 +85,15 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Folder to write to, or a file (.sh, .yaml); otherwise it is printed.",
+    help="Folder to write to, or a file (.sh, .yaml); otherwise print to standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--fail-closed", is_flag=True, help="Fail also where nothing could be judged.")
+@click.option("--fail-closed", is_flag=True, help="Also fail if nothing could be judged.")
 @click.option(
     "--gpuproof",
     default=None,
     metavar="COMMAND",
-    help="How gpuproof is started there; default: this one, by its path (in a pod: gpuproof).",
+    help="How to start gpuproof there; default: this one, by its path (in a pod: gpuproof).",
 )
 @click.option("--image", default="IMAGE", metavar="NAME", help="Image of the init container.")
 @click.option("--gpus", default=8, show_default=True, metavar="N", help="GPUs of the init container.")
@@ -108,10 +109,10 @@ def prolog(
     gpus: int,
     options: tuple[str, ...],
 ) -> None:
-    """Write a wrapper that judges a node before, after or beside jobs: gpuproof validate --prolog.
+    """Write a wrapper that judges a node before, after or during jobs: gpuproof validate --prolog.
 
-    It fails where something was measured and is wrong, and passes where nothing could be judged. Options
-    after -- are given to gpuproof validate --prolog.
+    The wrapper fails if something was measured and is wrong, and passes if nothing could be judged. Options
+    after -- are passed to gpuproof validate --prolog.
 
     \b
     gpuproof init prolog --for slurm-prolog -o /etc/slurm -- --baseline /etc/gpuproof/pod-a.json
@@ -128,22 +129,25 @@ def prolog(
 
 
 def _place(output: Path, files: Mapping[str, str], name: str) -> Path:
-    """Return where a file of a wrapper goes: below a folder, or to the file that is named.
+    """Return the path of a wrapper's file: inside a folder, or the named file itself.
 
     Raises:
-        UsageError: one file is named, and the wrapper is more, or of another kind.
+        UsageError: a single file is named, but the wrapper consists of several files or needs another file
+            type.
     """
     if output.suffix not in (".sh", ".yaml") or output.is_dir():
         return output / name
     if len(files) > 1 or output.suffix != Path(name).suffix:
         raise UsageError(
-            f"this wrapper is {' and '.join(files)}", place=f"-o {output}", next_step="Name a folder for it"
+            f"this wrapper consists of {' and '.join(files)}",
+            place=f"-o {output}",
+            next_step="Name a folder for it",
         )
     return output
 
 
 def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed: bool) -> str:
-    """Return the shell script of a gate: pure text."""
+    """Return the shell script of a gate; a pure function."""
     wrapper = _wrapper(kind)
     return _filled(
         "gate.txt",
@@ -160,7 +164,7 @@ def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed:
 
 
 def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str, str]:
-    """Return the files of a wrapper by their names."""
+    """Return a wrapper's files, keyed by file name."""
     if kind == "kubernetes-init":
         indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
         fields = {"kind": kind, "title": _wrapper(kind).title, "image": image, "gpus": str(gpus)}
@@ -192,7 +196,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 
 def _wrapper(kind: str) -> Wrapper:
-    import tomllib  # for whoever starts a job, not for --help
+    import tomllib  # imported only for job launchers, so that --help stays fast
 
     from gpuproof.records.codec import from_json
 

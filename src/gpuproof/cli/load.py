@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RECIPE = "load"
 QUICK = {"num_epochs": 1, "num_batches": 30}
-"""Enough for a median of the step times; all twelve are to be done in under a minute on two processors."""
+"""Enough steps for a median step time; all twelve tests should finish in under a minute on two CPU cores."""
 QUICK_WARMUP_STEPS = 3
 KEYS = {
     "device": "distributed.device",
@@ -33,9 +33,9 @@ KEYS = {
     "num_workers": "data.num_workers",
     "timeout": "run.time_limit_s",
 }
-"""Option → the key of the recipe that it sets."""
+"""Option → the recipe key it sets."""
 OF_THE_TESTS = (*KEYS, "quick", "loader")
-"""Options that say what is measured, which a run that is resumed knows already."""
+"""Options that define what to measure; a resumed run already has them."""
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
@@ -45,10 +45,10 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File for the results as JSON (of a fleet, those of all hosts); default: "
-    "gpu_loadtest_results_<unix>.json in this folder.",
+    help="File for the results as JSON (for a fleet, those of all hosts); default: "
+    "gpu_loadtest_results_<unix>.json in the current folder.",
 )
-@click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first that is available.")
+@click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first one available.")
 @click.option(
     "--num-epochs",
     metavar="N",
@@ -63,7 +63,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="Batches of an epoch.",
+    help="Batches per epoch.",
 )
 @click.option(
     "--num-workers",
@@ -71,7 +71,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Processes that load data, with --loader; without it samples are drawn on the device.",
+    help="Processes that load data, with --loader; without it, samples are generated on the device.",
 )
 @click.option("--loader", is_flag=True, help="Load data on the host and copy each batch to the device.")
 @click.option(
@@ -86,8 +86,9 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Longest time between two readings of GPU, CPU and memory. A test that may be too short for ten of "
-    "them is read more often, down to every 0.05 s; the results have the interval.",
+    help="Longest time between two readings of GPU, CPU and memory. Tests that may be too short "
+    "for ten readings are sampled more often, down to every 0.05 s; the results state the "
+    "interval.",
 )
 @answered_options
 @dry_run_option
@@ -96,9 +97,10 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options: Any) -> None:
     """Run the twelve tests of the load suite, here or on a fleet.
 
-    Two models (a simple CNN and a ResNet) are trained and run forward at three batch sizes each, every test
-    with a fresh model. A test that fails is reported with its error, the others go on, and the exit code is
-    3. What is measured lies on disk before the next test begins.
+    Two models (a simple CNN and a ResNet) run training and forward passes at three batch sizes each, every
+    test with a fresh model. A failed test is reported with its error, the other tests continue, and the exit
+    code is
+    3. Each measurement is written to disk before the next test starts.
 
     \b
     gpuproof load --quick
@@ -108,7 +110,7 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
     gpuproof load --resume results/load/run_20261120T133012_4711 --retry-failed
     gpuproof load --deployment-file cluster.json --ssh-key ~/.ssh/key.pem --num-epochs 3 --num-batches 200
 
-    Any key of the recipe can be set as --KEY.SUBKEY=VALUE: gpuproof load --training.precision=bf16
+    Any recipe key can be set as --KEY.SUBKEY=VALUE: gpuproof load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     stated = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -136,7 +138,7 @@ def _run_tests(
     hosts: HostChoice,
     **tests: object,
 ) -> tuple[RunDirectory, ExitCode]:
-    """Begin the suite or finish a run of it; `stated` are the options on the command line."""
+    """Start the suite, or finish an earlier run; `stated` are the options on the command line."""
     from gpuproof.cli.measuring import begin_run, finish_run
 
     words = _words(tests, stated, overrides)
@@ -153,7 +155,7 @@ def _run_tests(
 
 
 def _words(tests: dict[str, object], stated: set[str], overrides: Sequence[str]) -> list[str]:
-    """Turn the options into the words that set keys of the recipe; what is set by key comes last."""
+    """Convert the options into words that set recipe keys; explicit keys come last."""
     values = {name: value for name, value in tests.items() if name in stated & set(KEYS)}
     if tests["quick"]:
         values = {**QUICK, **values}
@@ -173,7 +175,7 @@ def _resumed(path: Path, stated: set[str], overrides: Sequence[str]) -> RunDirec
     directory = resumed(path, None, [*options, *overrides])
     if read_suite(directory).command != "load":
         raise UsageError(
-            "this is no run of the load suite",
+            "this is not a run of the load suite",
             place=f"--resume {path}",
             next_step=f"Finish it with: gpuproof run --resume {path}",
         )
@@ -181,7 +183,7 @@ def _resumed(path: Path, stated: set[str], overrides: Sequence[str]) -> RunDirec
 
 
 def _copy_results(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:
-    """Copy the results to where they are wanted; an interrupted run's hold what was measured."""
+    """Copy the results to their destination; for an interrupted run, copy what was measured so far."""
     from gpuproof.campaign.conclude import conclude
     from gpuproof.suites.by_host.exports import FLEET_FILE
     from gpuproof.suites.load.exports import RESULTS_FILE

@@ -1,7 +1,7 @@
-"""The `gpuproof` command: lists its commands without loading what they need, and ends in one way.
+"""The `gpuproof` command: lists its commands without loading their imports, and has one exit path.
 
-A user's mistake is one paragraph on standard error and the exit code of `gpuproof.base.errors.ExitCode`;
-only a fault of ours prints a traceback.
+A user error prints one paragraph on standard error and sets the exit code of `gpuproof.base.errors.ExitCode`;
+only our own bugs print a traceback.
 """
 
 from __future__ import annotations
@@ -41,38 +41,40 @@ COMMANDS: dict[str, str] = {
     "cloud": "gpuproof.cli.cloud:cloud",
     "completion": "gpuproof.cli.completion:completion",
 }
-"""Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
+"""Command name → `module:attribute`; these modules import only click and the standard library at the top
+level."""
 SUMMARIES: dict[str, str] = {
     "run": "Measure what a recipe describes.",
     "load": "Run the twelve tests of the load suite, here or on a fleet.",
     "scale": "Measure whether several devices are worth it.",
-    "validate": "Say whether a machine or a cluster is ready for work.",
+    "validate": "Judge whether a machine or a cluster is ready for work.",
     "rules": "Find rules and thresholds that could not judge anything.",
-    "baseline": "Record a fleet's own figures, and compare runs with them.",
-    "compare": "Say whether run B is shown to be faster or slower than run A.",
-    "selftest": "Plant faults in what is measured; show that each is named.",
-    "matrix": "Run every case of a matrix, and put them side by side.",
-    "report": "Show the report of a run, and make its derived files again.",
+    "baseline": "Record a fleet's own results, and compare runs with them.",
+    "compare": "Report whether run B is faster or slower than run A.",
+    "selftest": "Inject faults into what is measured; show that each is identified.",
+    "matrix": "Run every case of a matrix, and compare them side by side.",
+    "report": "Show the report of a run, and regenerate its derived files.",
     "runs": "List the runs, newest first, with verdict and result.",
-    "doctor": "Say what this machine has, what is missing, and what to do.",
+    "doctor": "Report what this machine has, what is missing, and what to do.",
     "init": "Write a commented recipe that fits this machine.",
-    "config": "Show what a recipe comes to, and every key there is.",
+    "config": "Show the resolved values of a recipe, and all available keys.",
     "plugins": "List workloads, checks and suites, each with its package.",
-    "monitor": "Watch GPUs and host: live, beside a command, or afterwards.",
+    "monitor": "Watch GPUs and host: live, during a command, or afterwards.",
     **{name: entry.summary for name, entry in LAUNCHERS.items() if entry.command},
-    "cloud": "Rent hosts to measure: list, deploy and terminate.",
-    "completion": "Print what makes a shell complete commands, keys and runs.",
+    "cloud": "Rent hosts to measure: list, deploy and terminate them.",
+    "completion": "Print the shell script that completes commands, keys and runs.",
 }
-"""How the help of each command begins: to list them, none is imported."""
+"""The first line of each command's help, so that commands can be listed without importing them."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "Measure": ("run", "load", "scale", "matrix"),
     "Judge": ("validate", "compare", "rules", "baseline", "selftest"),
     "Look": ("report", "runs", "monitor", "doctor"),
     "Set up": ("init", "config", "plugins", *commands_of_launchers(), "cloud", "completion"),
 }
-"""How `--help` groups the commands: title → their names."""
+"""How `--help` groups the commands: title → command names."""
 GARBAGE_AFTER = 100_000
-"""Objects that the collector waits for: by Python's 700 it looks 180 times through what a command imports."""
+"""Garbage collection threshold: with Python's default of 700, the collector runs 180 times while a command is
+imported."""
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -100,7 +102,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     help="Print the version and exit.",
 )
 def cli() -> None:
-    """Measure GPUs under deep-learning load, explain what was measured, and judge it.
+    """Measure GPUs under deep-learning load, explain the results, and judge them.
 
     \b
     Start here:
@@ -111,15 +113,15 @@ def cli() -> None:
 
 
 class LossyFile(io.FileIO):
-    """Where standard output or error goes: what cannot be written is lost, and nothing else comes of it.
+    """Lossy standard output or error: what cannot be written is dropped, with no other effect.
 
-    A full disk or a reader that went away changes neither what is measured nor the exit code.
+    A full disk or a closed reader affects neither the measurement nor the exit code.
     """
 
     loss: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        """Write bytes; return their number, written or not."""
+        """Write bytes; return their number, even if they could not be written."""
         try:
             return super().write(data)
         except OSError as error:
@@ -128,15 +130,17 @@ class LossyFile(io.FileIO):
 
 
 def _hold_streams() -> list[LossyFile]:
-    """Open what is closed of the three standard streams, and let output and error be lossy."""
+    """Open any closed standard stream, and make output and error lossy."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:  # noqa: PERF203  # each stream is looked at by itself
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number; else a file of the run would get it
+            os.open(
+                os.devnull, os.O_RDWR
+            )  # takes the lowest free number; otherwise a file of the run would get it
     files = [LossyFile(number, "wb", closefd=False) for number in (1, 2)]
     sys.stdout, sys.stderr = (
-        # A terminal without ± or × gets a ? and not a traceback.
+        # If the terminal cannot print ± or ×, print ? instead of a traceback.
         io.TextIOWrapper(
             io.BufferedWriter(file),
             encoding=getattr(stream, "encoding", None) or "utf-8",
@@ -149,7 +153,7 @@ def _hold_streams() -> list[LossyFile]:
 
 
 def _tell_loss(files: Sequence[LossyFile]) -> None:
-    """Say on standard error that standard output was lost; a reader that went away knows."""
+    """Report on standard error that standard output was lost, unless its reader closed it."""
     sys.stdout.flush()
     loss = files[0].loss
     if loss is not None and not isinstance(loss, BrokenPipeError):
@@ -158,7 +162,7 @@ def _tell_loss(files: Sequence[LossyFile]) -> None:
 
 
 def _tell_bug() -> ExitCode:
-    """Print the error that is being handled, and say that the fault is ours."""
+    """Print the error being handled, and say that it is our bug."""
     from gpuproof.base.outside import plain
 
     click.echo(plain(traceback.format_exc()), err=True, nl=False)
@@ -167,7 +171,7 @@ def _tell_bug() -> ExitCode:
 
 
 def main() -> NoReturn:
-    """Run the command line; every way out ends here with its exit code."""
+    """Run the command line; every path exits here with its exit code."""
     files = _hold_streams()
     gc.set_threshold(GARBAGE_AFTER)
     try:

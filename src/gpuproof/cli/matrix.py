@@ -1,4 +1,4 @@
-"""`gpuproof matrix`: a command or a workload at every combination of fields, each case monitored."""
+"""`gpuproof matrix`: run a command or workload for all combinations of fields, each monitored."""
 
 from __future__ import annotations
 
@@ -39,42 +39,46 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--config",
     "config",
     metavar="FILE",
-    help="The same as MATRIX; or a Kconfig .config that names its cases.",
+    help="The same as MATRIX; or a Kconfig .config that lists its cases.",
 )
-@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run every such file of a folder in turn.")
+@click.option(
+    "--config-dir", type=_FOLDER, metavar="DIR", help="Run every such file in a folder, one after another."
+)
 @click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the files of the matrix there.")
 @dry_run_option
 @click.option(
-    "--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run these cases alone."
+    "--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run only these cases."
 )
 @click.option("--filter-optimizer", metavar="NAME[,NAME]", help="Short for --filter optimizer=NAME.")
 @click.option("--override", "changed", multiple=True, metavar="FIELD=VALUE", help="Set a fixed field.")
 @click.option(
     "--override-epochs", metavar="N", help="Set the field epochs, or training.epochs of a workload."
 )
-@click.option("--parallel", metavar="N", help="How many cases run at the same time (cases.parallel).")
-@click.option("--devices", metavar="0,2", help="GPUs that cases are put on (distributed.devices).")
-@click.option("--wait-for-memory", metavar="GIB", help="Begin a case only on a GPU with so many GiB free.")
-@click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for that (300).")
-@click.option("--stop-on-failure", is_flag=True, help="Begin no other case once one has failed.")
-@click.option("--keep-going", is_flag=True, help="Begin the others though the first 3 failed alike.")
-@click.option("--timeout", metavar="SECONDS", help="Time that one case may take; its data is kept.")
+@click.option("--parallel", metavar="N", help="How many cases run concurrently (cases.parallel).")
+@click.option("--devices", metavar="0,2", help="GPUs to run cases on (distributed.devices).")
+@click.option("--wait-for-memory", metavar="GIB", help="Start a case only on a GPU with this many GiB free.")
+@click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for free memory (300).")
+@click.option("--stop-on-failure", is_flag=True, help="Start no further cases once one has failed.")
+@click.option("--keep-going", is_flag=True, help="Continue even if the first 3 cases failed the same way.")
+@click.option("--timeout", metavar="SECONDS", help="Time limit per case; its data is kept.")
 @click.option(
     "--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."
 )
-@click.option("--retry-failed", is_flag=True, help="With --continue-dir: launch again what failed, too.")
-@click.option("--rerun-dir", type=RunName(), metavar="RUN", help="Launch cases of a run again, by --filter.")
+@click.option("--retry-failed", is_flag=True, help="With --continue-dir: also rerun what failed.")
+@click.option(
+    "--rerun-dir", type=RunName(), metavar="RUN", help="Rerun the cases of a run chosen by --filter."
+)
 @click.option("--python", metavar="PATH", help="Start cases with this Python.")
 @host_options
 @json_option
 @log_options
 @click.pass_context
 def matrix(ctx: click.Context, /, **options: Any) -> None:
-    """Run every case of a matrix, and put them side by side.
+    """Run every case of a matrix, and compare them side by side.
 
-    Each case has its monitor. MATRIX is a recipe with a section `matrix:`, and a command whose {fields} it
-    fills; or the keys of a workload to sweep. Cases that have ended are kept: an interrupted matrix goes on
-    with --continue-dir.
+    Each case has its own monitor. MATRIX is either a recipe with a `matrix:` section and a command whose
+    {fields} it fills in, or the workload keys to sweep. Finished cases are kept: continue an interrupted
+    matrix with --continue-dir.
 
     \b
     gpuproof matrix matrix.yaml --dry-run
@@ -101,9 +105,9 @@ def _matrix(
     if again is not None:
         if matrix or config or config_dir or overrides:
             raise UsageError(
-                "a run goes on with its own matrix",
+                "a resumed run uses its own matrix",
                 place=str(again),
-                next_step="Leave the file and settings out",
+                next_step="Omit the file and settings",
             )
         return _finish(again, is_rerun=rerun_dir is not None, output_dir=output_dir, **options)
     files = _files(matrix, config, config_dir)
@@ -120,20 +124,20 @@ def _matrix(
 
 
 def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[tuple[str, str | None]]:
-    """Return the files of matrices, each with the Kconfig file that names its cases, if any does."""
+    """Return the matrix files, each with the Kconfig file that lists its cases, if there is one."""
     others = [config] if config is not None else []
     if folder is not None:
         paths = sorted(str(path) for path in folder.glob("*") if path.name.endswith((KCONFIG, *SUFFIXES)))
         if not paths:
             kinds = ", ".join((KCONFIG, *SUFFIXES))
-            raise UsageError(f"holds no file of a matrix ({kinds})", place=str(folder))
+            raise UsageError(f"contains no matrix file ({kinds})", place=str(folder))
         others += paths
     of_kconfig = [name for name in others if name.endswith(KCONFIG)]
     whole: list[tuple[str, str | None]] = [(name, None) for name in others if name not in of_kconfig]
     if matrix is None and of_kconfig:
-        cause = "names cases, and not what is run with them"
+        cause = "lists cases, but not what to run with them"
         raise UsageError(
-            cause, place=of_kconfig[0], next_step="Name the file with the command too, as MATRIX"
+            cause, place=of_kconfig[0], next_step="Also name the file with the command, as MATRIX"
         )
     if matrix is not None and whole:
         raise click.UsageError("Name one MATRIX file, or a folder of them with --config-dir")
@@ -192,12 +196,14 @@ def _finish(
     filter_optimizer: str | None,
     **options: Any,
 ) -> ExitCode:
-    """Finish a run, or launch the chosen cases of it again."""
+    """Finish a run, or rerun selected cases of it."""
     from gpuproof.cli.measuring import finish_run
     from gpuproof.store.run import RunDirectory
 
     if any(options.values()) or dry_run:
-        raise UsageError("a run goes on as it was begun", place=str(path), next_step="Leave its settings out")
+        raise UsageError(
+            "a run continues as it was started", place=str(path), next_step="Leave its settings out"
+        )
     chosen = _filters(filters, filter_optimizer)
     if chosen and not is_rerun:
         raise UsageError("chooses cases of --rerun-dir", place="--filter", next_step="Give --rerun-dir RUN")
@@ -217,10 +223,10 @@ def _finish(
 
 
 def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseRecords], bool]:
-    """Return what says of a launch whether it is to be launched again.
+    """Return a predicate that tells whether to rerun a launch.
 
     Raises:
-        UsageError: no case of the run is chosen.
+        UsageError: no case of the run is selected.
     """
     from gpuproof.store.names import read_config
     from gpuproof.suites.matrix.plan import plan
@@ -246,12 +252,12 @@ def _words(
     keep_going: bool,
     timeout: str | None,
 ) -> list[str]:
-    """Turn the options into the words that set keys of the recipe."""
+    """Convert the options into words that set recipe keys."""
     import json
 
     from gpuproof.config.load import read_file_settings
 
-    # As far as can be told before the file is checked.
+    # As far as this is known before the file is checked.
     is_command = any(setting.path[0] == "command" for setting in read_file_settings(file))
     chosen = _filters(filters, filter_optimizer)
     settings = {
@@ -275,7 +281,7 @@ def _filters(filters: Sequence[str], optimizer: str | None) -> list[str]:
 
 
 def _bytes(text: str) -> str:
-    """Read GiB, the unit of --wait-for-memory; with a unit of its own it is taken as it stands.
+    """Read a number in GiB, the unit of --wait-for-memory; a value with its own unit is used as is.
 
     >>> _bytes("18"), _bytes("500M")
     ('19327352832', '500M')
@@ -287,7 +293,7 @@ def _bytes(text: str) -> str:
 
 
 def _commands(config: RunConfig) -> Iterator[str]:
-    """Yield what each case would start."""
+    """Yield what would be started for each case."""
     from gpuproof.suites.matrix.plan import plan
 
     planned = plan(config)
@@ -296,21 +302,19 @@ def _commands(config: RunConfig) -> Iterator[str]:
 
 
 def _try_folder(folder: Path | None, *, dry_run: bool) -> None:
-    """Refuse a folder that holds something, or, where anything is to run, cannot be written.
+    """Reject a folder that is not empty or, if anything is to be run, not writable.
 
     Raises:
-        UsageError: it is such a folder.
+        UsageError: the folder is not empty or not writable.
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise UsageError(
-            "holds something already", place=str(folder), next_step="Name a new folder with --output-dir"
-        )
+        raise UsageError("is not empty", place=str(folder), next_step="Name a new folder with --output-dir")
     if not dry_run:
         try_place("--output-dir", folder, "folder")
 
 
 def _copy(run: RunDirectory, folder: Path | None) -> None:
-    """Copy the files of the matrix to where they were asked for; an interrupted run has none yet."""
+    """Copy the matrix files to the requested folder; an interrupted run does not have them yet."""
     from gpuproof.suites.matrix.exports import tree_name
 
     tree = run.root / tree_name(run.description()["created"])

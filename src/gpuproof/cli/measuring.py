@@ -1,7 +1,7 @@
-"""From words to a conclusion, for `gpuproof run` and `gpuproof load`: here, on hosts, or over them.
+"""From words to a verdict, for `gpuproof run` and `gpuproof load`: here, on hosts, or across them.
 
-The inventory, the keys and the known hosts are read before the run directory is made and before the first
-connection. run.json keeps the hosts and how they are reached.
+The inventory, the SSH keys and the known hosts are read before the run directory is created and before the
+first connection is made. run.json stores the hosts and how to reach them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpuproof.suites.forecast import forecast, planned_lines, ranks_text, time_l
 from gpuproof.suites.registry import suite_on
 
 MOST_FORESEEN = 100
-"""Launches that an estimate beforehand looks at: more would keep a large sweep waiting."""
+"""Maximum number of launches in an advance estimate: more would delay a large sweep."""
 
 
 def begin_run(
@@ -49,10 +49,10 @@ def begin_run(
     as_json: bool,
     command: str = "run",
 ) -> tuple[RunDirectory, ExitCode]:
-    """Make a new run, measure, and show what it ends with.
+    """Start a new run, measure, and show the result.
 
     Raises:
-        UsageError: the inventory, a key or the recipe is wrong; nothing was connected to.
+        UsageError: the inventory, a key or the recipe is wrong; no connection was made.
     """
     loaded, site = plan_run(config, words, hosts=hosts, python=python)
     site.follow(loaded.config)
@@ -73,7 +73,7 @@ def begin_run(
 def _forecast(
     config: RunConfig, places: Sequence[HostPlace], site: LaunchSite, *, with_until: bool = True
 ) -> tuple[str, ...]:
-    """Say what the launches that are known by now take at least, or what is planned for them."""
+    """Show the minimum time of the launches known so far, or the plan for them."""
     suite = suite_on(config, places)
     state = suite.begin(config, places)
     remaining = suite.remaining(state)
@@ -95,10 +95,10 @@ def finish_run(
     command: str = "run",
     again: Callable[[CaseRecords], bool] | None = None,
 ) -> ExitCode:
-    """Finish a run where it was begun; launches of which `again` says so are launched again.
+    """Finish a run where it was started; also rerun the launches that `again` selects.
 
     Raises:
-        UsageError: other hosts are named.
+        UsageError: other hosts are named than those of the run.
     """
     site = resumed_site(directory, hosts, python=python)
     if site.is_here:
@@ -118,10 +118,10 @@ def measure(
     command: str = "run",
     again: Callable[[CaseRecords], bool] | None = None,
 ) -> ExitCode:
-    """Run the campaign of a run directory and show what it ends with."""
+    """Run the campaign of a run directory and show the result."""
     say(f"Results go to {directory.root}", err=True)
     config = read_config(directory)
-    places = launcher.places()  # none where a queue has them
+    places = launcher.places()  # empty if launches are queued
     is_one_host = bool(places) and (config.distributed.nodes > 1 or places[0].name == "")
     one_at_a_time = is_one_host and config.cases.parallel == 1
     try:
@@ -131,7 +131,7 @@ def measure(
             )
     except KeyboardInterrupt:
         resume = resume_command(directory.root, command=command)
-        click.echo(f"Interrupted. What was measured is kept; go on with: {resume}", err=True)
+        click.echo(f"Interrupted. What was measured is kept; resume with: {resume}", err=True)
         return ExitCode.INTERRUPTED
     show_report(concluded, as_json=as_json)
     return ExitCode(concluded.result.exit_code)
@@ -139,7 +139,7 @@ def measure(
 
 @contextmanager
 def _opened(site: LaunchSite, *, many_launches: bool = False) -> Iterator[Launcher]:
-    """Give the launcher of a site, and say in the end what a person should know of it."""
+    """Provide a site's launcher; at the end, report what the user should know about it."""
     with open_launcher(site, many_launches=many_launches) as launcher:
         yield launcher
         for note in launcher.notes():
@@ -150,18 +150,18 @@ def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirector
     """Open the run to finish.
 
     Raises:
-        UsageError: there is none, or something else was asked for with it.
+        UsageError: there is no such run, or other options were given with it.
     """
     if config is not None or words:
         raise UsageError(
-            "a resumed run goes on with its own config",
+            "a resumed run uses its own config",
             place="--resume",
-            next_step="Leave CONFIG and all settings out, or start a new run",
+            next_step="Omit CONFIG and all settings, or start a new run",
         )
     if is_attached(os.environ):
         raise UsageError(
-            "a run cannot be resumed under a launcher of yours: the other ranks would wait for a case "
-            "that may be done",
+            "a run cannot be resumed under your own launcher: the other ranks would wait for a "
+            "case that may be finished",
             place="--resume",
             next_step="Start a new run",
         )
@@ -171,10 +171,10 @@ def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirector
 def plan_run(
     config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None
 ) -> tuple[LoadedConfig, LaunchSite]:
-    """Read where it is to run, and the recipe.
+    """Read the recipe and where to run it.
 
     Raises:
-        UsageError: one is wrong, or this recipe cannot be run there.
+        UsageError: the recipe or the place is wrong, or this recipe cannot run there.
     """
     site = site_type(hosts.launcher).chosen(hosts, python=python)
     return load_config(config, [*words, *site.words(hosts)], facts=site.facts(hosts)), site
@@ -189,12 +189,12 @@ def show_plan(
     writes: Iterable[Path | None] = (),
     commands_of: Callable[[RunConfig], Iterable[str]] | None = None,
 ) -> ExitCode:
-    """Say what would run, where, for how long, and what it would write (`writes` too); start nothing.
+    """Show what would run, where, how long it takes and what it writes (with `writes`); start nothing.
 
-    With --verbose standard output has what would be started, by `commands_of` or as the launcher has it.
+    With --verbose, standard output shows what would be started, according to `commands_of` or the launcher.
 
     Raises:
-        UsageError: the run would be refused.
+        UsageError: the run would be rejected.
     """
     loaded, site = plan_run(config, words, hosts=hosts, python=python)
     places = site.places()
@@ -220,9 +220,10 @@ def show_plan(
 def print_plan(
     lines: Iterable[str], started: Iterable[str], *, what: str = "commands", later: int = 0
 ) -> None:
-    """Print what would be done; with --verbose what would be started instead, and all else beside it.
+    """Print what would be done (with --verbose, what would be started), and the rest on stderr.
 
-    `started` is `what`; `later` launches are not in it, since they begin once these have ended.
+    `what` names what is in `started`, which excludes the `later` launches: those start once these have
+    finished.
     """
     texts, verbose = tuple(started), is_verbose()
     for line in lines:
@@ -233,4 +234,4 @@ def print_plan(
     for text in texts:
         click.echo(text, nl=False)
     if later:
-        click.echo(f"{later:,} more launches follow once these have ended.", err=True)
+        click.echo(f"{later:,} more launches follow once these have finished.", err=True)

@@ -1,9 +1,9 @@
-"""Command lines of the older tools: taken as they stand, or answered with the line that does it here.
+"""Command lines of the older tools: accepted, or answered with the equivalent command here.
 
-The scripts of a checkout that have their names hand them on with the script's name as the first word.
+Scripts with the same names in a checkout pass their arguments on, with the script's name as the first word.
 
-What only reads, measures or asks before it ends something is taken. What costs money, or keeps a secret, is
-answered: nothing is launched with values that the user did not write.
+Commands that only read, measure, or ask before they stop something are accepted. Commands that cost money or
+store a secret are only answered: nothing is launched with values that the user did not write.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
     ("list-instances",): ("cloud", "lambda", "list"),
     ("cleanup", "terminate"): ("cloud", "lambda", "terminate"),
 }
-"""Words of theirs → words of ours, with the same options after them; of several that fit the first."""
+"""Words of the older tools → our words, followed by the same options; the first match applies."""
 EXIT_CODES: Mapping[str, Mapping[int, int]] = {"run_benchmark.py": {ExitCode.UNFIT_ENVIRONMENT: 1}}
-"""Script → what its exit codes were, where scripts around it ask for them."""
+"""Script → its former exit codes, if other scripts check them."""
 DEPLOYED_BY_DEFAULT = {"--type": "gpu_1x_a100", "--count": "2"}
 KEY_FILE = "~/.config/gpuproof/lambda-api-key"
 THEIR_KEY = "~/.lambda-deploy/config.json"
 STORE_KEY = f"install -D -m 600 /dev/stdin {KEY_FILE}"
 ADDRESS = re.compile(r"[0-9.]+|.*[.:].*")
-"""An address rather than the id of an instance, which has neither point nor colon."""
+"""Matches an address, but not an instance id, which has neither a dot nor a colon."""
 
 
 def in_our_words(words: Sequence[str]) -> list[str]:
-    """Return a command line in our words; one that is in them already is returned as it is.
+    """Translate a command line to our words; one that already uses them is returned unchanged.
 
     Raises:
-        UsageError: it is one of those that are answered; the next step is the line to write instead.
+        UsageError: the command is one that is only answered; the next step is the command to use instead.
     """
     if words[:1] == ["cli.py"]:
         return in_our_words(words[1:]) if words[1:] else ["--help"]
     if tuple(words[:2]) == ("deploy", "cluster"):
         raise UsageError(
-            "is called otherwise here, and what costs money has no defaults",
+            "has another name here, and commands that cost money have no defaults",
             place="deploy cluster",
             next_step=f"Write `{_deploy(words[2:])}`",
         )
     if tuple(words[:1]) == ("configure",):
         raise UsageError(
-            "there is nothing to configure but the key of Lambda's cloud",
+            "there is nothing to configure except the key for Lambda's cloud",
             place="configure",
-            next_step=f"Store it with `{STORE_KEY}`: paste it (it is in {THEIR_KEY}), then Ctrl-D",
+            next_step=f"Store it with `{STORE_KEY}`: paste it (it is in {THEIR_KEY}), then press Ctrl-D",
         )
     for theirs, ours in TAKEN.items():
         if tuple(words[: len(theirs)]) == theirs:
@@ -74,7 +74,7 @@ def in_our_words(words: Sequence[str]) -> list[str]:
 
 
 def in_their_codes(words: Sequence[str], code: int) -> int:
-    """Return the exit code that the script which handed the words on is known to end with.
+    """Return the exit code that callers of the older script expect.
 
     >>> in_their_codes(["run_benchmark.py"], 5), in_their_codes(["scale"], 5)
     (1, 5)
@@ -90,7 +90,7 @@ def _deploy(words: Sequence[str]) -> str:
 
 
 def answered_options(command: Command) -> Command:
-    """Give `load` the options that lambdactl's has and ours has not; each is an answer."""
+    """Add to `load` the options that only lambdactl's version has; each is only answered."""
     for names, answer in _ANSWERS.items():
         option = click.option(
             *names.split(),
@@ -98,7 +98,7 @@ def answered_options(command: Command) -> Command:
             expose_value=False,
             default=None,
             callback=_refusing(names, answer),
-            help="Of lambdactl: answered with what to write.",
+            help="From lambdactl: answered with what to write instead.",
         )
         command = option(command)
     return command
@@ -114,7 +114,7 @@ def _refusing(names: str, answer: Callable[[str], str]) -> Callable[..., None]:
 
 
 def _hosts_file(listed: str) -> str:
-    """Return the two lines that write instances, named by id or by address, to a file and use it."""
+    """Return two commands: write instances, given by id or address, to a file, and use the file."""
     named = [name for name in re.split(r"[,\s]+", listed) if name]
     if all(ADDRESS.fullmatch(name) for name in named):
         content: dict[str, Any] = {"hosts": [{"host": name, "user": "ubuntu"} for name in named]}
@@ -126,7 +126,7 @@ def _hosts_file(listed: str) -> str:
 
 def _monitored(wanted: str) -> str:
     if wanted == "True":
-        return "Leave it out: the monitor runs beside every test"
+        return "Omit it: the monitor runs during every test"
     return "Write `gpuproof run load --monitoring.enabled=false`"
 
 

@@ -1,7 +1,8 @@
-"""What several commands share, so that it means the same everywhere: arguments, options, printed lines.
+"""What several commands share, so that it works the same everywhere: arguments, options, output.
 
-A recipe; a run (its directory, `last`, its number, or how its name begins); where to run, which becomes a
-`HostChoice`; limits, JSON and the log. Loads nothing heavy: reading what is named is for the launcher's site.
+Covers recipes; runs (by directory, `last`, number, or a prefix of the name); where to run, which becomes a
+`HostChoice`; limits, JSON and the log. Loads nothing heavy: files named in options are read by the launcher's
+site.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
 SINGLE_DASH_WORD = re.compile(r"-[a-z][a-z-]{2,}(=.*)?", re.DOTALL)
 Command = TypeVar("Command", bound=Callable[..., Any])
 HEADINGS = "gpuproof.headings"
-"""In the meta of a command that names the runs under their batch size."""
+"""Key in the click meta of a command that lists the runs under their batch size."""
 VERBOSE = "gpuproof.verbose"
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
-    """Turn a short name into the run's directory; other words are paths as they stand."""
+    """Resolve a short name to the run's directory; other words are treated as paths and stay unchanged."""
 
     name = "run"
 
     def convert(self, value: Any, _param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Look among the runs of --save-dir, where the command has it, else of `results`."""
+        """Search the runs in --save-dir if the command has that option, or else those in `results`."""
         from gpuproof.store.names import find_run
 
         return find_run(str(value), _save_dir(ctx))
@@ -48,7 +49,7 @@ class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Offer `last`, the names of runs, and what is on the disk."""
+        """Complete `last`, the names of runs, and paths on disk."""
         from click.shell_completion import CompletionItem
 
         from gpuproof.store.run import list_runs
@@ -64,7 +65,7 @@ def _save_dir(ctx: click.Context | None) -> Path:
 
 
 def complete_recipe(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the recipes that come with gpuproof, and the YAML files and folders that begin like this."""
+    """Complete the recipes built into gpuproof, and YAML files and folders with this prefix."""
     from click.shell_completion import CompletionItem
 
     from gpuproof.config.load import recipe_names
@@ -78,20 +79,21 @@ def complete_recipe(_ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 class ConfigCommand(click.Command):
-    """A command that takes keys of a recipe as `--section.key=value`, and completes them."""
+    """A command that accepts recipe keys as `--section.key=value`, and completes them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Look at each word before click takes it apart, and at those that are no options of this command.
+        """Check each word before click parses it, and afterwards those that are not options here.
 
         Raises:
-            click.UsageError: a key or a word stands behind one dash; click would read its letters.
-            UsageError: a word is written as an option, and is neither one nor a key of a recipe.
+            click.UsageError: a key or a word has only one leading dash; click would read its letters as
+            options.
+            UsageError: a word looks like an option, but is neither an option nor a recipe key.
         """
         for word in args[: args.index("--")] if "--" in args else args:
             if SINGLE_DASH_KEY.fullmatch(word):
-                raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
+                raise click.UsageError(f"{word}: a config key takes two dashes: -{word}", ctx)
             if SINGLE_DASH_WORD.fullmatch(word):
-                raise click.UsageError(f"{word}: an option of several letters has two dashes: -{word}", ctx)
+                raise click.UsageError(f"{word}: an option of several letters takes two dashes: -{word}", ctx)
         left = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
             from gpuproof.cli.group import refuse_unknown
@@ -100,11 +102,11 @@ class ConfigCommand(click.Command):
         return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those of where to run in a section of their own."""
+        """Write the options, with those that set where to run in a separate section."""
         write_options(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the options, and every key, each up to its `=`."""
+        """Complete the options and every key, each up to its `=`."""
         items = super().shell_complete(ctx, incomplete)
         if not incomplete.startswith("-"):
             return items
@@ -119,7 +121,7 @@ class ConfigCommand(click.Command):
 
 
 def refuse_dry_resume(*, dry_run: bool) -> None:
-    """Refuse `--dry-run` beside `--resume`, which would launch all the same.
+    """Reject `--dry-run` together with `--resume`, which would start launches anyway.
 
     Raises:
         UsageError: both are given.
@@ -128,24 +130,24 @@ def refuse_dry_resume(*, dry_run: bool) -> None:
         from gpuproof.base.errors import UsageError
 
         raise UsageError(
-            "a resumed run goes on with what is left of it, which --dry-run does not show",
+            "a resumed run continues with the remaining work, which --dry-run does not show",
             place="--resume",
-            next_step="Leave --dry-run out; launch.txt of its launches has the commands",
+            next_step="Omit --dry-run; launch.txt of its launches has the commands",
         )
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output."
+    "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
 )
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line with words of hosts, providers or files in it: nothing of it is obeyed by a terminal."""
+    """Print a line with text from hosts, providers or files, without terminal control sequences."""
     click.echo(redacted(plain(text)), err=err)
 
 
 class PlainFormatter(logging.Formatter):
-    """Writes log lines of which a terminal obeys nothing."""
+    """Writes log lines without control sequences that a terminal would interpret."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -153,7 +155,7 @@ class PlainFormatter(logging.Formatter):
 
 
 def print_json(content: Any) -> None:
-    """Print records, or what JSON has, on standard output."""
+    """Print records on standard output, as text or as JSON."""
     import json
 
     from gpuproof.records.codec import to_json
@@ -162,26 +164,28 @@ def print_json(content: Any) -> None:
 
 
 _MEASURING = (
-    click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s)."),
-    click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only."),
+    click.option("--timeout", metavar="SECONDS", help="Time limit per launch (run.time_limit_s)."),
+    click.option("--python", metavar="PATH", help="Run the ranks with this Python, which only needs torch."),
     click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."),
-    click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too."),
+    click.option("--retry-failed", is_flag=True, help="With --resume: also rerun what failed."),
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would run, and start nothing; the commands with --verbose."
+    "--dry-run", is_flag=True, help=("Show what would run, and start nothing; with --verbose, the commands.")
 )
 
 
 def measuring_options(command: Command) -> Command:
-    """Add what every command that measures takes: limits, where to run, resuming, JSON, the log."""
+    """Add the options shared by all measuring commands: limits, where to run, resuming, JSON, log."""
     wrapped = host_options(json_option(log_options(command)))
     for option in reversed(_MEASURING):
         wrapped = option(wrapped)
     return wrapped
 
 
-def verbose_option(command: Command, *, text: str = "Print the whole page, not one screen of it.") -> Command:
-    """Add --verbose, which `is_verbose` reads."""
+def verbose_option(
+    command: Command, *, text: str = "Print the full page rather than one screen of it."
+) -> Command:
+    """Add --verbose, which is queried with `is_verbose`."""
 
     def note(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         ctx.meta[VERBOSE] = value
@@ -191,21 +195,21 @@ def verbose_option(command: Command, *, text: str = "Print the whole page, not o
 
 
 def is_verbose() -> bool:
-    """Say whether the command that runs was asked for all that there is to print."""
+    """Return whether the running command was asked to print everything."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and bool(ctx.meta.get(VERBOSE))
 
 
 def log_options(command: Command) -> Command:
-    """Add --log-file and --verbose; the log takes every detail, whatever the terminal shows."""
+    """Add --log-file and --verbose; the log file gets every detail, whatever the terminal shows."""
 
     @click.option(
         "--log-file",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write a log with every detail.",
+        help="Write a detailed log.",
     )
-    @partial(verbose_option, text="Print the whole page, and on standard error what is being done.")
+    @partial(verbose_option, text="Print the full page, with progress on standard error.")
     @wraps(command)
     def logged(*args: Any, log_file: Path | None, **kwargs: Any) -> Any:
         start_logging(log_file, verbose=is_verbose())
@@ -215,7 +219,7 @@ def log_options(command: Command) -> Command:
 
 
 def start_logging(log_file: Path | None, *, verbose: bool) -> None:
-    """Let the logger pass everything and the handlers choose: the file DEBUG, the terminal INFO.
+    """Let the logger pass everything; handlers filter (DEBUG for the file, INFO for the terminal).
 
     Raises:
         click.BadParameter: the log file cannot be written.
@@ -239,11 +243,11 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
 
 
 class PlaceOption(click.Option):
-    """An option that says where to run."""
+    """An option that sets where to run."""
 
 
 class PlacedCommand(click.Command):
-    """A command whose help has the options of where to run in a section of their own."""
+    """A command whose help shows the options for where to run in a separate section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write both sections."""
@@ -251,7 +255,7 @@ class PlacedCommand(click.Command):
 
 
 def write_options(ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """Write the section of a command's options, and that of where to run if it has such."""
+    """Write the section with a command's options and, if there are any, the section for where to run."""
     sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Where to run": []}
     for param in ctx.command.get_params(ctx):
         if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
@@ -278,7 +282,7 @@ _ONE_JOB = click.option(
     "--one-job",
     cls=PlaceOption,
     is_flag=True,
-    help="One job over all hosts instead of one on each (distributed.nodes).",
+    help="One job across all hosts instead of one on each (distributed.nodes).",
 )
 
 

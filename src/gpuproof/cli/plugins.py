@@ -1,4 +1,4 @@
-"""`gpuproof plugins`: which workloads, checks and suites there are, from which package, and if they load."""
+"""`gpuproof plugins`: list workloads, checks and suites, their packages, and whether they load."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--load", "load_plugins", is_flag=True, help="Load each, and report whether it can be used.")
+@click.option("--load", "load_plugins", is_flag=True, help="Load each, and report whether it works.")
 @json_option
 @click.pass_context
 def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json: bool) -> None:
     """List workloads, checks and suites, each with its package.
 
-    The list reads metadata only. With --load, or with a NAME, the torch-free half of each is imported.
-    Exit code 5 if one of those cannot be used.
+    Without options, only metadata is read. With --load or a NAME, the torch-free half of each plug-in is
+    imported. Exit code 5 if one of them is unusable.
     """
     from gpuproof.doctor.plugins import list_plugins
 
@@ -44,7 +44,7 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
 
 
 def page_of_plugins(states: Sequence[PluginState]) -> Page:
-    """Lay out a line a plug-in."""
+    """Lay out one line per plug-in."""
     from gpuproof.records.page import Cell, Page
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_command

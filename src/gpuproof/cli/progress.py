@@ -1,4 +1,4 @@
-"""How a campaign's progress is shown: a bar with the time left on a terminal, plain lines in a log."""
+"""Campaign progress: a bar with the time left on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ PHASES = {
     "measure": "measuring",
     "check": "comparing with a reference",
     "evaluate": "evaluating",
-    "own_compute": "timing each device by itself",
-    "breakdown": "timing forward, backward and optimizer apart",
+    "own_compute": "timing each device on its own",
+    "breakdown": "timing forward, backward and optimizer separately",
     "ceilings": "measuring this device's ceilings",
     "casts": "timing conversions to fp8",
     "busy": "measuring how busy the device is",
@@ -52,16 +52,16 @@ PHASES = {
 }
 LINE_EVERY_S = 10.0
 OLDER_TRAINING = "run_single_node.sh"
-"""The script of the training benchmark, whose users read a line an epoch."""
+"""Script of the training benchmark, whose users expect one line per epoch."""
 
 
 class CaseProgress:
-    """Where one launch stands, put together from its records."""
+    """Progress of one launch, assembled from its records."""
 
     def __init__(
         self, case: Case, *, hosts: Sequence[str] = (), position: int, total: int, more: bool = False
     ) -> None:
-        name = case.case_id.partition("@")[0]  # the host of a case stands before it
+        name = case.case_id.partition("@")[0]  # the host of a case is shown before the name
         point = "" if name == "main" else f" {name}"
         others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
         where = f"{hosts[0]}{others}: " if hosts else ""
@@ -74,12 +74,12 @@ class CaseProgress:
         self._expected_s: float | None = None
         self._began_s = 0.0
         self._in_steps_s = 0.0
-        self._items_per_step, self._item = 1, "operations"  # until its set-up says what it counts
+        self._items_per_step, self._item = 1, "operations"  # until the set-up reports what it counts
         self._waits_for_steps = case.measures_latency
         self._share = " per process" if case.placement.num_ranks > 1 else ""
 
     def advance(self, records: Sequence[Any]) -> None:
-        """Take new records in."""
+        """Process new records."""
         for record in records:
             if isinstance(record, Phase) and record.event == "begin":
                 self._begin(record)
@@ -95,7 +95,7 @@ class CaseProgress:
         self.fraction = min(self._fractions(), default=None)
 
     def _fractions(self) -> Iterator[float]:
-        """Yield how much of the phase is done, by time and by steps: the lesser counts."""
+        """Yield how much of the phase is done, by time and by steps; the lower value applies."""
         if self._expected_s:
             yield min(1.0, (monotonic() - self._began_s) / self._expected_s)
         if self._expected_steps:
@@ -109,7 +109,7 @@ class CaseProgress:
 
     @property
     def speed(self) -> str:
-        """The first rank's speed so far, or nothing."""
+        """The first rank's speed so far, if it is known."""
         if self.steps_done == 0 or self._in_steps_s == 0:
             return ""
         if self._waits_for_steps:
@@ -119,7 +119,7 @@ class CaseProgress:
 
 
 class BarProgress:
-    """A bar for each launch, on a terminal."""
+    """One bar per launch, on a terminal."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -138,7 +138,7 @@ class BarProgress:
         self._cases[launch_key(case)] = shown, task
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Move the bar."""
+        """Update the bar."""
         shown, task = self._cases[launch_key(case)]
         phase = shown.phase
         shown.advance(records)
@@ -150,7 +150,7 @@ class BarProgress:
         )
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Leave the bar as it ended."""
+        """Leave the bar in its final state."""
         _, task = self._cases.pop(launch_key(records.case))
         done = records.status == "done"
         self._bars.update(
@@ -159,14 +159,14 @@ class BarProgress:
         self._bars.stop_task(task)
 
     def host_failed(self, error: HostError) -> None:
-        """Say that a host is out."""
+        """Report that a host dropped out."""
         self.says(_host_line(error))
 
 
 class LineProgress:
-    """A line as the first launch begins, one as each ends, and between them one every ten seconds at most.
+    """One line when the first launch starts, one as each finishes, at most one every ten seconds.
 
-    Ten seconds are counted over all launches, so that many hosts, or many short launches, fill no log.
+    The ten-second limit is shared by all launches, so that many hosts or short launches do not flood the log.
     """
 
     def __init__(self) -> None:
@@ -180,31 +180,31 @@ class LineProgress:
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
     ) -> None:
-        """Say that a launch begins."""
+        """Report that a launch started."""
         key = launch_key(case)
         self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total, more=more)
         if self._is_due():
             self._say(key, "starting")
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Say which phase it is and how far, if the last line is ten seconds old."""
+        """Report the phase and its progress if the last line was printed at least ten seconds ago."""
         key = launch_key(case)
         shown = self._cases[key]
         shown.advance(records)
         if self._is_due():
-            percent = int(100 * (shown.fraction or 0.0))  # it foretells: more digits would not be true
+            percent = int(100 * (shown.fraction or 0.0))  # an estimate: more digits would not be accurate
             far = f", {percent} %" if percent else ""
             speed = f", {shown.speed}" if shown.speed else ""
             self._say(key, f"{shown.phase}{far}{speed}")
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Say how a launch ended, and how fast it was."""
+        """Report how a launch ended, and how fast it was."""
         key = launch_key(records.case)
         self._say(key, f"{records.status}{_speed(records)}")
         del self._cases[key]
 
     def host_failed(self, error: HostError) -> None:
-        """Say that a host is out."""
+        """Report that a host dropped out."""
         self.says(_host_line(error))
 
     def _is_due(self) -> bool:
@@ -216,7 +216,7 @@ class LineProgress:
 
 
 class HeadedProgress(LineProgress):
-    """Lines of a scaling study: `Run i/N` for each launch, under a heading where the batch size changes."""
+    """Progress lines of a scaling study: `Run i/N` for each launch, under a heading per batch size."""
 
     def __init__(self, num_runs: int) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class HeadedProgress(LineProgress):
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
     ) -> None:
-        """Say which run of which batch size begins."""
+        """Report which run is starting, and for which batch size."""
         batch_size, _, devices = case.case_id.partition("@")[0].removeprefix("bs").partition("-n")
         if batch_size != self._batch_size:
             self.says(f"=== Batch size {batch_size} ===")
@@ -237,10 +237,10 @@ class HeadedProgress(LineProgress):
 
 
 class EpochProgress(LineProgress):
-    """Lines of a training benchmark: as a launch ends, one for each epoch that its window covered."""
+    """Lines of a training benchmark: one per epoch in a launch's window, printed when it finishes."""
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Say how a launch ended, and each of its epochs."""
+        """Report how a launch ended, and list its epochs."""
         from gpuproof.suites.recipe.exports import epoch_lines
 
         super().case_ends(records)
@@ -253,7 +253,7 @@ class EpochProgress(LineProgress):
 
 
 def _speed(records: CaseRecords) -> str:
-    """Return the throughput of a launch that counts items a second; nothing for the others."""
+    """Return the throughput of a launch that counts items per second, or nothing for other launches."""
     if records.status != "done" or records.case.measures_latency or not records.windows:
         return ""
     launch = summarize_launch(records)
@@ -266,7 +266,7 @@ def _host_line(error: HostError) -> str:
 
 @contextmanager
 def progress_on(*, one_at_a_time: bool = True) -> Iterator[CampaignProgress]:
-    """Give the progress that fits standard error: a bar for each launch where one runs at a time."""
+    """Return the progress display for standard error: bars if one launch runs at a time."""
     context = click.get_current_context(silent=True)
     if context is not None and HEADINGS in context.meta:
         yield HeadedProgress(context.params["runs"])

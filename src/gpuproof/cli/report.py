@@ -1,4 +1,4 @@
-"""`gpuproof report` and `gpuproof runs`: what was measured, read again from disk, on any machine."""
+"""`gpuproof report` and `gpuproof runs`: read results back from disk, on any machine."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from gpuproof.store.run import RunDirectory
 
 LEAST_RESULT, LEAST_NAME, LONGEST_VERDICT, WIDEST_LIST = 8, 12, 16, 110
-"""Character cells in a list of runs: of a result, a name and a verdict, and of a line."""
+"""Widths in a list of runs, in character cells: of a result, a name, a verdict, and a whole line."""
 save_dir_option = click.option(
     "--save-dir",
     "--run.save_dir",
     "save_dir",
-    is_eager=True,  # names of runs are looked up under it
+    is_eager=True,  # processed first, because run names are looked up in it
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Folder of the runs (run.save_dir).",
+    help="Folder containing the runs (run.save_dir).",
 )
 
 
 junit_strict_option = click.option(
     "--junit-strict",
     is_flag=True,
-    help="In JUnit XML a SUSPECT or INCONCLUSIVE run is an error, not skipped.",
+    help="In JUnit XML, report a SUSPECT or INCONCLUSIVE run as an error, not skipped.",
 )
 
 
 def report_options(*, formats: str) -> Callable[[Command], Command]:
-    """Add --format, --output and --json: how a result and its page are written."""
+    """Add --format, --output and --json, which set how a result and its page are written."""
 
     def add(command: Command) -> Command:
         chosen = click.option("--format", "form", metavar="FORMAT", help=formats)
@@ -68,11 +68,11 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
 @click.command(context_settings={"allow_extra_args": True})
 @click.argument("run", type=RunName(), metavar="RUN")
 @report_options(
-    formats="terminal, markdown, html, json, csv or junit; by default what --output's name says, else "
-    "terminal.",
+    formats="terminal, markdown, html, json, csv or junit; by default inferred from the name "
+    "given to --output, else terminal.",
 )
 @click.option(
-    "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
+    "--check", "checks", multiple=True, metavar="NAME", help="Judge the run with a check; may be repeated."
 )
 @junit_strict_option
 @save_dir_option
@@ -89,13 +89,13 @@ def report(
     save_dir: Path,
     as_json: bool,
 ) -> None:
-    """Show the report of a run, and make its derived files again.
+    """Show the report of a run, and regenerate its derived files.
 
-    RUN is a run directory or its short name: `last`, a number of `gpuproof runs`, or how its name begins.
-    Or it is a result of an older tool: a folder test_matrix_results_… of a test matrix, whose pictures go to
-    its graphs/ where it has none, the folder of a training benchmark, or a JSON file of the others. Needs no
-    device and no PyTorch. The exit code is the one that the run ended with. Of a run whose records are gone
-    the measures of its result are shown, and nothing is written.
+    RUN is a run directory or its short name: `last`, a number from `gpuproof runs`, or a prefix of its name.
+    It may also be a result of an older tool: a folder test_matrix_results_… of a test matrix (its plots go to
+    graphs/ if it has none), the folder of a training benchmark, or a JSON file of the other tools. Needs no
+    device and no PyTorch. The exit code is the one with which the run ended. If a run's records are gone, the
+    measures in its result are shown, and nothing is written.
 
     \b
     gpuproof report last
@@ -103,8 +103,9 @@ def report(
     gpuproof report results/quick/run_20261120T133012_4711 --output report.html
     gpuproof report last --format csv
 
-    With --check, print what that check (of `gpuproof plugins` or `gpuproof rules list`) says of the run
-    instead, and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
+    With --check, print what that check (from `gpuproof plugins` or `gpuproof rules list`) says about the run
+    instead, and change nothing. The exit code is then 3 if a check failed, 4 if a check measured nothing,
+    else 0.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.campaign.conclude import conclude_older
 
@@ -122,26 +123,26 @@ def _refuse_others(run: Path, others: Sequence[str]) -> None:
         from gpuproof.base.errors import UsageError
 
         both = shlex.join(["gpuproof", "compare", str(run), *others])
-        raise UsageError("a report is of one run", place=others[0], next_step=f"Two are compared: {both}")
+        raise UsageError("a report covers one run", place=others[0], next_step=f"To compare two: {both}")
 
 
 def _concluded(directory: RunDirectory) -> Concluded:
-    """Conclude a run; where its place cannot be written, say so and go on without its files."""
+    """Conclude a run; if its directory is not writable, report that and continue without files."""
     from gpuproof.base.errors import EnvironmentUnfitError
     from gpuproof.campaign.conclude import conclude, conclude_unwritten
 
     try:
         return conclude(directory)
     except EnvironmentUnfitError as error:
-        say(f"gpuproof: {error} No file of the run was made again.", err=True)
+        say(f"gpuproof: {error} None of the run's files were regenerated.", err=True)
         return conclude_unwritten(directory)
 
 
 def open_run(run: Path, save_dir: Path) -> RunDirectory:
-    """Open a run by its directory or one of its short names (`gpuproof.store.names`).
+    """Open a run by its directory or by a short name (`gpuproof.store.names`).
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such run.
     """
     from gpuproof.store.names import find_run
     from gpuproof.store.run import RunDirectory
@@ -150,10 +151,10 @@ def open_run(run: Path, save_dir: Path) -> RunDirectory:
 
 
 def chosen_format(form: str | None, output: Path | None, *, as_json: bool) -> ReportFormat:
-    """Return the format that the options of `report_options` ask for.
+    """Return the format that the options of `report_options` request.
 
     Raises:
-        UsageError: there is no such format, or the name of the file says none.
+        UsageError: there is no such format, or the file name does not imply one.
     """
     from gpuproof.report.formats import choose_format
 
@@ -163,7 +164,7 @@ def chosen_format(form: str | None, output: Path | None, *, as_json: bool) -> Re
 def write_report(
     result: Result, page: Page, form: ReportFormat, output: Path | None, *, junit_strict: bool = False
 ) -> None:
-    """Write a report to a file or to standard output.
+    """Write a report to a file or standard output.
 
     Raises:
         EnvironmentUnfitError: the file cannot be written.
@@ -186,7 +187,7 @@ def write_report(
 
 
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
-    """Print what checks say of a run; return the exit code."""
+    """Print what the checks say about a run; return the exit code."""
     from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.provenance import read_provenance
     from gpuproof.verdict.announced import facts_of
@@ -208,9 +209,9 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N of them only.")
-@click.option("--suite", metavar="NAME", help="Runs of this suite only: recipe, validate, scale, …")
-@click.option("--verdict", metavar="WORD", help="Runs whose verdict begins so only, such as SUSPECT.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N runs.")
+@click.option("--suite", metavar="NAME", help="Only runs of this suite: recipe, validate, scale, …")
+@click.option("--verdict", metavar="WORD", help="Only runs whose verdict starts with this, such as SUSPECT.")
 @save_dir_option
 @json_option
 def runs(
@@ -224,8 +225,8 @@ def runs(
 ) -> None:
     """List the runs, newest first, with verdict and result.
 
-    DIR is the folder of the runs, in place of --save-dir. Every command that takes a run takes its number
-    here, how its name begins, or `last` for the first.
+    DIR is the folder that contains the runs, instead of --save-dir. Every command that accepts a run accepts
+    its number in this list, a prefix of its name, or `last` for the first one.
     """
     from gpuproof.store.run import list_runs
 
@@ -240,23 +241,23 @@ def runs(
     if as_json:
         print_json([{key: value for key, value in row.items() if key != "number"} for row in shown])
     elif not shown:
-        step = "Leave --suite and --verdict out" if suite or verdict else _instead(save_dir)
+        step = "Omit --suite and --verdict" if suite or verdict else _instead(save_dir)
         click.echo(f"No runs to list under {save_dir}. {step}")
     else:
         show_page(page_of_runs(shown, save_dir), is_list=True)
 
 
 def _instead(save_dir: Path) -> str:
-    """Say what to do where there is nothing to list; runs lie two folders deep."""
+    """Suggest what to do if there is nothing to list; runs are searched for two folders deep."""
     if (save_dir / "run.json").exists():
         return f"It is a run: {shlex.join(['gpuproof', 'report', str(save_dir)])}"
     if any(save_dir.glob("*/run.json")):
-        return f"Name the folder above: {shlex.join(['gpuproof', 'runs', str(save_dir.absolute().parent)])}"
+        return f"Use the parent folder: {shlex.join(['gpuproof', 'runs', str(save_dir.absolute().parent)])}"
     return "Start one: gpuproof run quick"
 
 
 def row_of(directory: RunDirectory) -> dict[str, object]:
-    """Return what a list says of a run; one that is damaged must not hide the others."""
+    """Return a run's entry in the list; a damaged run must not hide the other runs."""
     from gpuproof.base.errors import GpuproofError
 
     row: dict[str, object] = {"run": str(directory.root), "created": None, "suite": None, "what": None}
@@ -284,13 +285,13 @@ def row_of(directory: RunDirectory) -> dict[str, object]:
 
 
 def _work_of(result: Result) -> str:
-    """Say what a run worked on, where its suite tells."""
+    """Describe what a run measured, if its suite reports it."""
     common = result.detail.get("common")
     return str(common.get("work", result.suite)) if isinstance(common, dict) else result.suite
 
 
 def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
-    """Lay out a line a run. Where the terminal is narrow, limits and dates go first, then ends of names."""
+    """Lay out one line per run; when space is short, drop limits and dates, then shorten names."""
     from gpuproof.records.page import Cell, Page
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_command
@@ -323,7 +324,7 @@ def page_of_runs(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> Page:
 
 
 def _run_lines(rows: Sequence[Mapping[str, Any]], save_dir: Path) -> list[tuple[Any, ...]]:
-    """Return number, date, name, verdict, result, limit where it is known, and tone of each run."""
+    """Return number, date, name, verdict, result, limit (if known) and tone of each run."""
     from gpuproof.suites.sections import TONES
 
     return [
@@ -345,7 +346,7 @@ def _width(lines: Sequence[Sequence[Any]], place: int, title: str) -> int:
 
 
 def _result_in(result: tuple[str | None, str], room: int) -> str:
-    """Return a result with as much of what was measured as there is room for; itself, it is never cut."""
+    """Return a result with as much detail as fits; the result itself is never truncated."""
     headline, text = result
     return headline if headline and len(headline) + len(" · …") > room else _cut(text, room)
 
@@ -355,13 +356,13 @@ def _cut(text: str, most: int) -> str:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    """Say how a run ended and, where launches are missing, how many were measured."""
+    """Describe how a run ended and, if launches are missing, how many of them were measured."""
     measured, _, planned = str(row["launches"] or "").partition("/")
     return f"{row['verdict'] or 'no result'}{'' if measured == planned else f' {measured}/{planned}'}"
 
 
 def show_report(concluded: Concluded, *, as_json: bool) -> None:
-    """Print a report on standard output, as JSON or for a person."""
+    """Print a report on standard output, either as JSON or as a page."""
     if as_json:
         print_json(concluded.result)
     else:
@@ -369,7 +370,7 @@ def show_report(concluded: Concluded, *, as_json: bool) -> None:
 
 
 def show_page(page: Page, *, is_list: bool = False) -> None:
-    """Print a page on standard output: one screen of it, or all with --verbose; a list is always whole."""
+    """Print a page on standard output: one screen, or all with --verbose; never truncate lists."""
     from gpuproof.report import terminal
 
     terminal.show_page(page, is_whole=is_list or is_verbose())

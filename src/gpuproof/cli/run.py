@@ -1,4 +1,4 @@
-"""`gpuproof run`: from a recipe to a result, and on from where a run was interrupted."""
+"""`gpuproof run`: measure what a recipe describes, or resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),
     "e": ("max_bytes", "SIZE", "largest size"),
     "f": ("factor", "N", "factor from one size to the next"),
-    "n": ("iterations", "N", "timed iterations of a size"),
-    "w": ("warmup_iterations", "N", "iterations before them"),
+    "n": ("iterations", "N", "timed iterations per size"),
+    "w": ("warmup_iterations", "N", "warm-up iterations before them"),
     "c": ("check_iterations", "N", "iterations whose results are compared"),
     "z": ("blocking", "0|1", "wait for all ranks after each iteration"),
 }
-"""Letters of nccl-tests → the key of `collective` that each sets, and what it is."""
+"""Letter of an nccl-tests option → the `collective` key that it sets, and its meaning."""
 BLOCKING = {"0": "false", "1": "true"}
 
 
 def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the letters of nccl-tests to a command."""
+    """Add the single-letter options of nccl-tests to a command."""
     for letter, (key, metavar, what) in reversed(COLLECTIVE_LETTERS.items()):
-        help_text = f"Of collectives, as in nccl-tests: {what} (collective.{key})."
+        help_text = f"For collectives, as in nccl-tests: {what} (collective.{key})."
         command = click.option(f"-{letter}", f"letter_{letter}", metavar=metavar, help=help_text)(command)
     return command
 
@@ -45,8 +45,8 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("config", required=False, metavar="CONFIG", shell_complete=complete_recipe)
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
-@click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
-@click.option("--devices", metavar="0,2", help="Devices to use, as torch counts them (distributed.devices).")
+@click.option("--nproc", metavar="N", help="Ranks on this host, one per device (distributed.nproc).")
+@click.option("--devices", metavar="0,2", help="Devices to use, numbered as in torch (distributed.devices).")
 @dry_run_option
 @collective_options
 @measuring_options
@@ -54,8 +54,8 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Measure what a recipe describes.
 
-    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load, serving,
-    collectives or pruning. Any key of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
+    CONFIG is a YAML file, or the name of a recipe built into gpuproof: quick, load, serving, collectives or
+    pruning. Any recipe key can be set here as --KEY.SUBKEY=VALUE; VALUE is parsed as YAML.
 
     \b
     gpuproof run quick
@@ -68,8 +68,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     gpuproof run --resume results/quick/run_20261120T133012_4711
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
-    The first rank prints throughput with its interval, what could be wrong with it, and where the files
-    lie. Under your own torchrun: torchrun --no-python gpuproof run CONFIG.
+    The first rank prints throughput with its interval, possible problems, and where the files are. To use
+    your own torchrun: torchrun --no-python gpuproof run CONFIG.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_run(**options))
 
@@ -114,7 +114,7 @@ def _run(
 def _as_overrides(
     *, nproc: str | None, devices: str | None, timeout: str | None, letters: Mapping[str, str | None]
 ) -> list[str]:
-    """Turn the options that stand for a key of the config into the words that set it."""
+    """Convert the options that set a config key into override words."""
     settings = {
         "distributed.nproc": nproc,
         "distributed.devices": None if devices is None else f"[{devices}]",

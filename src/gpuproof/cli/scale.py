@@ -1,4 +1,4 @@
-"""`gpuproof scale`: one device against several, with the flags that people know from scaling scripts."""
+"""`gpuproof scale`: compare one device with several, with flags familiar from scaling scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RECIPE = "scale"
 SIZES_FLAG = "--batch-sizes"
 LISTED = ("auto", "cuda", "xpu", "mps")
-"""Types of device that the probe counts: not ranks of the processor, nor what other packages register."""
+"""Device types that the probe counts; it counts neither CPU ranks nor types registered by other packages."""
 KEYS = {
     "model": "model.name",
     "runs": "run.repeats",
@@ -32,12 +32,12 @@ KEYS = {
     "reduction": "training.reduction",
     "communication_profile": "distributed.communication_profile",
 }
-"""Options that each set one key as it stands."""
+"""Options that each set exactly one key."""
 S2_FILES = ("benchmark_*_gpu.json", "comparison_report_*.md")
 
 
 class ScaleCommand(ConfigCommand):
-    """Takes several numbers after `--batch-sizes`, as scaling scripts do: `--batch-sizes 32 64 128`."""
+    """Accepts several numbers after `--batch-sizes`, like scaling scripts: `--batch-sizes 32 64 128`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Join the numbers into one word before click reads them."""
@@ -45,7 +45,7 @@ class ScaleCommand(ConfigCommand):
 
 
 def _joined(words: list[str]) -> list[str]:
-    """Join whole numbers that follow `--batch-sizes`.
+    """Join the whole numbers that follow `--batch-sizes`.
 
     >>> _joined(["--runs", "3", "--batch-sizes", "32", "64", "--model", "large"])
     ['--runs', '3', '--batch-sizes', '32,64', '--model', 'large']
@@ -77,15 +77,15 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.option(
     "--gpu-mode",
     type=click.Choice(["single", "multi", "auto"]),
-    help="One device; one and several; or as the rule of thumb advises for the model and the batch. "
-    "Default: several where there are several.",
+    help="One device; one and several; or what the rule of thumb advises for the model and the "
+    "batch. Default: several if there are several.",
 )
 @click.option(
     SIZES_FLAG,
     default="16,32,64,128",
     show_default=True,
     metavar="N...",
-    help=("Batch sizes: samples of a step."),
+    help=("Batch sizes: samples per step."),
 )
 @click.option(
     "--runs",
@@ -93,14 +93,14 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     type=click.IntRange(1),
     default=50,
     show_default=True,
-    help=("Launches (repeats in fresh processes) of each point."),
+    help=("Launches (repeats in fresh processes) per point."),
 )
 @click.option(
     "--scaling",
     type=click.Choice(["strong", "weak", "both"]),
     default="both",
     show_default=True,
-    help="Keep the batch of all devices together (strong), or of each (weak).",
+    help="Keep the total batch constant (strong), or the batch per device (weak).",
 )
 @click.option(
     "--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices; default: all."
@@ -110,7 +110,7 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     metavar="TYPE",
     default="auto",
     show_default=True,
-    help="Kind of device; cpu counts ranks on the processor.",
+    help="Kind of device; cpu counts ranks on the CPU.",
 )
 @click.option(
     "--framework",
@@ -118,7 +118,7 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     default="torch",
     show_default=True,
     help=(
-        "Framework that trains; TensorFlow trains medium and large under MirroredStrategy, with the "
+        "Training framework; TensorFlow trains medium and large under MirroredStrategy, with the "
         "--python that has it."
     ),
 )
@@ -134,20 +134,20 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     type=click.Choice(get_args(CommunicationProfile)),
     default="none",
     show_default=True,
-    help="Profile of NCCL settings to try; none is known to help.",
+    help="NCCL settings profile to try; none is known to help.",
 )
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for runs, and for copies of the JSON files and the report; default: results, and where a "
-    "run lies that is resumed.",
+    help="Folder for runs, and for copies of the JSON files and the report; default: results, or "
+    "the folder of the resumed run.",
 )
 @click.option(
     "--headings",
     is_flag=True,
     expose_value=False,
     callback=_keep_headings,
-    help="Print Run i/N under its batch size as each launch begins.",
+    help="Print Run i/N under its batch size as each launch starts.",
 )
 @dry_run_option
 @measuring_options
@@ -155,9 +155,9 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None, **options: Any) -> None:
     """Measure whether several devices are worth it.
 
-    Each batch size is measured on one device and on 2, 4, 8 … up to all, every launch in a fresh process, all
-    interleaved in random order: speed-up with its interval, efficiency, advice. A recommendation is given
-    only where the interval excludes 1.
+    Each batch size is measured on one device and on 2, 4, 8 … up to all. Every launch is a fresh process, and
+    launches are interleaved in random order. Reported are the speed-up with its interval, the efficiency, and
+    advice. A recommendation is given only if the interval excludes 1.
 
     \b
     gpuproof scale --model medium --gpu-mode auto
@@ -168,7 +168,7 @@ def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None
     gpuproof scale --model medium --batch-sizes 64 128 256 --runs 30
     gpuproof scale --device cpu --max-devices 2 --gpu-mode multi --runs 5
 
-    Exit code 5 where several devices are asked for and there are fewer than two.
+    Exit code 5 if several devices are requested and fewer than two exist.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_scale(resume=resume, output_dir=output_dir, **options))
 
@@ -218,7 +218,7 @@ def _words(
     ladder: Sequence[int] | None,
     **direct: str,
 ) -> list[str]:
-    """Turn the options into the words that set keys of the recipe; `direct` are those of `KEYS`."""
+    """Convert the options into words that set recipe keys; `direct` are the options in `KEYS`."""
     laws = {"both": "[strong, weak]"}.get(scaling, f"[{scaling}]")
     words = _as_words(
         {
@@ -235,7 +235,8 @@ def _words(
         ladder = _ladder(_count_devices(python, device, max_devices, framework=framework))
     if not _wants_several(gpu_mode, ladder[-1], [*words, *overrides]):
         ladder = [1]
-    # As many threads along the ladder: one rank with all processors is another program than two with half.
+    # Keep the thread count constant on every step of the ladder: one rank with all CPUs is not the same
+    # program as two with half.
     threads = threads_per_rank(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
@@ -249,10 +250,10 @@ def _as_words(values: Mapping[str, str]) -> list[str]:
 
 
 def _count_devices(python: str | None, device: str, at_most: int | None, *, framework: str) -> int:
-    """Count the devices by asking this machine; of types that its probe does not list, take what is asked.
+    """Count this machine's devices; for types that its probe does not list, trust the requested number.
 
     Raises:
-        EnvironmentUnfitError: the framework is another than torch, and that Python cannot import it.
+        EnvironmentUnfitError: the framework is not torch, and the given Python cannot import it.
     """
     from gpuproof.launchers.probe import probe
 
@@ -266,12 +267,12 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
 
 
 def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -> bool:
-    """Say whether several devices are measured, and print why; `words` set the recipe.
+    """Decide whether to measure several devices, and print why; `words` set the recipe.
 
-    Without a mode the rule of thumb is a note, and decides nothing.
+    If no mode is set, the rule of thumb is only printed as a note and decides nothing.
 
     Raises:
-        EnvironmentUnfitError: they are asked for, and there are fewer than two.
+        EnvironmentUnfitError: several devices are requested, but there are fewer than two.
     """
     if gpu_mode == "single":
         return False
@@ -280,7 +281,7 @@ def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -
             raise EnvironmentUnfitError(
                 f"Multi-GPU mode requires at least 2 GPUs; found {available}",
                 place="--gpu-mode multi",
-                next_step="Use --gpu-mode single, or --device cpu --max-devices 2 to try it on the processor",
+                next_step="Use --gpu-mode single, or --device cpu --max-devices 2 to try it on the CPU",
             )
         return True
     from gpuproof.config.load import load_config
@@ -289,7 +290,7 @@ def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -
     try:
         advice = advise_before(load_config(RECIPE, words).config)
     except UsageError:
-        if gpu_mode is None:  # nothing rests on it
+        if gpu_mode is None:  # the advice decides nothing here
             return available >= 2
         raise
     click.echo(
@@ -298,14 +299,12 @@ def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -
     )
     is_wanted = gpu_mode is None or advice.advice != "no"
     if is_wanted and available < 2:
-        click.echo(
-            f"One device is measured: there are {available}, and several were to be compared", err=True
-        )
+        click.echo(f"Measuring one device: there are {available}, and a comparison needs several", err=True)
     return is_wanted and available >= 2
 
 
 def _ladder(available: int) -> list[int]:
-    """Return 1, 2, 4 … and all.
+    """Return the device counts 1, 2, 4 … and all.
 
     >>> _ladder(6)
     [1, 2, 4, 6]
@@ -315,10 +314,10 @@ def _ladder(available: int) -> list[int]:
 
 
 def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
-    """Return the ladder on hosts: on the first 1, 2, 4 … and all, then 2, 4 … and all hosts whole.
+    """Return the device counts across hosts: 1, 2, 4 … all on the first, then 2, 4 … all hosts.
 
     Raises:
-        UsageError: how many devices they have is said neither by the inventory nor by --max-devices.
+        UsageError: neither the inventory nor --max-devices gives the number of devices of the hosts.
     """
     from gpuproof.launchers.registry import site_type
 
@@ -326,9 +325,9 @@ def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
     per_host = min((number or 0 for number in numbers), default=0)
     if at_most is None and not per_host:
         raise UsageError(
-            "how many devices the other host has is not known here",
+            "the other host's number of devices is not known here",
             place="--on",
-            next_step="Give it: --max-devices N, or `gpus` of each host in the inventory",
+            next_step="Set it: --max-devices N, or `gpus` of each host in the inventory",
         )
     most = at_most or per_host * len(numbers)
     if not per_host or most <= per_host:
@@ -338,7 +337,7 @@ def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
 
 
 def _copy_files(directory: RunDirectory, output_dir: Path | None, code: ExitCode) -> ExitCode:
-    """Copy the files of S2's form to `output_dir`, else beside the runs; an interrupted run has none yet."""
+    """Copy the files in S2's format to `output_dir`, or next to the runs; an interrupted run has none yet."""
     folder = output_dir or directory.root.parents[1]
     paths = [path for pattern in S2_FILES for path in sorted(directory.root.glob(pattern))]
     for path in paths:
@@ -346,5 +345,5 @@ def _copy_files(directory: RunDirectory, output_dir: Path | None, code: ExitCode
             shutil.copyfile(path, folder / path.name)
         click.echo(f"Benchmark complete! Results saved to: {folder / path.name}", err=True)
     if paths:
-        click.echo("Validate over multiple runs before a decision.", err=True)
+        click.echo("Validate over multiple runs before making a decision.", err=True)
     return code

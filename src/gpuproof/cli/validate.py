@@ -1,4 +1,4 @@
-"""`gpuproof validate`: is this machine, or this cluster, ready for production? Measured, or judged again."""
+"""`gpuproof validate`: is this machine or cluster ready for production? Measure, or judge again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECIPES = {
     "prolog": "validate-prolog",
 }
 MODES = {"full": None, "training": "training", "nccl": "collective"}
-"""S3's two test modes, each with its stage, and all stages of the recipe."""
+"""S3's two test modes, each with its stage; full runs all stages of the recipe."""
 KEYS = {
     "model": "model.name",
     "batch_size": "data.batch_size",
@@ -54,16 +54,16 @@ KEYS = {
     "expected_gpus": "validate.expected_gpus",
     "sku": "validate.sku",
 }
-"""Option → the key of the recipe that it sets."""
+"""Option → the recipe key it sets."""
 DATA = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py"),
     "cifar100": ("CIFAR100", "cifar-100-python"),
     "fashion_mnist": ("FashionMNIST", "fashion-mnist"),
     "imagenet": ("ImageFolder", "train"),
 }
-"""Of --data-mode: the data set, and the folder that --data-dir has to hold."""
+"""For --data-mode: the data set, and the folder that must exist in --data-dir."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes say which launches there are"
+WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes determine the launches"
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
@@ -81,75 +81,79 @@ WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes s
     type=click.Choice(list(MODES)),
     default="full",
     show_default=True,
-    help="All stages of the recipe; the training test alone; or the test of collectives' bandwidth alone.",
+    help="All stages of the recipe; only the training test; or only the collective bandwidth test.",
 )
 @click.option(
     "--rules",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Further rules (docs/guides/rules.md); one of the same name takes the place of the recipe's.",
+    help="Additional rules (docs/guides/rules.md); a rule of the same name replaces the recipe's.",
 )
 @click.option(
-    "--baseline", metavar="NAME|FILE", help="The fleet's own figures, from gpuproof baseline record."
+    "--baseline", metavar="NAME|FILE", help="The fleet's own results, from gpuproof baseline record."
 )
 @click.option(
     "--references",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="References of other cards of the board, from gpuproof baseline export --reference.",
+    help="References from other cards of the board, from gpuproof baseline export --reference.",
 )
-@click.option("--model", metavar="NAME", help="Model that is trained: resnet50, resnet18, transformer, …")
+@click.option("--model", metavar="NAME", help="Model to train: resnet50, resnet18, transformer, …")
 @click.option("--batch-size", metavar="N", help="Samples per device and step.")
 @click.option(
     "--data-mode",
     type=click.Choice(["synthetic", *DATA]),
-    help="Data set that it is trained on; synthetic is drawn on the device.",
+    help="Data set to train on; synthetic is generated on the device.",
 )
 @click.option("--data-dir", metavar="DIR", help="Folder of the data set; default: ./data.")
 @click.option(
     "--allow-fallback",
     is_flag=True,
-    help="Train on synthetic data where the data set is not there; the report says so.",
+    help="Train on synthetic data if the data set is missing; the report says so.",
 )
 @click.option("--num-classes", metavar="N", help="Number of classes of the model.")
 @click.option("--learning-rate", metavar="RATE", help="Learning rate.")
-@click.option("--warmup-iterations", metavar="N", help="Steps of training before the measured ones.")
-@click.option("--active-iterations", metavar="N", help="Steps of training that are measured.")
-@click.option("--runs", metavar="N", help="Launches (repeats in fresh processes) of everything but the soak.")
+@click.option("--warmup-iterations", metavar="N", help="Warm-up training steps before the measured ones.")
+@click.option("--active-iterations", metavar="N", help="Training steps to measure.")
 @click.option(
-    "--soak", metavar="TIME", help="All stages, and training for so long at the end, as 30m or 24h."
+    "--runs", metavar="N", help=("Launches (repeats in fresh processes) of everything except the soak.")
 )
-@click.option("--storage-dir", metavar="DIR", help="Read and write in this folder of each host, too.")
-@click.option("--nproc", metavar="N", help="Devices of each host; default: all that there are.")
-@click.option("--devices", metavar="0,2", help="Devices to use; those left out are not judged ready.")
+@click.option(
+    "--soak", metavar="TIME", help=("All stages, then training for this long at the end, e.g. 30m or 24h.")
+)
+@click.option("--storage-dir", metavar="DIR", help="Also read and write in this folder on each host.")
+@click.option("--nproc", metavar="N", help="Devices on each host; default: all available.")
+@click.option("--devices", metavar="0,2", help="Devices to use; omitted ones are not judged ready.")
 @click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
-@click.option("--time-budget", metavar="TIME", help="Leave out, and report, what exceeds 30m, 2h ….")
+@click.option("--time-budget", metavar="TIME", help="Skip, and report, what exceeds 30m, 2h ….")
 @click.option(
     "--prolog",
     is_flag=True,
-    help="A gate before a job: this node alone, in 30 s (--time-budget), in one line; see init prolog.",
+    help="A gate before a job: only this node, in 30 s (--time-budget), in one line; see init prolog.",
 )
 @click.option(
-    "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
+    "--expected-hosts",
+    metavar="A,B|FILE",
+    help=("Hosts that must be present: names, or a file with one per line."),
 )
 @click.option(
     "--expected-gpus",
     type=click.IntRange(1),
     metavar="N",
-    help="GPUs that each host has to have; default: see docs/guides/validate.md.",
+    help="GPUs that each host must have; default: see docs/guides/validate.md.",
 )
-@click.option("--sku", metavar="NAME", help="Product that each host has to be, as DGX H100 or p5.48xlarge.")
-@click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
+@click.option("--sku", metavar="NAME", help="Product that each host must be, e.g. DGX H100 or p5.48xlarge.")
+@click.option("--spares", metavar="N", help="Hosts that may fail: the result lists which to run on.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
-@click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")
+@click.option("--allow-exclusions", is_flag=True, help="Exit code 0 if all but the named parts are ready.")
 @click.option(
     "--from",
     "judged_run",
     type=RunName(),
     metavar="RUN",
-    help="Measure nothing: judge a run, or an archive of evidence, again; nothing of it is changed.",
+    help="Measure nothing: judge a run, or an archive of evidence, again, without changing it.",
 )
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, too.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Also write JUnit XML.")
 @junit_strict_option
 @click.option(
     "--bundle",
@@ -161,7 +165,7 @@ WITHIN_ALLOCATION = "where: an allocation of Slurm, asked for first; its nodes s
     "--write-rules",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a rule to fill in for each rate that nothing judged: agreed figures are a way to READY.",
+    help=("Write a rule to fill in for each rate that nothing judged: agreed values are one way to READY."),
 )
 @dry_run_option
 @measuring_options
@@ -170,18 +174,17 @@ def validate(
     ctx: click.Context,
     /,
     *,
-    judged_run: Path | None,
     rules: Path | None,
     baseline: str | None,
     references: Path | None,
-    prolog: bool,
     **options: Any,
 ) -> None:
-    """Say whether a machine or a cluster is ready for work.
+    """Judge whether a machine or a cluster is ready for work.
 
-    It is READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE. Measured are matrix products and memory on
-    every device, collectives within hosts and over all, training over all. READY needs every aspect judged,
-    finely enough, against a baseline or figures that you agree on.
+    The verdict is READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE. The command measures matrix
+    products and memory on every device, collectives within hosts and across all hosts, and training across
+    all hosts. For READY, every aspect must be judged with enough precision, against a baseline or against
+    values that you agree on.
 
     \b
     gpuproof validate --rules ours.yaml
@@ -196,20 +199,21 @@ def validate(
     gpuproof validate --prolog --baseline pod-a
     torchrun --nproc-per-node 8 --no-python gpuproof validate --mode nccl
 
-    Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 no GPU and none expected.
+    Exit code 0 for READY, 3 for NOT-READY or with exclusions, 4 for INCONCLUSIVE, 5 if there is no GPU and
+    none is expected.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.cli.standards.judging import judge_again, read_standards
 
     standards = read_standards(rules, baseline, references)
     outputs = _outputs(options)
-    if judged_run is not None:
+    if (judged_run := options.pop("judged_run")) is not None:
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
-    ctx.exit((_gate if prolog else _validate)(standards=standards, options=options, **outputs))
+    ctx.exit((_gate if options.pop("prolog") else _validate)(standards=standards, options=options, **outputs))
 
 
 def _outputs(options: dict[str, Any]) -> dict[str, Any]:
-    """Take out what is to be written beside the run; where it cannot be, nothing is measured."""
+    """Return the files to write next to the run; if one is not writable, nothing is measured."""
     paths = {name: options.pop(name) for name in ("junit", "bundle", "write_rules")}
     for name, path in paths.items():
         try_place(f"--{name.replace('_', '-')}", path, "new file" if name == "write_rules" else "file")
@@ -265,10 +269,11 @@ def _validate(
 
 
 def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
-    """Return how many ranks are asked for: under a launcher of the user's, those that it started.
+    """Return the requested number of ranks; under the user's own launcher, the number it started.
 
     Raises:
-        UsageError: launchers contradict each other or `--nproc`, or this is a rank and is to start others.
+        UsageError: launchers contradict each other or `--nproc`, or this process is a rank but should start
+            others.
     """
     from gpuproof.launchers.surroundings import attached_world_size, refuse_to_be_a_rank, take_ranks
 
@@ -281,9 +286,9 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
         return nproc
     if nproc not in (None, str(size)):
         raise UsageError(
-            f"{nproc} ranks are asked for, and your own launcher started {size}",
+            f"{nproc} ranks are requested, but your own launcher started {size}",
             place="--nproc",
-            next_step="Leave it out under torchrun, srun or mpirun",
+            next_step="Omit it under torchrun, srun or mpirun",
         )
     return str(size)
 
@@ -295,7 +300,7 @@ def _words(
     hosts: HostChoice,
     count: Callable[[str], int],
 ) -> list[str]:
-    """Turn the options into the words that set keys of the recipe."""
+    """Convert the options into words that set recipe keys."""
     from gpuproof.cli.gates.counts import device_words, training_words
 
     of_suite = _options_of_suite(options)
@@ -305,7 +310,7 @@ def _words(
         values["distributed.devices"] = f"[{options['devices']}]"
         values.setdefault("distributed.nproc", len(options["devices"].split(",")))
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    # Asking the devices takes seconds: a mistake in a word is said before that.
+    # Querying the devices takes seconds, so report a mistyped word first.
     values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
     values |= training_words((*values, *options["overrides"]))
@@ -329,7 +334,9 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         values["run.time_limit_s"] = options["timeout"] or budget_s
     if options["soak"] is not None:
         if options["mode"] != "full":
-            raise UsageError("a soak is the last of all stages", place="--soak", next_step="Leave --mode out")
+            raise UsageError(
+                "a soak comes after all other stages", place="--soak", next_step="Leave --mode out"
+            )
         values["validate.soak_s"] = _seconds("--soak", options["soak"])
         values["validate.stages"] = json.dumps([*USUAL_STAGES, "soak"])
     if options["expected_hosts"] is not None:
@@ -338,14 +345,14 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _data(mode: str | None, folder: str | None, *, may_fall_back: bool) -> dict[str, Any]:
-    """Return the keys of a data set.
+    """Return the recipe keys for a data set.
 
     Raises:
-        UsageError: it is not there, or cannot be read, and nothing else is allowed.
+        UsageError: the data set is missing or unreadable, and no fallback is allowed.
     """
     if mode is None or mode == "synthetic":
         if folder is not None:
-            say(f"--data-dir {folder} has no effect: no data set is named by --data-mode", err=True)
+            say(f"--data-dir {folder} has no effect: --data-mode names no data set", err=True)
         return {} if mode is None else {"data.name": "synthetic"}
     name, inside = DATA[mode]
     folder = folder or "./data"
@@ -358,16 +365,16 @@ def _data(mode: str | None, folder: str | None, *, may_fall_back: bool) -> dict[
             place=f"--data-mode {mode}",
             next_step="Put it there, use --data-mode synthetic, or allow the latter with --allow-fallback",
         )
-    note = f"{cause}: trained on synthetic data in place of {mode} (--allow-fallback)"
+    note = f"{cause}: trained on synthetic data instead of {mode} (--allow-fallback)"
     say(note, err=True)
     return {"data.name": "synthetic", "validate.data_replaced": json.dumps(note)}
 
 
 def _seconds(place: str, text: str) -> float:
-    """Read 90s, 30m, 2h or 1d.
+    """Parse a duration such as 90s, 30m, 2h or 1d.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it is not a valid duration.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if match is None:
@@ -376,7 +383,7 @@ def _seconds(place: str, text: str) -> float:
 
 
 def _host_names(text: str) -> list[str]:
-    """Read names with commas between, or a file with one in each line.
+    """Parse comma-separated names, or read a file with one name per line.
 
     Raises:
         UsageError: there is no name.

@@ -1,1 +1,1 @@
-"""Machines that are rented by the hour."""
+"""Machines rented by the hour."""

@@ -1,9 +1,9 @@
 """Lambda's public cloud API: types, instances, launch, terminate. Standard library only.
 
-In: a key from LAMBDA_API_KEY or from a file that only its owner can read; it is sent as a bearer token and
-appears in no message. Out: instances as values. Answers are `{"data": …}` or `{"error": {code, message,
-suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request a second, one
-launch in twelve.
+In: a key from LAMBDA_API_KEY, or from a file readable only by its owner; it is sent as a bearer token and
+appears in no message. Out: instances as values. Replies are `{"data": …}` or `{"error": {code, message,
+suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request per second, one
+launch every twelve.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CloudError(GpuproofError):
-    """The provider refused, or could not be asked."""
+    """The provider rejected the request, or could not be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +56,19 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """A type on offer."""
+    """An instance type on offer."""
 
     name: str
     description: str
     gpus: int | None
     price_per_hour: float
     regions: tuple[str, ...]
-    """Where there is room now."""
+    """Regions where capacity is available now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What is to be launched, each instance by a request of its own."""
+    """What to launch; each request launches one instance."""
 
     type_name: str
     region: str
@@ -82,7 +82,7 @@ class LaunchRequest:
     firewall_rules: tuple[str, ...] = ()
 
     def body(self) -> dict[str, Any]:
-        """Return the request as the API takes it; what is not set is left out."""
+        """Return the request in the API's format; unset fields are omitted."""
         body = {
             "region_name": self.region,
             "instance_type_name": self.type_name,
@@ -99,18 +99,18 @@ class LaunchRequest:
 
 
 class LambdaCloud:
-    """The API with one key."""
+    """The API, used with one key."""
 
     def __init__(self, key: str, *, base_url: str = BASE_URL) -> None:
         self._key = key
         self._base_url = base_url.rstrip("/")
 
     def __repr__(self) -> str:
-        """Name it without its key."""
+        """Return a representation without the key."""
         return f"LambdaCloud({self._base_url})"
 
     def instances(self) -> list[Instance]:
-        """List the instances that there are."""
+        """List the existing instances."""
         return [_instance(fields) for fields in self._ask("GET", "/instances")]
 
     def instance(self, instance_id: str) -> Instance:
@@ -118,7 +118,7 @@ class LambdaCloud:
         return _instance(self._ask("GET", f"/instances/{instance_id}"))
 
     def types(self) -> list[InstanceType]:
-        """List the types on offer."""
+        """List the instance types on offer."""
         return [_type(fields) for fields in self._ask("GET", "/instance-types").values()]
 
     def launch(self, request: LaunchRequest) -> list[str]:
@@ -127,16 +127,16 @@ class LambdaCloud:
         return [str(instance_id) for instance_id in answer["instance_ids"]]
 
     def terminate(self, instance_ids: Sequence[str]) -> list[Instance]:
-        """Terminate instances; return those that end."""
+        """Terminate instances; return the ones being terminated."""
         body = {"instance_ids": list(instance_ids)}
         answer = self._ask("POST", "/instance-operations/terminate", body)
         return [_instance(fields) for fields in answer["terminated_instances"]]
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return an answer's data.
+        """Return the data of an API reply.
 
         Raises:
-            CloudError: the API refuses, cannot be reached, or answers what nobody can read.
+            CloudError: the API rejects the request, cannot be reached, or returns an unreadable reply.
         """
         request = urllib.request.Request(  # noqa: S310  # the address is https, or the user's own
             f"{self._base_url}{path}",
@@ -158,7 +158,7 @@ class LambdaCloud:
             reason = getattr(error, "reason", None) or error
             raise CloudError(f"cannot be reached: {reason}", place=place) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise CloudError("answers something else than the API does", place=place) from error
+            raise CloudError("does not answer as the API should", place=place) from error
 
 
 def _refusal(error: urllib.error.HTTPError, place: str) -> CloudError:
@@ -213,7 +213,7 @@ def wait_until_active(
     """Wait until all of these instances are active; return them in the same order.
 
     Raises:
-        CloudError: one of them ends instead, or the time runs out.
+        CloudError: one of them terminates instead of becoming active, or time runs out.
     """
     deadline_s, instances = clock() + timeout_s, {}
     last: dict[str, str] = {}
@@ -235,7 +235,9 @@ def wait_until_active(
             raise CloudError(
                 f"not active within {timeout_s:g} s: {last[missing]}",
                 place=missing,
-                next_step="It goes on booting and costs money: `gpuproof cloud lambda list`, or terminate it",
+                next_step=(
+                    "It continues booting and costs money: `gpuproof cloud lambda list`, or terminate it"
+                ),
             )
         sleep(POLL_S)
 
@@ -243,7 +245,7 @@ def wait_until_active(
 def launch_all(
     cloud: LambdaCloud, requests: Sequence[LaunchRequest], *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[str]:
-    """Launch one after the other, as often as the API allows; yield each id as soon as it is known."""
+    """Launch instances one by one, as fast as the API allows; yield each id as soon as it is known."""
     for number, request in enumerate(requests):
         if number:
             sleep(LAUNCH_SPACING_S)
@@ -251,10 +253,10 @@ def launch_all(
 
 
 def cloud_from(environment: Mapping[str, str] = os.environ, *, key_file: str | None = None) -> LambdaCloud:
-    """Return the API with the user's key, of the variable LAMBDA_API_KEY or of a file.
+    """Return the API with the user's key, read from the variable LAMBDA_API_KEY or from a file.
 
     Raises:
-        UsageError: there is no key, or the file can be read by others.
+        UsageError: there is no key, or other users can read the file.
     """
     base_url = environment.get(URL_VARIABLE, BASE_URL)
     if key_file is None and environment.get(KEY_VARIABLE):
@@ -264,7 +266,7 @@ def cloud_from(environment: Mapping[str, str] = os.environ, *, key_file: str | N
         mode, key = path.stat().st_mode, path.read_text(encoding="ascii").strip()
     except FileNotFoundError as error:
         raise UsageError(
-            f"no API key: {KEY_VARIABLE} is not set and {path} is not there",
+            f"no API key: {KEY_VARIABLE} is not set and {path} does not exist",
             place="Lambda's cloud",
             next_step=f"Set {KEY_VARIABLE}, or write the key (lambdactl: in ~/.lambda-deploy/config.json) "
             "to that file and chmod 600 it",
@@ -274,21 +276,21 @@ def cloud_from(environment: Mapping[str, str] = os.environ, *, key_file: str | N
         raise UsageError(f"the API key cannot be read: {reason}", place=str(path)) from error
     if mode & OTHERS:
         raise UsageError(
-            f"the API key can be read by others (mode {stat.S_IMODE(mode):04o})",
+            f"the API key is readable by others (mode {stat.S_IMODE(mode):04o})",
             place=str(path),
             next_step=f"chmod 600 {path}, and get a new key if the machine has other users",
         )
     if not key:
-        raise UsageError("the file of the API key is empty", place=str(path))
+        raise UsageError("the API key file is empty", place=str(path))
     return LambdaCloud(key, base_url=base_url)
 
 
 def fetch_addresses(instance_ids: Sequence[str], *, place: str) -> dict[str, str]:
-    """Return the addresses of instances by their ids.
+    """Look up the addresses of instances by id.
 
     Raises:
-        UsageError: there is no key to ask with.
-        EnvironmentUnfitError: an instance is not there, or has no address.
+        UsageError: no API key is set.
+        EnvironmentUnfitError: an instance does not exist, or has no address.
     """
     instances = {instance.id: instance for instance in cloud_from().instances()}
     for instance_id in instance_ids:

@@ -1,1 +1,1 @@
-"""Two sides of anything, compared: conditions, measures, recordings, the winner and the page."""
+"""Compare any two sides: conditions, measures, recordings, the winner and the page."""

@@ -1,11 +1,11 @@
-"""Were two runs, or two recordings, made alike? Keys that must agree before figures are compared.
+"""Were two runs or recordings made under the same conditions? Compares the keys that must match.
 
-In: of each run its result, the config as run.json has it, and the facts of its hosts as environment.json has
-them; or two recordings. Out: keys in plain order, and those in which the two differ, or of which nobody can
-tell because one of them did not record it; what several GPUs have alike is told once. How long was measured,
-and how often, is no condition; what was run, on what, and by which versions is.
+In: the result of each run, the config from run.json, and the facts about its hosts from environment.json; or
+two recordings. Out: in plain order, the keys in which the two differ, or which cannot be compared because one
+of them did not record them. Values shared by several GPUs are listed once. How long and how often something
+was measured is not a condition; what was run, on which hardware, and with which versions, is.
 
->>> [unlike.key for unlike in unlike_keys({"device": "H200", "stack.torch": "2.6"}, {"device": "H200"})]
+>>> [unlike.key for unlike in differing_keys({"device": "H200", "stack.torch": "2.6"}, {"device": "H200"})]
 ['stack.torch']
 >>> covers("stack", "stack.torch"), covers("model", "model_size")
 (True, False)
@@ -33,10 +33,10 @@ NO_CONDITIONS = (
     *("benchmark.count_flops", "benchmark.evaluate_after", "benchmark.own_compute"),
     *("suite_options.validate.rules_recipe", "suite_options.validate.rules_lines"),
 )
-"""Keys of a recipe that change no step: names, lengths of windows, limits, what is looked at beside. Which
-suite ran is in the result."""
+"""Recipe keys that do not affect a step: names, lengths of windows, limits, monitoring. The suite that ran is
+in the result."""
 ECHOED = ("kind", "model", "data", "batch_size", "precision", "dtype")
-"""Conditions of a result that say again what the recipe says."""
+"""Conditions in a result that repeat the recipe."""
 STACK = (
     *("python", "torch", "torch_cuda", "torch_hip", "cudnn", "nccl", "rccl", "miopen", "driver", "os"),
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
@@ -47,21 +47,21 @@ LATER: Mapping[str, tuple[tuple[str, ...], Any]] = {
     "inference.weights": (("inference", "serving", "load"), "fp32"),
     "inference.cuda_graphs": (("inference", "serving", "load"), False),
 }
-"""Keys that older configs lack: the kinds of run that heed them, and what was done before."""
+"""Keys that older configs lack → the kinds of run that use them, and the previous behaviour."""
 Weight = Literal["differs", "unknown", "note"]
-"""Whether figures hold: a difference forbids it, what one side did not record may, a note does not."""
+"""Effect on validity: a difference rules out the comparison, an unrecorded value might, a note does not."""
 WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
 ABSENT = "not set"
-"""What a key is where one of two runs has none."""
+"""Shown as the value of a key that one of two runs lacks."""
 _MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
 _FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
-"""Facts that tell one card from another of the same kind: worth a note, no more."""
+"""Facts that only distinguish cards of the same kind; a difference is reported as a note."""
 _LIMIT_TOLERANCE_W: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingKey:
-    """A key in which two runs or recordings differ, or are not known to agree."""
+    """A key in which two runs or recordings differ, or may differ."""
 
     key: str
     a: str
@@ -70,14 +70,14 @@ class DifferingKey:
 
     @property
     def text(self) -> str:
-        """The key with both values."""
+        """The key with both of its values."""
         return f"{WORDS[self.weight]}{self.key}: {self.a} against {self.b}"
 
 
 def conditions_of(
     result: Result, config: Mapping[str, Any] | None, hosts: Mapping[str, Mapping[str, Any]] | None
 ) -> dict[str, Any]:
-    """Return everything that must agree, by key; None where the config or the hosts are not known."""
+    """Return everything that must match, by key; None if the config or the hosts are unknown."""
     echoed = ECHOED if config is not None else ()
     conditions = {
         "suite": result.suite,
@@ -90,9 +90,9 @@ def conditions_of(
 
 
 def _later_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys that older configs lack, with what those did; None where the kind of run does not heed one.
+    """Return keys that older configs lack, with the old behaviour; None if the run does not use one.
 
-    In precisions of fp32 weights are fp32, whatever their key says; a sweep may have others.
+    In fp32 precision, weights are fp32 whatever their key says; a sweep may use other precisions.
     """
     is_whole = (
         not config.get("matrix") and (config.get("training") or {}).get("precision") not in STORED_TYPES
@@ -120,12 +120,12 @@ def _is_left_out(key: str) -> bool:
 
 
 def covers(stated: str, key: str) -> bool:
-    """Say whether a key is the stated one or lies under it."""
+    """Check whether a key is the given one, or nested below it."""
     return key == stated or key.startswith(f"{stated}.")
 
 
 def _of_hosts(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return versions and machines; where hosts differ among themselves, all their values."""
+    """Return the versions and machines; if hosts differ, all of their values."""
     by_host = [dict(_of_host(facts)) for facts in hosts.values()]
     keys = dict.fromkeys(key for facts in by_host for key in facts)
     return {key: _joined([facts.get(key) for facts in by_host]) for key in keys}
@@ -145,7 +145,7 @@ def _joined(values: list[Any]) -> Any:
 
 
 def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[DifferingKey, ...]:
-    """Return the keys in which two runs differ, in the order of the first."""
+    """Return the keys in which two runs differ, in the order of the first run."""
     return tuple(
         DifferingKey(key=key, a=str(a.get(key, ABSENT)), b=str(b.get(key, ABSENT)))
         for key in dict.fromkeys([*a, *b])
@@ -154,7 +154,7 @@ def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Differin
 
 
 def differing_conditions(first: RecordingData, second: RecordingData) -> tuple[DifferingKey, ...]:
-    """Name every condition that differs or cannot be told, the weighty ones first.
+    """Name every condition that differs or is unknown, the most important ones first.
 
     Devices are paired in order of their physical index.
     """
@@ -165,7 +165,7 @@ def differing_conditions(first: RecordingData, second: RecordingData) -> tuple[D
 
 
 def _joined_over_gpus(of_devices: list[tuple[int, DifferingKey]]) -> Iterator[DifferingKey]:
-    """Join what is the same of several GPUs, and what tells one card from another of its kind."""
+    """Merge values shared by several GPUs, and values that only distinguish cards of the same kind."""
     alike = grouped(
         ((key.key, key.weight, *(() if key.weight == "note" else (key.a, key.b))), (index, key))
         for index, key in of_devices
@@ -219,7 +219,7 @@ def _fact(key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Differi
 
 
 def _limits(first: DeviceTrack, second: DeviceTrack) -> Iterator[DifferingKey]:
-    """Compare the power cap in force, which is sampled because it can be changed at any time."""
+    """Compare the power caps in force; they are sampled because a cap can change at any time."""
     one, other = _cap(first), _cap(second)
     texts = (_value("power_limit_w", one), _value("power_limit_w", other))
     if one is None or other is None:

@@ -1,9 +1,9 @@
-"""From compared measures to one verdict and one exit code, the same for two runs and for launches in turns.
+"""Turn compared measures into one verdict and exit code, for runs or interleaved launches.
 
-Without a limit a comparison tells, and ends with 0; where it cannot tell, with 4. With `max_regression` it is
-a gate: 3 where the interval of a measure lies wholly beyond the limit, 0 where it lies within it or where a
-regression of that size would have been shown, else 4. Sides that cannot be used have no interval
-(`comparison.winners`), so that they win nothing, and pass no gate and fail none.
+Without a limit, a comparison only reports: it exits with 0, or with 4 if it cannot tell. With
+`max_regression` it is a gate: 3 if the interval of a measure is entirely beyond the limit; 0 if it is within
+the limit, or if a regression of that size would have been detected; else 4. Sides that cannot be used have no
+interval (`comparison.winners`), so they never win, and neither pass nor fail a gate.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ ComparisonWord = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """One of two sides."""
+    """One side of a comparison."""
 
     name: str
-    """As the user calls it."""
+    """The name given by the user."""
     run_id: str
     verdict: str
     validity: Validity | None
     doubts: tuple[Doubt, ...]
     limit: str | None = None
-    """What limited it; None where that is not known."""
+    """What limited this side; None if unknown."""
 
     @classmethod
     def of(cls, result: Result, name: str) -> ComparedRun:
-        """Return what a comparison needs of a run."""
+        """Extract what a comparison needs from a run."""
         return cls(
             name=name,
             run_id=result.run_id,
@@ -61,26 +61,27 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """Two sides and what was found: all that the page needs."""
+    """Two sides and the findings: everything the page needs."""
 
     a: ComparedRun
     b: ComparedRun
     is_interleaved: bool
     measures: tuple[ComparedMeasure, ...]
     across: tuple[DifferingKey, ...] = ()
-    """What the sides were meant to differ in."""
+    """The intended differences between the two sides."""
     unlike: tuple[DifferingKey, ...] = ()
-    """What they differ in besides, so that nothing can be told."""
+    """Other differences between them, which rule out a comparison."""
     max_regression: float | None = None
-    """The limit of a gate; None where none was asked for."""
+    """The limit of a gate; None if none was requested."""
     between_sessions: float = 0.0
-    """Relative standard deviation of one session from the next that is in the intervals; 0 in turns."""
+    """Relative standard deviation between sessions, included in the intervals; 0 if launches were
+    interleaved."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The word over a comparison, why, and how a command ends with it."""
+    """The word shown above a comparison, the reason for it, and the exit code of the command."""
 
     word: ComparisonWord
     meaning: str
@@ -88,14 +89,16 @@ class Judgement:
 
 
 def judge(sides: SideBySide) -> Judgement:
-    """Return the verdict of a comparison; of a gate where a limit is given."""
+    """Return the verdict of a comparison, or of a gate if there is a limit."""
     if sides.unlike:
         named = listed([unlike.key for unlike in sides.unlike])
-        return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
+        return Judgement(
+            word="CANNOT TELL", meaning=f"they differ in {named}", exit_code=ExitCode.INCONCLUSIVE
+        )
     compared = [measure for measure in sides.measures if measure.comparison.ratio is not None]
     if not compared:
         reasons = (measure.comparison.reason for measure in sides.measures)
-        meaning = next(filter(None, reasons), "the runs have no measure with launches in common")
+        meaning = next(filter(None, reasons), "the runs share no measure with launches")
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     return _direction(compared) if sides.max_regression is None else _gated(sides, sides.max_regression)
 
@@ -104,7 +107,7 @@ def _direction(measures: Sequence[ComparedMeasure]) -> Judgement:
     verdicts = {measure.comparison.verdict for measure in measures}
     shown = [measure for measure in measures if measure.comparison.verdict in ("faster", "slower")]
     if not shown:
-        meaning = "no interval of a measure lies wholly on one side of 0"
+        meaning = "no interval of a measure is entirely on one side of 0"
         return Judgement(word="NO DIFFERENCE SHOWN", meaning=meaning, exit_code=ExitCode.DONE)
     word: ComparisonWord = "FASTER" if "faster" in verdicts else "SLOWER"
     if {"faster", "slower"} <= verdicts:
@@ -128,15 +131,15 @@ def _titles(measures: Sequence[ComparedMeasure]) -> str:
 
 
 def is_regression(measure: ComparedMeasure, limit: float) -> bool:
-    """Say whether a measure regressed by more than a limit, and again where that was to be confirmed."""
+    """Check whether a measure regressed beyond a limit, and again if confirmation was required."""
     intervals = [measure.comparison, *([measure.confirmation] if measure.confirmation else [])]
     return all(is_beyond(interval, limit, better=measure.better) for interval in intervals)
 
 
 def _is_excluded(measure: ComparedMeasure, limit: float) -> bool:
-    """Say whether a regression beyond the limit is excluded, was not confirmed, or would have been shown."""
+    """Check if a regression beyond the limit is excluded, unconfirmed, or would have been detected."""
     comparison = measure.comparison
-    if measure.confirmation is not None:  # the second run had what it takes, and did not find it again
+    if measure.confirmation is not None:  # the second run was large enough, but did not confirm it
         return measure.confirmation.ratio is not None
     would_show = comparison.min_detectable is not None and comparison.min_detectable <= limit
     is_none_shown = comparison.verdict == "no difference shown"
@@ -144,7 +147,7 @@ def _is_excluded(measure: ComparedMeasure, limit: float) -> bool:
 
 
 def percent(ratio: float) -> str:
-    """Write a ratio as a change, in hundredths of a per cent where it is small.
+    """Write a ratio as a percentage change, with two decimals if it is small.
 
     >>> percent(0.9712), percent(1.5)
     ('-2.88 %', '+50.0 %')
@@ -155,12 +158,12 @@ def percent(ratio: float) -> str:
 
 
 def change_text(ratio: Interval) -> str:
-    """Write a ratio's change with its interval."""
+    """Write a ratio as a change with its interval."""
     return f"{percent(ratio.centre)} ({percent(ratio.low)} to {percent(ratio.high)})"
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Write a verdict as people read it; what was not shown with the difference that would have been."""
+    """Write a verdict in words; if no difference was shown, add the smallest that would have been."""
     if comparison.verdict == "cannot tell":
         return f"cannot tell: {comparison.reason}"
     if comparison.verdict == "no difference shown" and comparison.min_detectable is not None:
@@ -169,7 +172,7 @@ def verdict_text(comparison: Comparison) -> str:
 
 
 def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
-    """Yield of each compared measure A's figure, B's, and B/A with its interval or why there is none."""
+    """Yield A's value, B's, and B/A with its interval (or why there is none), per compared measure."""
     for measure in measures:
         about: dict[str, Any] = {
             "name": measure.name,

@@ -1,10 +1,10 @@
-"""What do the launches of two runs say, measure by measure, with one error rate over all of them?
+"""What do two runs' launches show for each measure, at one error rate for all measures?
 
-In: the measures of both results. Out: for each that both have with launches the ratio B/A with its interval,
-a verdict, what outlying launches do to it, how many launches ±1 % would need, and the same in cycles (time ×
-mean SM clock of each launch). Runs of their own are compared by Welch's test, launches that took turns by
-pairs. Where a difference in time is none in cycles, the clock is its cause. What is bound by memory or by the
-host does not follow the SM clock, and is then named as it is.
+In: the measures of both results. Out: for each measure with launches in both, the ratio B/A with its
+interval, a verdict, the effect of outlying launches, how many launches ±1 % would need, and the same in
+cycles (time × mean SM clock of each launch). Separate runs are compared by Welch's test, interleaved launches
+in pairs. If times differ but cycles do not, the clock is the cause. Work bound by memory or by the host does
+not follow the SM clock; its cycles are reported as they are.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.distributions import normal_quantile
 
 CONFIDENCE = 0.95
-"""Of all measures together (Bonferroni's correction: metrics of one GPU move together to a degree that nobody
-knows)."""
+"""Joint confidence for all measures (Bonferroni's correction: metrics of one GPU are correlated to an unknown
+degree)."""
 PRECISION = 0.01
-"""For which the number of launches is told."""
+"""The precision for which the number of needed launches is reported."""
 DoubtsAt = Callable[[str], tuple[Doubt, ...]]
-"""Case → what speaks against its figures."""
+"""Case → warnings about its results."""
 MeasureKey = tuple[str, str, str, str, tuple[tuple[str, str], ...]]
 ClocksByLaunch = Mapping[tuple[str, int], float]
-"""Case and replicate → mean SM clock of the launch's devices, in MHz."""
-NOT_READ = "clocks were not read beside every launch"
+"""Case and replicate → mean SM clock of the devices in that launch, in MHz."""
+NOT_READ = "clocks were not read during every launch"
 SAME_CLOCK = 0.001
-"""Clocks that differ by less explain no difference that launches can show."""
+"""Clocks that differ by less than this do not explain any difference that launches can show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,11 @@ class SideValues:
     """One side of a measure."""
 
     value: float | None
-    """The geometric mean of its launches, so that B over A is the ratio; the measure's own where one is 0."""
+    """The geometric mean over the launches, so that B over A is the ratio; the measure's own value if one is
+    0."""
     num_launches: int
     outlying: tuple[int, ...]
-    """Replicates whose value stands apart (modified Z over 3.5); none is left out of any figure."""
+    """Replicates with an outlying value (modified Z over 3.5); none of them is excluded from any result."""
     launches: tuple[LaunchValue, ...] = ()
 
 
@@ -65,32 +66,33 @@ class ComparedMeasure:
     b: SideValues
     comparison: Comparison
     without_outliers: Comparison | None
-    """None where no launch stands apart."""
+    """None if no launch is an outlier."""
     launches_for_one_percent: int | None
-    """A side, of this spread, for a ratio to ±1 %; None where it is not known, or no number does it."""
+    """Launches needed per side, at this spread, to know a ratio to ±1 %; None if unknown, or if no number
+    suffices."""
     cycles: InCycles | None
-    """None where clocks are not known."""
+    """None if clocks are unknown."""
     confirmation: Comparison | None = None
-    """By launches of their own, where a gate confirmed a regression."""
+    """Comparison of separate launches, if a gate confirmed a regression."""
 
     @property
     def title(self) -> str:
-        """The name with case and subject where they say more."""
+        """The name, with case and subject if they add information."""
         more = [self.case] if self.case != "main" else []
         more += [self.subject] if self.subject != WHOLE else []
         return ", ".join([self.name, *more])
 
 
 def measure_key(measure: Measure, left_out: Sequence[str] = ()) -> MeasureKey:
-    """Name a measure within a run, less the labels that two runs are to differ in."""
+    """Identify a measure within a run, without the labels in which the two runs are meant to differ."""
     labels = sorted((key, str(value)) for key, value in measure.labels.items() if key not in left_out)
     return measure.case, measure.subject, measure.name, measure.statistic, tuple(labels)
 
 
 def comparable(measures: Sequence[Measure], left_out: Sequence[str] = ()) -> dict[MeasureKey, Measure]:
-    """Return the measures that have launches and a direction; of several of the same launches the last.
+    """Return measures with launches and a direction; if several share launches, the last one.
 
-    A headline says again what a point says.
+    This drops headlines, which repeat the value of a point.
     """
     by_launches = {
         (measure.subject, measure.case, measure.unit, measure.launches): measure
@@ -109,7 +111,7 @@ def compare_measures(
     pairing: Pairing,
     refused: str | None = None,
 ) -> tuple[ComparedMeasure, ...]:
-    """Compare every measure that both have; `refused` says why none of them can be."""
+    """Compare every measure that both runs have; `refused` is the reason if none can be compared."""
     common = [key for key in a if key in b]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(common))
     return tuple(
@@ -163,7 +165,7 @@ def _compared(
 def _paired(
     a: Sequence[LaunchValue], b: Sequence[LaunchValue]
 ) -> tuple[tuple[LaunchValue, ...], tuple[LaunchValue, ...]]:
-    """Keep the launches whose neighbour ended well, too, in the order of their pairs."""
+    """Keep the launches whose partner also finished normally, in the order of the pairs."""
     first, second = ({launch.replicate: launch for launch in side} for side in (a, b))
     pairs = sorted(first.keys() & second.keys())
     return tuple(first[pair] for pair in pairs), tuple(second[pair] for pair in pairs)
@@ -184,7 +186,7 @@ def _reason_against(a: Measure, b: Measure) -> str | None:
         if side.validity == "INVALID":
             return f"{name} is INVALID"
         if any(launch.value <= 0 for launch in side.launches):
-            return f"{name} has a launch of {side.name} 0, of which there is no ratio"
+            return f"{name} has a launch of {side.name} 0, for which there is no ratio"
     return None if a.unit == b.unit else f"A counts {a.unit}, B {b.unit}"
 
 
@@ -206,7 +208,7 @@ def _without(
     compared: Comparison,
     better: Better,
 ) -> Comparison | None:
-    """Compare without the launches that stand apart; of pairs both launches are left out."""
+    """Compare without outlying launches; in a pair, both launches are excluded."""
     outlying = [set(side.outlying) for side in figures]
     if not any(outlying):
         return None
@@ -220,7 +222,7 @@ def _without(
 
 
 def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidence: float) -> int | None:
-    """Return the launches for a ratio to ±1 %; None where sessions differ by more, however many there are."""
+    """Return the launches needed for ±1 %; None if sessions differ so much that no number suffices."""
     a, b = (np.log(side) for side in values)
     logs = (b - a, np.zeros(len(a))) if pairing.is_interleaved else (a, b)
     of_sessions = normal_quantile((1 + confidence) / 2) * sqrt(2) * pairing.between_sessions
@@ -232,25 +234,25 @@ def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidenc
 
 
 def only_in_one(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]) -> Iterator[str]:
-    """Name the measures that one side has alone."""
+    """Name the measures that only one of the sides has."""
     for name, side, other in (("A", a, b), ("B", b, a)):
         for key, measure in side.items():
             if key not in other:
                 subject = "" if measure.subject == WHOLE else f" of {measure.subject}"
-                yield f"{measure.name} at {measure.case}{subject} is in {name} alone"
+                yield f"{measure.name} at {measure.case}{subject} is only in {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InCycles:
-    """A comparison in cycles of the device's clock."""
+    """A comparison in cycles of the device clock."""
 
     comparison: Comparison
     clock_ratio: float
-    """Mean clock of B's launches over that of A's."""
+    """Mean clock of B's launches, divided by that of A's."""
 
 
 def clocks_of(result: Result) -> dict[tuple[str, int], float]:
-    """Return the mean clock of each launch of which every device's was read."""
+    """Return the mean clock of each launch in which every device's clock was read."""
     rows: dict[tuple[str, int], list[float | None]] = {}
     common: Mapping[str, Any] = result.detail.get("common") or {}
     for row in common.get("devices") or ():
@@ -266,7 +268,7 @@ def in_cycles(
     better: Better,
     compare: Callable[[list[float], list[float]], Comparison],
 ) -> InCycles | None:
-    """Compare cycles: a time by its clock, a rate over it; None where a launch's clock is not known."""
+    """Compare cycles: a time times the clock, or a rate divided by it; None if a clock is unknown."""
     read = [[clock for clock in side if clock is not None] for side in clocks]
     if not all(read) or [len(side) for side in read] != [len(side) for side in sides]:
         return None
@@ -281,7 +283,7 @@ def in_cycles(
 
 
 def explained_by_clocks(compared: Comparison, ratio: InCycles | None) -> str:
-    """Say in one sentence what cycles say of a comparison in time; "" where nothing was to be explained."""
+    """Explain in one sentence what cycles add to a comparison in time; "" if nothing needs it."""
     if compared.verdict not in ("faster", "slower"):
         return ""
     if ratio is None:

@@ -1,7 +1,7 @@
-"""The pages of comparisons: two runs, or two recordings (`gpuproof monitor compare`, with its result).
+"""The pages for comparisons of two runs or two recordings (`gpuproof monitor compare`).
 
-Of runs each measure of A and of B, verdicts, clocks, outliers and what more it needs; of recordings whether
-they are comparable, their means, and the energy and throttling of each.
+For runs: each measure of A and B, verdicts, clocks, outliers and what is still needed. For recordings:
+whether they are comparable, their means, and the energy and throttling of each.
 """
 
 from __future__ import annotations
@@ -57,22 +57,24 @@ TONES: dict[str, Tone] = {
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
 RATIO = "B over A"
 MOST_PAIRS = 3
-"""Measures whose launches are drawn."""
+"""Measures whose launches are plotted."""
 AT_OTHER_TIMES = (
-    "A and B ran at different times: what changed on the machine in between is part of the difference"
+    "A and B ran at different times: anything that changed on the machine in between is part of "
+    "the difference"
 )
-NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
+NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is excluded from the results above"
 NAME: Final = "monitor compare"
 COMPARABLE_TONES: Final[dict[str, Tone]] = {"NOT COMPARABLE": "bad", "COMPARABLE": "good"}
 NO_READING: Final = "Neither recording has a reading to compare there."
 LIMITS: Final = (
-    "the intervals (by what changes slowest) hold for these two recordings only: what another launch of "
-    "either would give is not in them; to compare two configurations, measure each several times"
+    "the intervals (by the slowest changes) apply to these two recordings only: they do not cover "
+    "what another launch of either would give; to compare two configurations, measure each "
+    "several times"
 )
 
 
 def headline(comparison: SideBySide) -> str:
-    """Return what a list shows of a comparison: the first measure that could be told."""
+    """Return what a list shows for a comparison: the first measure with a conclusion."""
     for measure in comparison.measures:
         if measure.comparison.ratio is not None:
             return f"{measure.title} {change_text(measure.comparison.ratio)}"
@@ -80,7 +82,7 @@ def headline(comparison: SideBySide) -> str:
 
 
 def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
-    """Lay out a comparison of two runs by itself."""
+    """Lay out a comparison of two runs as a separate page."""
     doubts = [doubt for _, side in _named(comparison) for doubt in side.doubts]
     verdict = Verdict(
         word=judgement.word,
@@ -106,7 +108,7 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
 
 
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
-    """Lay out the measures and what there is to say of them."""
+    """Lay out the measures and the remarks on them."""
     unlike = (*comparison.unlike, *comparison.across)
     clocks = ((m.title, explained_by_clocks(m.comparison, m.cycles)) for m in comparison.measures)
     texts = (
@@ -120,7 +122,7 @@ def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
 
 
 def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterator[Chart]:
-    """Yield B over A of every measure, and the launches of the first few."""
+    """Yield B over A for every measure, and the launches of the first few measures."""
     sides = list(grouped((title_of(measure), measure) for measure in measures).items())
     ratios = [
         (title, measure)
@@ -146,7 +148,8 @@ def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterat
 def _doubts(comparison: SideBySide) -> Iterator[Section]:
     if not any(side.doubts for _, side in _named(comparison)):
         return
-    # Recordings have no doubts, and the node archive that compares them has none of their rules.
+    # Recordings have no warnings, and the node archive, which compares them, does not contain the rules for
+    # warnings.
     from gpuproof.verdict.doubts.notices import CODES, doubt_notices
 
     notices = [
@@ -172,7 +175,7 @@ def _measures(comparison: SideBySide) -> Section:
 
 
 def compared(title: str, measures: Iterable[Measure], *columns: Column) -> Pivot:
-    """Lay out figures of A and B side by side, and what `columns` read of both together."""
+    """Lay out the values of A and B side by side, followed by the `columns` that combine them."""
     name = Column.of("measure", title_of, align="left", folds=True)
     return pivot(
         title, measures, (name,), measure_column("A", "A"), measure_column("B", "B"), *columns, key=side_of
@@ -180,7 +183,7 @@ def compared(title: str, measures: Iterable[Measure], *columns: Column) -> Pivot
 
 
 def verdict_column(side: str) -> Column:
-    """Return the column of what the figure of both sides together says."""
+    """Return the column for a value that combines both sides."""
 
     def cell(row: Mapping[str, Measure]) -> Cell:
         return Cell(row[side].detail, VERDICT_TONES.get(row[side].detail, "plain"))
@@ -210,17 +213,17 @@ def _launches(comparison: SideBySide) -> Iterator[str]:
         yield outliers_by_chance()
     needed = [measure.launches_for_one_percent for measure in comparison.measures]
     if most := max((number for number in needed if number is not None), default=None):
-        yield f"for a ratio to ±1 % {most} launches a side would be needed at this spread"
+        yield f"for a ratio to ±1 % {most} launches per side would be needed at this spread"
 
 
 def _limits(comparison: SideBySide) -> Iterator[str]:
-    """Say where the sides were limited by different things, and where a side says nothing of its device."""
+    """Report if the sides have different limits, or if a side says nothing about its device."""
     limits = {name: side.limit for name, side in _named(comparison) if side.limit is not None}
     if len(set(limits.values())) == len(limits) == 2:
         yield f"the sides have different limits: {limits['A']} of A, {limits['B']} of B"
     for name, limit in limits.items():
         if limit in ("host", "data loading"):
-            yield f"the limit of {name} is its {limit}, so that its rate says nothing about its device"
+            yield f"the limit of {name} is its {limit}, so its rate says nothing about its device"
 
 
 def _about(comparison: SideBySide) -> Iterator[str]:
@@ -233,15 +236,16 @@ def _about(comparison: SideBySide) -> Iterator[str]:
         yield f"intervals hold at {CONFIDENCE:.0%}{together}"
     if not comparison.is_interleaved:
         yield (
-            f"{AT_OTHER_TIMES}, and in its interval with {units.share(comparison.between_sessions)} from one "
-            "session to the next (relative standard deviation, --between-sessions), which more launches do "
-            "not take away; `gpuproof compare --ab` alternates launches"
+            f"{AT_OTHER_TIMES}, and its interval includes "
+            f"{units.share(comparison.between_sessions)} between sessions (relative standard "
+            "deviation, --between-sessions), which more launches do not reduce; `gpuproof compare "
+            "--ab` alternates launches"
         )
     yield from comparison.notes
 
 
 def recordings_result(comparison: RecordingComparison) -> Result:
-    """Return the figures of two recordings side by side, and the conditions in which they are unlike."""
+    """Return the values of two recordings side by side, and the conditions in which they differ."""
     word, meaning = _comparable(comparison)
     return Result(
         suite=NAME,
@@ -262,7 +266,7 @@ def recordings_result(comparison: RecordingComparison) -> Result:
 
 
 def recordings_page(comparison: RecordingComparison, provenance: Provenance | None = None) -> Page:
-    """Lay out whether two recordings are comparable, then the figures, then their limits."""
+    """Lay out whether two recordings are comparable, then the values, then their limits."""
     word, meaning = _comparable(comparison)
     verdict = Verdict(word=word, tone=COMPARABLE_TONES.get(word, "plain"), reason=meaning)
     sections = (
@@ -279,7 +283,7 @@ def recordings_page(comparison: RecordingComparison, provenance: Provenance | No
 def _comparable(comparison: RecordingComparison) -> tuple[str, str]:
     """Return whether two recordings are comparable, and why."""
     if not comparison.comparable:
-        return "NOT COMPARABLE", "as they stand, these conditions differ, and may be all that is seen below"
+        return "NOT COMPARABLE", "these conditions differ, and may explain everything seen below"
     if any(unlike.weight == "unknown" for unlike in comparison.unlike):
         return "COMPARABLE AS FAR AS WAS RECORDED", "some conditions are unknown"
     if comparison.has_gpus:
@@ -332,7 +336,7 @@ def _interval(measure: Measure) -> str:
 
 
 def _spent(comparison: RecordingComparison) -> Iterator[Section]:
-    """Lay out energy and time held back, one figure a recording."""
+    """Lay out energy and throttled time, one value per recording."""
     if not comparison.spent:
         return
     title = f"Over {comparison.spent_basis}, all GPUs together"
@@ -341,7 +345,7 @@ def _spent(comparison: RecordingComparison) -> Iterator[Section]:
 
 
 def _unknown(measures: tuple[Measure, ...]) -> Iterator[str]:
-    yield "one figure a recording, so without an interval"
+    yield "one value per recording, so without an interval"
     missing = (measure for measure in measures if measure.missing is not None)
     yield from dict.fromkeys(
         f"{title_of(m).partition(':')[0]} of {side_of(m)} is not known: {m.missing}" for m in missing
@@ -357,7 +361,7 @@ def _about_recordings(comparison: RecordingComparison) -> Iterator[str]:
     levels = [m.interval.level for m in comparison.means if m.interval is not None]
     if levels:
         num = sum(side_of(measure) == "A" for measure in comparison.means)
-        together = f"those of {num} metrics all hold at {CONFIDENCE:.0%}"
+        together = f"those of {num} metrics all apply at {CONFIDENCE:.0%}"
         yield f"each interval has {levels[0]:.2%}, so that {together}"
         yield "shown from: the smallest difference that would have been shown four times in five"
     yield LIMITS

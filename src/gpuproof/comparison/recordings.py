@@ -1,16 +1,16 @@
-"""Do two recordings differ, by how much, could it be chance, and were they made under the same conditions?
+"""Do two recordings differ? By how much, could it be chance, and were the conditions the same?
 
-In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
-Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
-and measures, those of a metric being both means, B minus A with its interval by the low end of both spectra
-and a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that would
-have been shown. All metrics share one error rate: equal recordings get "higher" or "lower" anywhere in at
-most 5 % of comparisons. A difference means something only where the conditions are the same, or where the one
-that differs is under test. Power is that of the energy counter where it moves. Readings of one recording
-resemble their neighbours, which that allows for, and a recording that is too short for what changes slowly in
-it says so; what another launch would give is not in the interval. Time, energy of all GPUs and throttled time
-(of the phase, else of all) are one figure a recording, so without an interval; what one GPU does not tell,
-the recording does not: a part is no whole.
+In: two recordings, and which part of them to compare: one named phase, or the time in which the GPU was busy.
+Out: measures, and every condition in which the recordings differ or which is unknown because one of them did
+not record it. For each metric there are both means, B minus A with its interval (from the low end of both
+spectra), a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that
+would have been shown. All metrics share one error rate: equal recordings get "higher" or "lower" anywhere in
+at most 5 % of comparisons. A difference is only meaningful if the conditions are the same, or if the one that
+differs is under test. Power comes from the energy counter if it moves. Successive readings are correlated,
+which is accounted for, and a recording that is too short for its slow changes says so. The interval does not
+cover how another launch would differ. Time, energy of all GPUs and throttled time (of the phase, else of the
+whole recording) are one value per recording, so they have no interval; if one GPU does not report a value, it
+is missing for the recording, since a partial sum is not a total.
 """
 
 from __future__ import annotations
@@ -40,47 +40,50 @@ from gpuproof.statistics.low_end import LowEnd, difference_of_means, error_in_st
 from gpuproof.statistics.series import TimeSeries, smallest_shown
 
 BUSY_PERCENT: Final = 10.0
-"""A GPU counts as busy from this utilisation on, unless the user says otherwise."""
+"""Utilisation from which a GPU counts as busy, unless the user sets another value."""
 
 COMPARED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.compared)
 COMPARED_OF_HOST: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.compared)
-"""What is compared where neither recording has a GPU: beside a GPU's it would widen all intervals. None has
-the name of a GPU's."""
+"""Metrics that are compared if neither recording has a GPU; comparing them alongside GPU metrics would widen
+all intervals. No GPU metric has the same name."""
 
 READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
-"""All that a comparison reads of devices."""
+"""Every device metric that a comparison reads."""
 
 SPENT: Final = 0.6
-"""Share of the 5 % that intervals are made for: the rest is for slow noise, whose variance is at times
-underestimated, so that no shape of `benchmarks/compare_false_alarms.py` exceeds them."""
+"""Share of the allowed errors that is used for intervals. The rest of the 5 % is reserved for slow noise,
+whose variance is sometimes underestimated, so that no noise shape in `benchmarks/compare_false_alarms.py`
+exceeds the total."""
 MAX_PIECES: Final = 2000
-"""Longer series are averaged over neighbours to this length: a day of readings needs no more resolution."""
+"""Longer series are averaged down to this length: a day of readings needs no more resolution."""
 Held = tuple[dict[str, float] | None, str | None]
-"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why it is not known."""
+"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why the shares are
+unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingComparison:
-    """Recording B against recording A."""
+    """Recording B, compared with recording A."""
 
     a: str
     b: str
-    """Their files."""
+    """The files of both recordings."""
     basis: str
-    """Which part of the recordings counts for the means."""
+    """The part of the recordings that the means cover."""
     spent_basis: str
-    """Of which part energy and time held back are."""
+    """The part that energy and throttled time cover."""
     unlike: tuple[DifferingKey, ...]
     sides: tuple[Measure, ...]
-    """Of each recording, how long it is, how much of it counts, and of how many GPUs."""
+    """For each recording, its length, how much of it counts, and for how many GPUs."""
     means: tuple[Measure, ...]
-    """Of each metric A's and B's mean, B minus A, and what would have been shown."""
+    """For each metric, the means of A and B, B minus A, and the smallest difference that would have been
+    shown."""
     spent: tuple[Measure, ...]
-    """Energy, and time held back, of the whole window; of none where neither has a GPU."""
+    """Energy and throttled time of the whole window; empty if neither has a GPU."""
 
     @property
     def has_gpus(self) -> bool:
-        """Whether there is a GPU on either side; without any the host is compared."""
+        """Whether either side has a GPU; if neither has one, the hosts are compared."""
         return bool(self.spent)
 
     @property
@@ -98,9 +101,9 @@ class _Used:
     busy_percent: float | None
 
     def series(self, metric: str) -> tuple[Floats, Floats]:
-        """Return a metric's mean over the GPUs busy at each sample; samples with none are left out.
+        """Return a metric's mean over the GPUs busy at each sample; omit samples with no busy GPU.
 
-        Returns the values, and the seconds that each stands for.
+        Returns the values, and the number of seconds that each represents.
         """
         columns = [column for track in self.recording.devices for column in self._columns(track, metric)]
         if metric in COMPARED_OF_HOST and metric in self.recording.host:
@@ -113,7 +116,7 @@ class _Used:
         return mean[is_read], durations(times, dithered=dithered)
 
     def _columns(self, track: DeviceTrack, metric: str) -> Iterator[tuple[Floats, Floats | None]]:
-        """Yield the readings of a GPU that count, and the seconds of each where these are its own."""
+        """Yield a GPU's readings that count, and the seconds each represents if known for this GPU."""
         counted = self.counted(track)
         if metric == "power_w":
             power = power_over_time(self.recording, track=track, inside=counted)
@@ -123,7 +126,7 @@ class _Used:
             yield np.where(counted, column, np.nan), None
 
     def counted(self, track: DeviceTrack) -> Flags:
-        """Tell which samples count of a GPU."""
+        """Return which samples of a GPU count."""
         if self.busy_percent is None:
             return self.inside
         util = track.values("util_gpu_percent")
@@ -137,7 +140,7 @@ def compare(
     phase_name: str | None = None,
     busy_percent: float = BUSY_PERCENT,
 ) -> RecordingComparison:
-    """Compare the second recording with the first, over a named phase or over busy time.
+    """Compare the second recording with the first, in a named phase or while GPUs are busy.
 
     Raises:
         UsageError: a recording has no such phase, or has no samples.
@@ -150,9 +153,9 @@ def compare(
         any(track.values("util_gpu_percent") is not None for track in recording.devices)
         for recording in (first, second)
     ):
-        basis = f"busy time: GPU utilisation of {busy_percent:g} % or more"
+        basis = f"busy time: GPU utilisation of at least {busy_percent:g} %"
     elif first.devices or second.devices:
-        busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
+        busy, basis = None, "all readings, as not both report the utilisation that would show busy time"
     else:
         busy, basis = None, "all readings of the host, as neither recording has a GPU"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
@@ -174,7 +177,7 @@ def compare(
 
 def _used(recording: RecordingData, phase_name: str | None, busy: float | None) -> _Used:
     if not len(recording.time_s):
-        raise UsageError("holds no samples", place=recording.source, next_step="Record for longer")
+        raise UsageError("has no samples", place=recording.source, next_step="Record for longer")
     window: RecordingWindow = whole(recording) if phase_name is None else phase(recording, name=phase_name)
     return _Used(recording=recording, inside=window.holds(recording.time_s), busy_percent=busy)
 
@@ -196,7 +199,7 @@ def _of_side(metric: str, side: str, statistic: str, value: float | None, **more
 
 
 def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Iterator[Measure]:
-    """Yield the figures of metrics that one of the recordings has at least."""
+    """Yield the values of metrics that at least one recording has."""
     num_both = sum(all(len(side.values) for side in pair) for pair in read.values())
     shared = 1 - SPENT * (1 - CONFIDENCE) / max(1, num_both)
     for metric, pair in read.items():
@@ -223,7 +226,7 @@ def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> 
 
 
 def _differing(metric: str, mean_a: float | None, difference: Interval | Unavailable) -> Iterator[Measure]:
-    """Yield B minus A with its verdict, and the difference that would have been shown 4 times in 5."""
+    """Yield B minus A with its verdict, and the difference that would be detected 4 times in 5."""
     interval = difference if isinstance(difference, Interval) else None
     centre, shown = (None, None) if interval is None else (interval.centre, smallest_shown(interval))
     missing = difference.reason if isinstance(difference, Unavailable) else None
@@ -249,7 +252,7 @@ def _verdict(difference: Interval) -> str:
 
 
 def signed(metric: str, value: float | None) -> str:
-    """Write a difference with its sign; degrees and megahertz with decimals, as 0 would hide one.
+    """Write a difference with its sign; degrees and megahertz get decimals so as not to show 0.
 
     >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
     ('−12.5 W', '+0.400 °C')
@@ -262,7 +265,7 @@ def signed(metric: str, value: float | None) -> str:
 
 
 def _relative(metric: str, difference: float | None, mean_a: float | None) -> str:
-    """Write a difference in per cent, except where a ratio means nothing (°C) or misleads (per cents)."""
+    """Write a difference in per cent, unless a ratio is meaningless (°C) or misleading (per cents)."""
     if difference is None or unit(metric) in ("°C", "%") or not mean_a:
         return ""
     percent = difference / mean_a * 100
@@ -270,7 +273,7 @@ def _relative(metric: str, difference: float | None, mean_a: float | None) -> st
 
 
 def _series(used: _Used, metric: str) -> TimeSeries:
-    """Weigh readings by the time that they stand for, and join neighbours where there are very many."""
+    """Weight readings by the time they represent, and merge adjacent ones if there are very many."""
     values, lasting_s = used.series(metric)
     step = max(1, ceil(len(values) / MAX_PIECES))
     if step > 1:
@@ -291,7 +294,7 @@ def _mean(series: TimeSeries) -> float | None:
 def spent_measures(
     first: RecordingData, second: RecordingData, *, phase_name: str | None
 ) -> Iterator[Measure]:
-    """Yield time, energy and time held back of both.
+    """Yield the run time, energy and throttled time of both sides.
 
     Raises:
         UsageError: a recording has no such phase.
@@ -312,7 +315,7 @@ def _value(name: str, side: str, unit: str, value: float | None, text: str, **mo
 
 
 def _energy(recording: RecordingData, window: RecordingWindow) -> tuple[float | None, str | None]:
-    """Return the energy of all GPUs in joules, or why it is not known."""
+    """Return the energy of all GPUs in joules, or why it is unknown."""
     used = [energy_used(recording, track=track, window=window) for track in recording.devices]
     joules = [use.energy_j for use in used if use.energy_j is not None]
     if joules and len(joules) == len(used):
@@ -341,7 +344,7 @@ def _shares(recording: RecordingData, window: RecordingWindow) -> Held:
 
 
 def _held(*sides: Held) -> Iterator[Measure]:
-    """Yield the share of each reason that held either back, the longest first; "never" where none did."""
+    """Yield each reason's share of throttling on either side, largest first; "never" if none did."""
     longest: dict[str, float] = {}
     for shares, _ in sides:
         for reason, length in (shares or {}).items():

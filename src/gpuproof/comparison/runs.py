@@ -1,7 +1,7 @@
-"""Two finished runs of any suite against each other: compared by their measures, judged.
+"""Compare two finished runs of any suite: by their measures, with a verdict.
 
-Nothing is launched and nothing is written. Runs that were not made alike are refused with the keys in which
-they differ; `across` states the one difference that is the point.
+Nothing is launched or written. Runs made under different conditions are rejected, naming the keys in which
+they differ; `across` states the one intended difference.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
 NAME = "compare"
 OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
-"""Keys with which a step is other work, so that its time says nothing."""
+"""Keys that change the work in a step, so that step times cannot be compared."""
 STEP_TIMES = ("p50 step",)
 FROM_WORST: tuple[Validity | None, ...] = ("INVALID", None, "SUSPECT", "VALID")
 BETWEEN_SESSIONS = 0.01
-"""Relative standard deviation of one session from the next, where nobody knows it better: clocks,
-temperature, what else runs and where memory lies change from day to day, and are in no spread of one day."""
+"""Relative standard deviation between sessions, if no better value is known: clocks, temperature, other load
+and memory placement change from day to day, which the spread within one day does not include."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """A run as it can be compared."""
+    """A run in comparable form."""
 
     name: str
     result: Result
     conditions: Mapping[str, Any]
     knows_stack: bool
-    """Whether the hosts' facts were captured."""
+    """Whether facts about the hosts were captured."""
     provenance: Provenance
 
 
@@ -55,14 +55,15 @@ def compare_runs(
 ) -> Result:
     """Compare B with A; `across` names keys, or sections of them, that are meant to differ.
 
-    `between_sessions` is in every interval: the relative standard deviation of one session from the next.
+    `between_sessions`, the relative standard deviation between sessions, is included in every interval.
 
     Raises:
-        UsageError: the runs differ in other keys, or do not differ in one of `across`; no share. A gate
-            (`max_regression`, 0.02 is 2 %) answers unlike runs with CANNOT TELL instead.
+        UsageError: the runs differ in other keys, or do not differ in one of `across`; or the standard
+            deviation is not a share. For differing runs, a gate (`max_regression`, 0.02 is 2 %) answers
+            CANNOT TELL instead.
     """
     if not 0 <= between_sessions < 1:
-        raise UsageError(f"{between_sessions} is no share from 0 to below 1", place="--between-sessions")
+        raise UsageError(f"{between_sessions} is not a share from 0 to below 1", place="--between-sessions")
     unlike = differing_keys(a.conditions, b.conditions)
     stated = tuple(key for key in unlike if any(covers(named, key.key) for named in across))
     others = tuple(key for key in unlike if key not in stated)
@@ -94,9 +95,12 @@ def _refuse_idle(across: Sequence[str], unlike: Sequence[DifferingKey]) -> None:
 def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[DifferingKey]) -> UsageError:
     sections = dict.fromkeys(key.key for key in others)
     return UsageError(
-        f"the runs are unlike in {'; '.join(key.text for key in others)}",
+        f"the runs differ in {'; '.join(key.text for key in others)}",
         place=f"{a.name} and {b.name}",
-        next_step=f"Compare like with like, or say that this is the point: --across {next(iter(sections))}",
+        next_step=(
+            "Compare runs with the same conditions, or state the intended difference: "
+            f"--across {next(iter(sections))}"
+        ),
     )
 
 
@@ -123,12 +127,12 @@ def _side_by_side(
         clocks=(clocks_of(a.result), clocks_of(b.result)),
         doubts=(partial(doubts_at, a.result), partial(doubts_at, b.result)),
         pairing=Pairing(between_sessions=between_sessions),
-        refused=invalid or ("the runs are unlike" if others else None),
+        refused=invalid or ("the runs differ" if others else None),
     )
-    untold = [f"which versions and machine {x.name} had is not known" for x in (a, b) if not x.knows_stack]
+    untold = [f"the versions and machine of {x.name} are not known" for x in (a, b) if not x.knows_stack]
     versions = [side.result.gpuproof_version for side in (a, b)]
     if versions[0] != versions[1]:
-        untold.append(f"{a.name} was measured by gpuproof {versions[0]}, {b.name} by {versions[1]}")
+        untold.append(f"{a.name} was measured with gpuproof {versions[0]}, {b.name} with {versions[1]}")
     return SideBySide(
         a=sides[0],
         b=sides[1],

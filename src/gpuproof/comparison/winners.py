@@ -1,9 +1,9 @@
-"""The one way to a winner: may both sides be used, and do their launches show a difference?
+"""The only way to determine a winner: are both sides usable, and do their launches differ?
 
-FASTER, SLOWER, best, a place on a Pareto front and advice rest on `compare_sides`, or on `reason_unusable`
-where only means are held against each other. A side that is INVALID wins and loses nothing, nor does one
-that is SUSPECT for a reason that touches the difference: every doubt does, but for those of `TOUCHES`. A
-figure of one side, or of both together (B over A, B minus A), says in `labels.compared` of which.
+FASTER, SLOWER, best, a place on a Pareto front and advice are all based on `compare_sides`, or on
+`reason_unusable` if only means are compared. A side that is INVALID can neither win nor lose, nor can one
+that is SUSPECT for a reason that affects the difference: every warning does, except those in `TOUCHES`. A
+value of one side, or of both together (B over A, B minus A), names its side in `labels.compared`.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from gpuproof.statistics.comparison import Comparison, compare_launches, compare
 TOUCHES: Mapping[str, str] = {
     row["code"]: row["touches"] for row in packaged_rows(DOUBTS) if row["touches"] is not None
 }
-"""How a doubt touches a difference (`doubts.csv` says why); one that is not listed touches every figure."""
+"""How a warning affects a difference (`doubts.csv` explains why); warnings not listed affect every result."""
 FORKED = (
     "launches were forked from one process and are not independent repeats (run.start=exec starts fresh "
     "processes)"
 )
 UNTIMED = ("accuracy", "loss", "perplexity")
-"""In names of figures that do not depend on how long a step took."""
+"""Words in the names of results that do not depend on step duration."""
 COMPARED: Final = "compared"
-"""The label that says of which side a figure is."""
+"""The label that names the side to which a result belongs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One side: what its launches say, and what speaks against that."""
+    """One side: what its launches show, and its warnings."""
 
     name: str
     values: Sequence[float]
-    """A value a launch."""
+    """One value per launch."""
     doubts: Sequence[Doubt] = ()
     validity: Validity | None = None
-    """None where the doubts say it."""
+    """None to derive it from the warnings."""
     value: float | None = None
-    """What stands in tables for all launches; None where sides are only compared in pairs."""
+    """The value shown in tables for all launches together; None if sides are only compared in pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """How launches of A and B belong together."""
+    """How the launches of A and B are paired."""
 
     is_interleaved: bool = False
     num_pilot: int | None = None
-    """Pairs that decided how many there are."""
+    """Pilot pairs, which determined the number of pairs."""
     between_sessions: float = 0.0
-    """Relative standard deviation of one session from the next; 0 where all launches are of one."""
+    """Relative standard deviation between sessions; 0 if all launches are from one session."""
 
     def comparing(self, better: Better, confidence: float) -> Callable[..., Comparison]:
-        """Return the comparison of values of launches."""
+        """Return the comparison of the launch values."""
         if self.is_interleaved:
             return partial(compare_pairs, better=better, confidence=confidence, num_pilot=self.num_pilot)
         return partial(
@@ -82,9 +82,9 @@ def compare_sides(
     figure: str = "",
     refused: str | None = None,
 ) -> Comparison:
-    """Say what launches of B show against those of A; that they cannot tell where a side is not to be used.
+    """Compare launches of B with those of A; the answer is "cannot tell" if a side is not usable.
 
-    `refused` says why they cannot for another reason.
+    `refused` is any other reason why they cannot be compared.
 
     Raises:
         ValueError: a value is not above 0 or not finite.
@@ -99,7 +99,7 @@ def compare_sides(
 def reason_unusable(
     side: ComparedSide, *, beside: Sequence[Doubt] = (), is_in_turns: bool = False, figure: str = ""
 ) -> str | None:
-    """Say why a side wins and loses nothing in a figure, next to a side with the doubts `beside`.
+    """Explain why a side can neither win nor lose, next to a side with the warnings `beside`.
 
     >>> few = Doubt(validity="SUSPECT", code="few-steps", reason="2 steps", remedy="")
     >>> reason_unusable(ComparedSide(name="A", values=[1.0], doubts=[few]))
@@ -127,25 +127,25 @@ def _touches(code: str, is_common: bool, is_in_turns: bool, figure: str) -> bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """Which of several sides of one session may be called the best."""
+    """The one of several sides in a session that may be called the best."""
 
     contenders: tuple[ComparedSide, ...]
     left_out: Mapping[str, str]
-    """Name → why it wins and loses nothing."""
+    """Name of an excluded side → why it can neither win nor lose."""
     missing: str | None
-    """Why none may be called so; None where the best of the contenders may."""
+    """Why no side may be called the best; None if the best of the contenders may."""
 
     @property
     def named(self) -> str:
-        """Those left out in one sentence; "" where there are none."""
+        """The excluded sides, described in one sentence; "" if there are none."""
         first, *more = [*self.left_out.values(), ""]
         return f"{first} and {len(more) - 1} more cannot be used, either" if len(more) > 1 else first
 
 
 def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
-    """Return who may win: what all have is alike, and two at least must be left.
+    """Return which sides may win: warnings that all share are ignored; at least two must be left.
 
-    None wins, either, where one that is SUSPECT and so left out has the best figure of all.
+    If an excluded SUSPECT side has the best result of all, there is no winner either.
     """
     codes = [{doubt.code for doubt in side.doubts} for side in sides if _is_counted(side)]
     common = set.intersection(*codes) if codes else set()
@@ -163,17 +163,17 @@ def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") 
     rivals = [side for side in sides if _is_counted(side) and side.value is not None]
     top = max(rivals, key=lambda side: sign * (side.value or 0.0), default=None)
     if top is not None and top.name in left_out:
-        return replace(result, missing=f"{left_out[top.name]}, and its figure is the best")
+        return replace(result, missing=f"{left_out[top.name]}, and its result is the best")
     return result
 
 
 def _is_counted(side: ComparedSide) -> bool:
-    """Say whether there is a figure at all: an INVALID one is none."""
+    """Check whether there is a usable result: an INVALID one does not count."""
     return side.validity != "INVALID" and all(doubt.validity != "INVALID" for doubt in side.doubts)
 
 
 def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
-    """Return the doubts about one case of a run: its own where the run tells them apart, and the run's."""
+    """Return the warnings about one case: its own if recorded per case, and the run's."""
     rows = [*result.detail.get("points", ()), *result.detail.get("configurations", ())]
     by_case = {
         row.get("case_id", row.get("name")): tuple(from_json(Doubt, x) for x in row.get("doubts", ()))
@@ -184,17 +184,17 @@ def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
 
 
 def side_measure(*, name: str, side: str, labels: Mapping[str, Any], **fields: Any) -> Measure:
-    """Return the figure of a side, or of both together."""
+    """Return the value of a side, or of both together."""
     return Measure(name=f"{name}, {side}", labels={**labels, COMPARED: side}, **fields)
 
 
 def side_of(measure: Measure) -> str:
-    """Return of which side a figure is."""
+    """Return the side to which a value belongs."""
     return str(measure.labels[COMPARED])
 
 
 def title_of(measure: Measure) -> str:
-    """Return what is compared, with case and subject where they say more."""
+    """Return what is compared, including case and subject if they add information."""
     more = [measure.case] if measure.case != "main" else []
     more += [measure.subject] if measure.subject != WHOLE else []
     return ", ".join([measure.name.removesuffix(f", {side_of(measure)}"), *more])

@@ -1,1 +1,1 @@
-"""What a run is asked to do: YAML and command-line words in, one checked and frozen `RunConfig` out."""
+"""What a run should do: YAML and command-line words in, one validated and frozen `RunConfig` out."""

@@ -1,7 +1,7 @@
-"""A file of plain entries, such as hosts or options of a scheduler, read strictly.
+"""A strictly parsed file of plain entries, such as hosts or options of a scheduler.
 
-In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake at its
-line, said in our words: those of the validation library name its own classes.
+In: a path and the model of the content. Out: the content, or one `ConfigError` that lists every mistake with
+its line, in our own words: the validation library's messages contain its class names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuproof.config.yaml import Document, Place, read_document, read_text
 
 MAX_BYTES = 2**20
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-"""A line without control characters."""
+"""A single line without control characters."""
 
 
 STRICT = ConfigDict(
@@ -29,9 +29,9 @@ STRICT = ConfigDict(
     strict=True,
     allow_inf_nan=False,
     use_attribute_docstrings=True,
-    defer_build=True,  # most are never used in a process, or only as a part of another
+    defer_build=True,  # most are never used in a process, or only as part of another type
 )
-"""Every key is known, no value is converted, numbers are finite."""
+"""Only known keys are allowed, values are not converted, and numbers must be finite."""
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -44,7 +44,7 @@ _KINDS: Final = {
     **dict.fromkeys(("list", "tuple", "set", "frozen_set", "iterable", "iteration"), "a list"),
     **dict.fromkeys(("dict", "model", "dataclass", "mapping", "arguments"), "a mapping of keys"),
 }
-"""Beginning of a type of error → what was expected."""
+"""Prefix of an error type → a description of what was expected."""
 _BOUNDS: Final = {
     "greater_than_equal": ("ge", "{} or more"),
     "greater_than": ("gt", "more than {}"),
@@ -58,19 +58,19 @@ _BOUNDS: Final = {
     "literal_error": ("expected", "{}"),
     "enum": ("expected", "{}"),
 }
-"""Type of error → the key of its context, and how it is said."""
+"""Error type → its context key, and the wording of the message."""
 _OTHERS: Final = {
     "missing": "the key is missing",
     "missing_argument": "the key is missing",
     "extra_forbidden": "unknown key",
     "unexpected_keyword_argument": "unknown key",
-    "string_pattern_mismatch": "not in the form that this key takes",
-    "json_invalid": "is no JSON",
+    "string_pattern_mismatch": "not in the form this key requires",
+    "json_invalid": "is not JSON",
 }
 
 
 class StrictModel(BaseModel):
-    """Content of which every key is known, and none is converted."""
+    """Content in which only known keys are allowed, and no value is converted."""
 
     model_config = STRICT
 
@@ -82,7 +82,7 @@ def open_document(path: str, *, what: str) -> Document:
     """Read a file as YAML or JSON.
 
     Raises:
-        ConfigError: it cannot be read, or is neither.
+        ConfigError: the file cannot be read, or is neither YAML nor JSON.
     """
     return read_document(read_entries(path, what=what), source=path)
 
@@ -97,17 +97,17 @@ def read_entries(path: str, *, what: str) -> str:
         return read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
     except FileNotFoundError as error:
         cause = f"cannot be read ({error.strerror})"
-        step = f"Name the {what} file; it is looked for from here"
+        step = f"Name the {what} file; relative paths start here"
         raise ConfigError([Mistake(place=path, cause=cause, next_step=step)]) from error
 
 
 def read_as(
     model: type[Model], document: Document, *, model_at: Callable[[Place], type[BaseModel]] | None = None
 ) -> Model:
-    """Check a document against its model; `model_at` says which model a place below it has.
+    """Check a document against its model; `model_at` returns the model for a location below it.
 
     Raises:
-        ConfigError: it is wrong; every mistake with its line.
+        ConfigError: the document is wrong; lists every mistake with its line.
     """
     find = model_at or (lambda _: model)
     try:
@@ -122,7 +122,7 @@ def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake
     if detail["type"] == "extra_forbidden":
         keys = list(model.model_fields)
         close = difflib.get_close_matches(str(place[-1]), keys, n=1)
-        hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(keys)}"
+        hint = f"Perhaps you mean {close[0]}" if close else f"Keys: {', '.join(keys)}"
         return document.mistake(place, "unknown key", next_step=hint)
     if detail["type"] == "missing":
         return document.mistake(place, f"the key {detail['loc'][-1]} is missing")
@@ -133,7 +133,7 @@ def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake
 
 
 def place_in(data: Any, loc: Place) -> Place:
-    """Return the part of a place that is in the data: the library adds the classes of what it tried."""
+    """Return the part of a location that is in the data; the library adds classes that it tried."""
     place: list[str | int] = []
     for part in loc:
         if _holds(data, part):
@@ -154,12 +154,12 @@ def _description(model: type[BaseModel], place: Place) -> str | None:
 
 @functools.cache
 def type_adapter(options_type: Any) -> TypeAdapter[Any]:
-    """Build a type's validator once: it takes milliseconds, and every launch of a run needs it."""
+    """Build a type's validator only once: this takes milliseconds, and every launch needs it."""
     return TypeAdapter(options_type)
 
 
 def cause_of(detail: Mapping[str, Any]) -> str:
-    """Return what is wrong, without a name of a class.
+    """Describe what is wrong, without class names.
 
     >>> cause_of({"type": "int_parsing"}), cause_of({"type": "less_than_equal", "ctx": {"le": 65535}})
     ('expected a whole number', 'expected 65535 or less')

@@ -1,7 +1,7 @@
-"""A recipe that fits a host: device, ranks, precision, batch size and threads from what its probe says.
+"""A recipe that fits a host: device, ranks, precision, batch size and threads, from its probe.
 
-In: the facts that `python -m gpuproof.worker probe` prints. Out: commented YAML that loads and runs there.
-Its figures are places to begin, each with its reason in a comment; they are no measurement. Pure.
+In: the facts printed by `python -m gpuproof.worker probe`. Out: commented YAML that loads and runs on that
+host. Its values are starting points, not measurements; the reason for each is in a comment. Pure.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from gpuproof.processes.granted import users_threads
 
 ProbeFacts = Mapping[str, Any]
 BF16_CAPABILITY = (8, 0)
-"""Tensor cores take bfloat16 from compute capability 8.0, and fp16 from 7.0:
+"""Tensor cores support bfloat16 from compute capability 8.0, and fp16 from 7.0:
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities"""
 FP16_CAPABILITY = (7, 0)
 BATCHES = ((64, 256), (30, 128), (14, 64), (7, 32))
-"""Memory of the smallest device in GiB, at least → images of 224 pixels for ResNet-50; below, 16."""
+"""Minimum memory of the smallest device in GiB → batch size of 224-pixel images for ResNet-50; below that,
+16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A value with the reason for it."""
+    """A value and the reason for it."""
 
     value: str
     reason: str
@@ -37,7 +38,7 @@ def first_recipe(facts: ProbeFacts) -> str:
     """Write a recipe for the host.
 
     Raises:
-        EnvironmentUnfitError: no PyTorch there, so that nothing can be measured.
+        EnvironmentUnfitError: PyTorch is missing there, so nothing can be measured.
     """
     if not facts.get("torch"):
         raise EnvironmentUnfitError(
@@ -61,19 +62,19 @@ def _head(facts: ProbeFacts) -> str:
         f"# Made by `gpuproof init` (gpuproof {facts['gpuproof']}, torch {facts['torch']}).",
         "#",
         "#   gpuproof run THIS_FILE                           as it stands",
-        "#   gpuproof run THIS_FILE --data.batch_size=64      any key can be set so",
-        "#   gpuproof config show THIS_FILE --origin          every key, also those left out here",
+        "#   gpuproof run THIS_FILE --data.batch_size=64      any key can be set this way",
+        "#   gpuproof config show THIS_FILE --origin          every key, including those omitted here",
     ]
     listed = facts["accelerators"]["devices"]
     if listed and not devices:
         names = "; ".join(device["name"] for device in listed)
-        lines += ["#", f"# The driver lists {names}, and torch sees none: `gpuproof doctor` says why."]
+        lines += ["#", f"# The driver lists {names}, but torch sees none: `gpuproof doctor` says why."]
     return "".join(plain(line, allowed="") + "\n" for line in lines)
 
 
 def _cpu(facts: ProbeFacts) -> str:
     cpu = facts.get("cpu") or {}
-    return f"{cpu.get('name') or 'a processor of unknown name'}, {_usable_cpus(facts)} usable"
+    return f"{cpu.get('name') or 'an unknown CPU'}, {_usable_cpus(facts)} usable"
 
 
 def _usable_cpus(facts: ProbeFacts) -> int:
@@ -113,9 +114,9 @@ benchmark:
   measure_seconds: 20
 
 distributed:
-  device: cuda                # refused, rather than measured on the processor, where torch sees none
+  device: cuda                # refused, rather than measured on the CPU, where torch sees none
   nproc: {len(devices):<21}# a rank for each device that torch sees{mixed}
-  threads_per_rank: {threads:<10}# {_usable_cpus(facts)} usable processors, shared out
+  threads_per_rank: {threads:<10}# {_usable_cpus(facts)} usable CPUs, shared out
 """
 
 
@@ -127,10 +128,10 @@ def _precision(facts: ProbeFacts) -> Choice:
     lowest = min(_capability(device) for device in facts["devices"])
     shown = ".".join(map(str, lowest))
     if lowest >= BF16_CAPABILITY:
-        return Choice(value="bf16", reason=f"compute capability {shown} has bfloat16 in its tensor cores")
+        return Choice(value="bf16", reason=f"compute capability {shown}: tensor cores support bfloat16")
     if lowest >= FP16_CAPABILITY:
         return Choice(
-            value="amp", reason=f"compute capability {shown}: fp16 in its tensor cores, no bfloat16"
+            value="amp", reason=f"compute capability {shown}: tensor cores support fp16, not bfloat16"
         )
     return Choice(value="fp32", reason=f"compute capability {shown} has no tensor cores")
 
@@ -143,7 +144,7 @@ def _capability(device: Mapping[str, Any]) -> tuple[int, int]:
 def _batch(devices: list[Mapping[str, Any]]) -> Choice:
     smallest_bytes = min(int(device["memory_total_bytes"]) for device in devices)
     value = next((batch for gib, batch in BATCHES if smallest_bytes >= gib * 2**30), 16)
-    reason = f"a beginning for {units.memory(smallest_bytes)}; larger ones keep a GPU busier"
+    reason = f"a starting point for {units.memory(smallest_bytes)}; larger ones keep a GPU busier"
     return Choice(value=str(value), reason=reason)
 
 
@@ -161,7 +162,7 @@ model:
   channels_last: false        # a layout for GPUs
 
 training:
-  precision: fp32             # runs on every processor
+  precision: fp32             # runs on every CPU
 
 benchmark:
   warmup_steps: 3             # recorded, but not counted: the first steps are always slow
@@ -170,6 +171,6 @@ benchmark:
 
 distributed:
   device: cpu                 # torch sees no other device here
-  nproc: 1                    # more ranks would share the same processors
-  threads_per_rank: {_usable_cpus(facts):<10}# all usable processors
+  nproc: 1                    # more ranks would share the same CPUs
+  threads_per_rank: {_usable_cpus(facts):<10}# all usable CPUs
 """

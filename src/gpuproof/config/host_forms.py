@@ -1,7 +1,7 @@
-"""In which form are hosts named: as words, a name a line, a hostfile, an inventory of Ansible, an API?
+"""Ways to give hosts: as words, a list of names, a hostfile, an Ansible inventory, an API response.
 
-In: what stands behind `ssh:`. Out: a document in the one form that `inventory` reads, each host with its
-line, and notes on what was left out. Names in brackets are ClusterShell's and Slurm's: `gpu[01-32]`.
+In: what follows `ssh:`. Out: a document in the one form that `inventory` reads, with a line number for each
+host, and notes on what was skipped. Names in brackets use the syntax of ClusterShell and Slurm: `gpu[01-32]`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place
 
 MOST_HOSTS = 10_000
-"""Of one range: more are a slip of the hand."""
+"""Maximum number of hosts per range: more must be a typo."""
 _SUFFIXES = (".yaml", ".yml", ".json", ".ini", ".cfg", ".txt")
 _BETWEEN = re.compile(r"[,\s]+(?![^\[\]]*\])")
 _NAMED = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%]*:[^\]]*\]|[^:\s]+)(?::(?P<port>\d+))?")
@@ -38,26 +38,26 @@ _ALIASES = {
     **{"hostname": "host", "ip": "host", "address": "host", "ssh_user": "user", "username": "user"},
     **{"slots": "gpus", "num_gpus": "gpus", **_ANSIBLE},
 }
-"""What others call a key of a host, and the key."""
+"""Other tools' names for a host key → our key."""
 _NOT_ANSIBLE = (
     *("gpus", "slots", "num_gpus", "gpu_type", "price_per_hour"),
     *("jump", "directory", "interface", "internal_address"),
 )
-"""Our keys that a variable in Ansible may set; `port` and `user` there are an application's."""
+"""Our keys that an Ansible variable may set; there, `port` and `user` belong to an application."""
 _NUMBERS = ("gpus", "port")
 _PARTS = ("vars", "hosts", "children")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
 
 
 def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str, ...]]:
-    """Return the hosts that are named, and notes on those that are left out.
+    """Return the named hosts, and notes on those that are skipped.
 
-    Names are completed from ~/.ssh/config, for `user` of the command line if there is one; hosts that a file
-    describes are taken as they are there.
+    Names are looked up in ~/.ssh/config, with `user` from the command line if given; hosts described in a
+    file are used as they are.
 
     Raises:
-        ConfigError: a file cannot be read, or the names are of no form that is known.
-        EnvironmentUnfitError: names stand in brackets, and ClusterShell is missing.
+        ConfigError: a file cannot be read, or the names are not in a known format.
+        EnvironmentUnfitError: names use brackets, and ClusterShell is not installed.
     """
     file, colon, group = named.rpartition(":")
     if Path(named).exists() or named.endswith(_SUFFIXES) or ("/" in named and not colon):
@@ -72,8 +72,10 @@ def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str
         and _NAMED.fullmatch(named) is None
         and not _BARE_IPV6.fullmatch(named)
     ):
-        cause = f"neither a host {file!r} with a port, since {group!r} is no number, nor a file with a group"
-        step = f"Write {file}:22 for a port, or check that the file {file} is here"
+        cause = (
+            f"neither a host {file!r} with a port, since {group!r} is not a number, nor a file with a group"
+        )
+        step = f"Write {file}:22 for a port, or check that the file {file} exists here"
         raise ConfigError([Mistake(place=named, cause=cause, next_step=step)])
     return _of_names(named, [(1, entry) for entry in _named(named, place=named)], user)
 
@@ -81,10 +83,10 @@ def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str
 def _of_names(
     source: str, entries: list[tuple[int, dict[str, Any]]], user: str | None
 ) -> tuple[Document, tuple[str, ...]]:
-    """Return hosts that are named only, as ~/.ssh/config completes them."""
+    """Return the hosts given only by name, completed from ~/.ssh/config."""
     try:
         from gpuproof.config.ssh_config import with_ssh_config
-    except ModuleNotFoundError:  # then nothing is reached over SSH, and the launcher says so
+    except ModuleNotFoundError:  # then no host is reached over SSH, and the launcher reports it
         return _document(source, {}, entries), ()
     completed, notes = with_ssh_config(entries, user=user)
     return _document(source, {}, completed), tuple(notes)
@@ -98,7 +100,7 @@ def _document(source: str, common: Mapping[str, Any], entries: list[tuple[int, d
 
 
 def _named(text: str, *, place: str) -> Iterator[dict[str, Any]]:
-    """Yield an entry for each host of `user@gpu[01-32]:22,[::1]:22`."""
+    """Yield an entry for each host in `user@gpu[01-32]:22,[::1]:22`."""
     for word in filter(None, _BETWEEN.split(text.strip())):
         if _BARE_IPV6.fullmatch(word):
             yield {"host": word}
@@ -123,17 +125,17 @@ def _expanded(host: str, *, place: str) -> list[str]:
         raise EnvironmentUnfitError(
             "names in brackets need ClusterShell",
             place=place,
-            next_step="pip install 'gpuproof[ssh]', or write each name",
+            next_step="pip install 'gpuproof[ssh]', or write out each name",
         ) from error
     wide = any(len(digits) > len(str(MOST_HOSTS)) for digits in re.findall(r"\d+", host.partition("[")[2]))
     try:
         nodes = None if wide else NodeSet(host, resolver=RESOLVER_NOGROUP)
     except NodeSetException as error:
         step = "Write gpu[01-32], or each name"
-        raise ConfigError([Mistake(place=place, cause=f"{host!r} is no range", next_step=step)]) from error
+        raise ConfigError([Mistake(place=place, cause=f"{host!r} is not a range", next_step=step)]) from error
     if nodes is None or len(nodes) > MOST_HOSTS:
-        step = f"Name {MOST_HOSTS:,} at most"
-        raise ConfigError([Mistake(place=place, cause=f"{host!r} are too many hosts", next_step=step)])
+        step = f"Name at most {MOST_HOSTS:,}"
+        raise ConfigError([Mistake(place=place, cause=f"{host!r} is too many hosts", next_step=step)])
     return [str(node) for node in nodes]
 
 
@@ -168,7 +170,7 @@ def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, 
 
 
 def _refuse_other_tools(path: str, text: str, data: Any) -> None:
-    """Name the tool that wrote a file, and the command of it that writes what is read here."""
+    """Return the tool that wrote a file, and its command that exports a format that we can read."""
     first = data[0] if isinstance(data, list) and data else data
     keys: set[Any] = set(first) if isinstance(first, dict) else set()
     keys |= {key for inner in first.values() if isinstance(inner, dict) for key in inner} if keys else set()
@@ -189,7 +191,7 @@ def _of_lines(path: str, lines: list[str]) -> Iterator[tuple[int, dict[str, Any]
 
 
 def _of_ini(path: str, text: str, group: str | None) -> Document:
-    """Read Ansible's INI: a host a line in groups, groups of groups, and variables of groups."""
+    """Read Ansible's INI format: one host per line in groups, groups of groups, and group variables."""
     parser = configparser.RawConfigParser(
         allow_no_value=True, delimiters=("\0",), comment_prefixes=("#", ";"), strict=False
     )
@@ -219,7 +221,7 @@ def _of_ini(path: str, text: str, group: str | None) -> Document:
 
 
 def _below(parser: configparser.RawConfigParser, group: str) -> list[str]:
-    """Return a group and those in it, each once."""
+    """Return a group and its subgroups, each only once."""
     found, waiting = [], [group]
     while waiting:
         name = waiting.pop(0)
@@ -243,9 +245,9 @@ def _of_ansible(
     wanted: str,
     above: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
-    """Yield name, line and keys of the hosts of a group and of those in it; `at` is where the groups stand.
+    """Yield name, line and keys of the hosts in a group and its subgroups; `at` locates the groups.
 
-    `above` holds the variables of the groups around them.
+    `above` contains the variables of the enclosing groups.
     """
     for name, group in groups.items():
         if not isinstance(group, dict):
@@ -265,12 +267,12 @@ def _of_ansible(
 def _mapping(document: Document, place: Place, value: Any) -> dict[str, Any]:
     if value is None or isinstance(value, dict):
         return value or {}
-    cause = f"Ansible has a mapping here, found {'a list' if isinstance(value, list) else repr(value)}"
+    cause = f"Ansible expects a mapping here, found {'a list' if isinstance(value, list) else repr(value)}"
     raise ConfigError([document.mistake(place, cause, next_step="Write each name as a key: `NAME:`")])
 
 
 def _of_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Ansible's variables of a host in our keys; those of roles and applications are left out."""
+    """Convert a host's Ansible variables to our keys; skip those of roles and applications."""
     return _ours({key: value for key, value in variables.items() if key in _ANSIBLE or key in _NOT_ANSIBLE})
 
 
@@ -280,7 +282,7 @@ def _no_group(path: str, group: str, groups: list[str] | None = None) -> ConfigE
 
 
 def _ours(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry in our keys; what another tool says of itself is left out."""
+    """Return an entry with our keys; data that belongs to another tool is skipped."""
     renamed = {
         _ALIASES.get(key, key): value
         for key, value in entry.items()
@@ -293,7 +295,7 @@ def _ours(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_our_keys(document: Document) -> Document:
-    """Put a list, or `hosts:` with texts or other tools' keys, into our form."""
+    """Convert a list, or `hosts:` with strings or other tools' keys, to our form."""
     data = {"hosts": document.data} if isinstance(document.data, list) else document.data
     if not isinstance(data, dict) or not isinstance(data.get("hosts"), list):
         return document
@@ -315,7 +317,7 @@ def _with_our_keys(document: Document) -> Document:
 
 
 def _of_lambda(document: Document) -> tuple[Document, tuple[str, ...]]:
-    """Read what Lambda's API answers on its instances; one that is not active is left out."""
+    """Read the Lambda API's response about instances; skip instances that are not active."""
     entries, notes = [], []
     for index, instance in enumerate(document.data["data"]):
         if not isinstance(instance, dict):
@@ -323,7 +325,7 @@ def _of_lambda(document: Document) -> tuple[Document, tuple[str, ...]]:
         kind = instance.get("instance_type") or {}
         name = instance.get("name") or instance.get("hostname") or instance.get("id") or instance.get("ip")
         if instance.get("status") != "active" or not instance.get("ip"):
-            notes.append(f"{name} is left out: its status is {instance.get('status')}")
+            notes.append(f"{name} is skipped: its status is {instance.get('status')}")
             continue
         entry = {
             "host": instance["ip"],

@@ -1,7 +1,8 @@
-"""Which hosts are there? Read from names, a list (`host_forms`) or the record of a Lambda deployment.
+"""Which hosts exist? Read names, a list (`host_forms`), or the record of a Lambda deployment.
 
-In: names or a file. Out: hosts in their order, checked as a whole, or one `ConfigError` with every mistake.
-An instance that the file gives no address for is left to whoever can ask the provider (`instance_id`).
+In: names or a file. Out: hosts in the given order, checked as a whole, or one `ConfigError` with every
+mistake. An instance without an address in the file keeps its `instance_id`, for a caller that can query the
+provider.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import Document, Place
 
 CLOUD_USER = "ubuntu"
-"""Whom Lambda's images let in."""
+"""The login user in Lambda's images."""
 ADDRESS = r"^[A-Za-z0-9_:][A-Za-z0-9._:%-]{0,252}$"
-"""A host name or an IP address, a zone included; nothing that a shell or an option parser would read."""
+"""A host name or an IP address, optionally with a zone; contains nothing that a shell or an option parser
+would interpret."""
 USER = r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$"
 Address = Annotated[str, Field(pattern=ADDRESS)]
 User = Annotated[str, Field(pattern=USER)]
@@ -32,41 +34,41 @@ Jump = Annotated[
 
 
 class HostKeysOfEntry(StrictModel):
-    """What may be said of one host, or of all of them under `defaults`."""
+    """Settings for one host or, under `defaults`, for all of them."""
 
     user: User | None = None
-    """User to log in as; null is --username."""
+    """User to log in as; null means --username."""
     port: Port = 22
-    """The port of its SSH server."""
+    """Port of the SSH server."""
     key: Text | None = None
-    """Private key file; null is --ssh-key."""
+    """Private key file; null means --ssh-key."""
     jump: Jump | None = None
-    """[USER@]HOST[:PORT] to go through."""
+    """Jump host to connect through, as [USER@]HOST[:PORT]."""
     python: Text | None = None
-    """The Python that has torch there; null is --python, else python3."""
+    """The Python on that host that has torch; null means --python, else python3."""
     directory: Text | None = None
-    """Where to make our directory there; null is its temporary one."""
+    """Where to create our directory on that host; null means its temporary directory."""
     gpus: int | None = Field(default=None, ge=1, le=1024)
-    """Ranks to start there, one a GPU; null is distributed.nproc."""
+    """Ranks to start on that host, one per GPU; null means distributed.nproc."""
     gpu_type: Text | None = None
-    """What to call its GPUs in comparisons; null is the name that they report."""
+    """What to call the host's GPUs in comparisons; null means the name that they report."""
     price_per_hour: float | None = Field(default=None, gt=0, le=100_000)
-    """Price of an hour of the whole host."""
+    """Hourly price of the host as a whole."""
     interface: Text | None = None
     """Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."""
     internal_address: Address | None = None
-    """Where the other hosts of one job reach it; null is its address."""
+    """Address at which the other hosts of the same job reach it; null means its address."""
 
 
 class HostEntry(HostKeysOfEntry):
-    """One host of a plain list."""
+    """One host in a plain list."""
 
     host: Address
     """Address or name of the host."""
     name: Text | None = None
-    """What to call it; null is its address."""
+    """Name to use for the host; null means its address."""
     identity_files: list[Text] = Field(default_factory=list)
-    """Private keys to try, as IdentityFile of ~/.ssh/config; key and --ssh-key go before them."""
+    """Private keys to try, as IdentityFile in ~/.ssh/config; key and --ssh-key take precedence."""
 
 
 class HostList(StrictModel):
@@ -75,62 +77,62 @@ class HostList(StrictModel):
     hosts: list[HostEntry] = Field(min_length=1)
     """The hosts, in the order of their node ranks."""
     defaults: HostKeysOfEntry = Field(default_factory=HostKeysOfEntry)
-    """Keys of a host for all that do not set them."""
+    """Default host keys for all hosts that do not set them."""
     currency: Text = "USD"
     """Currency of price_per_hour."""
 
 
 class DeployedEntry(HostKeysOfEntry):
-    """Instances that one request launched."""
+    """The instances launched by one request."""
 
     instance_ids: list[Text] = Field(min_length=1)
     """Their ids in the provider's API."""
     ip: Address | None = None
-    """The address, where there is one instance."""
+    """The address, if there is one instance."""
     hostname: Address | None = None
-    """Its name, where it has one."""
+    """Its name, if there is one instance and it has a name."""
     name: Text | None = None
-    """What the instance is called."""
+    """The instance's name."""
     region: Text | None = None
     """Where it runs."""
     status: Text | None = None
-    """How it stood when the file was written."""
+    """Its status when the file was written."""
 
 
 class Deployment(StrictModel):
-    """What a deployment left: the form that lambdactl writes, and `gpuproof cloud lambda deploy`."""
+    """Record of a deployment, in the format of lambdactl and `gpuproof cloud lambda deploy`."""
 
     timestamp: Any = None
     """When it was deployed."""
     instance_type: Text | None = None
-    """The provider's name of the type."""
+    """The provider's name for the instance type."""
     instance_count: int | None = Field(default=None, ge=0)
-    """How many were asked for."""
+    """How many instances were requested."""
     name_prefix: Text | None = None
-    """What their names begin with."""
+    """The prefix of the instances' names."""
     region: Text | None = None
-    """Where they run."""
+    """Where the instances run."""
     instances: list[DeployedEntry] = Field(min_length=1)
-    """What each request launched."""
+    """The instances that each request launched."""
     currency: Text = "USD"
     """Currency of price_per_hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryHost:
-    """One host, and how it is reached and used."""
+    """One host, and how to reach and use it."""
 
     name: str
     address: str
-    """Empty where only the provider knows it."""
+    """Empty if only the provider knows the address."""
     place: str
-    """FILE:LINE where it stands."""
+    """FILE:LINE where it is defined."""
     port: int = 22
     user: str | None = None
     key: str | None = None
     jump: str | None = None
     python: str | None = None
-    """None is what the command says, else python3."""
+    """None means the setting on the command line, else python3."""
     directory: str | None = None
     gpus: int | None = None
     gpu_type: str | None = None
@@ -138,28 +140,28 @@ class InventoryHost:
     interface: str | None = None
     internal_address: str | None = None
     identity_files: tuple[str, ...] = ()
-    """Tried where neither `key` nor --ssh-key is given."""
+    """Keys to try if neither `key` nor --ssh-key is given."""
     instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All hosts of a file."""
+    """All hosts in a file."""
 
     source: str
     hosts: tuple[InventoryHost, ...]
     currency: str
     notes: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """Notes on what was skipped, and why."""
 
 
 def load_inventory(path: str, *, user: str | None = None) -> Inventory:
-    """Read the hosts that are named: themselves, or in a file, or in a group of it.
+    """Read the named hosts, which may be given directly, in a file, or in a group of a file.
 
-    `user` is the command line's, which goes before that of ~/.ssh/config.
+    `user` comes from the command line, and overrides the one in ~/.ssh/config.
 
     Raises:
-        ConfigError: it cannot be read, or is wrong; every mistake with its line.
+        ConfigError: the file cannot be read, or is wrong; lists every mistake with its line.
     """
     document, notes = hosts_document(path, user=user)
     data = document.data
@@ -178,7 +180,7 @@ def load_inventory(path: str, *, user: str | None = None) -> Inventory:
 def _once(
     hosts: Iterable[tuple[InventoryHost, Place]],
 ) -> tuple[list[tuple[InventoryHost, Place]], list[str]]:
-    """Return each host once, however its name is spelt, and a note on each that stands there again alike."""
+    """Return each host once, however its name is spelt, with a note for each identical duplicate."""
     by_settings: dict[object, tuple[InventoryHost, Place]] = {}
     notes = []
     for number, (host, place) in enumerate(hosts):
@@ -186,14 +188,14 @@ def _once(
         name = address if host.name == host.address else host.name
         alike = replace(host, name=name, address=address, place="") if address else number
         if alike in by_settings:
-            notes.append(f"{host.name} is {by_settings[alike][0].name} again: one host")
+            notes.append(f"{host.name} is the same as {by_settings[alike][0].name}: one host")
         by_settings.setdefault(alike, (host, place))
     return list(by_settings.values()), notes
 
 
 _FORMS = (
-    "Write a name a line, or `hosts:` and a list of mappings with the key `host`, or use a deployment's "
-    "cluster.json"
+    "Write one name per line, or `hosts:` and a list of mappings with the key `host`, or use a "
+    "deployment's cluster.json"
 )
 
 
@@ -218,7 +220,7 @@ def _read_hosts(read: HostList, document: Document) -> list[tuple[InventoryHost,
 
 
 def _common(entry: HostKeysOfEntry, defaults: HostKeysOfEntry) -> dict[str, Any]:
-    """Return the keys of an entry, with the defaults where it sets none."""
+    """Return an entry's keys; those it does not set get their defaults."""
     return {
         key: getattr(entry if key in entry.model_fields_set else defaults, key)
         for key in HostKeysOfEntry.model_fields
@@ -254,7 +256,7 @@ def _refuse_duplicates(hosts: Iterable[tuple[InventoryHost, Place]], document: D
         line = document.line(place)
         twin = next((seen[key] for key in keys if key in seen), None)
         if twin is not None:
-            cause = f"{host.name} is the host of line {twin} again"
+            cause = f"{host.name} is a duplicate of the host on line {twin}"
             mistakes.append(document.mistake(place, cause, next_step="Name each host once"))
         for key in keys:
             seen.setdefault(key, line)

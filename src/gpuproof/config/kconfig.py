@@ -1,11 +1,11 @@
-r"""Files as Kconfig writes them: defaults of a training, and the cases of an older test matrix.
+r"""Kconfig files: defaults for a training, and the cases of an older test matrix.
 
 In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
-The names are those of the AdamWPrune project, whose configurations people have. Out, of defaults: keys of a
-recipe with their values, and the options that nothing here reads, which are named and not dropped in silence.
-Out, of an older test matrix: words that set a matrix's fields `model`, `optimizer`, `pruning` and `sparsity`,
-and fixed fields. Pruning none has sparsity 0, and the method `state` is of adamwprune alone, which knows no
-other.
+The names are those of the AdamWPrune project, because existing configurations use them. Out, for defaults:
+recipe keys with their values, and a list of the options that nothing here reads, so that none is dropped
+silently. Out, for an older test matrix: words that set a matrix's fields `model`, `optimizer`, `pruning` and
+`sparsity`, and fixed fields. With pruning none, sparsity is 0; the method `state` exists only for adamwprune,
+which supports no other.
 
 >>> words_of('CONFIG_TEST_OPTIMIZERS="sgd"\nCONFIG_NUM_EPOCHS=3\n', source=".config")
 ['--matrix.include=[{"optimizer": "sgd"}]', '--cases.fields.epochs=3']
@@ -54,22 +54,22 @@ KEYS: Mapping[str, str] = {
     "SPAM_INTERVAL": "training.spam.reset_steps",
     "SPAM_WARMUP_STEPS": "training.spam.warmup_steps",
 }
-"""Option → the key that it sets."""
+"""Option → the recipe key it sets."""
 CHOICES = {
     "MODEL_SELECT_": "model.name",
     "OPTIMIZER_SELECT_": "training.optimizer",
     "PRUNING_SELECT_": "training.pruning.method",
 }
-"""How options begin of which one is y, its rest being the value."""
+"""Prefixes of choices: in each, one option is y, and the rest of its name is the value."""
 _SET = re.compile(r"CONFIG_(?P<name>[A-Za-z0-9_]+)=(?P<value>.*)")
 _NOT_SET = re.compile(r"# CONFIG_(?P<name>[A-Za-z0-9_]+) is not set")
 
 
 def words_of(text: str, *, source: str) -> list[str]:
-    """Return the words of the cases that the file describes.
+    """Return override words for the cases that the file describes.
 
     Raises:
-        ConfigError: a line is no setting, or none names a case.
+        ConfigError: a line is not a setting, or no line names a case.
     """
     values = {name: value for name, value in read_options(text, source=source) if value != "n"}
     axes: dict[str, list[object]] = {
@@ -90,7 +90,7 @@ def words_of(text: str, *, source: str) -> list[str]:
 
 
 def _cases(axes: dict[str, list[object]], sparsities: list[float]) -> Iterator[dict[str, object]]:
-    """Yield each combination that can be, a case without pruning once."""
+    """Yield each possible combination; a case without pruning is listed once."""
     for values in itertools.product(*axes.values()):
         case = dict(zip(axes, values, strict=True))
         method, optimizer = case.get("pruning"), case.get("optimizer")
@@ -105,19 +105,19 @@ def _cases(axes: dict[str, list[object]], sparsities: list[float]) -> Iterator[d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KconfigDefaults:
-    """What a file of Kconfig says of a training."""
+    """The settings for a training in a Kconfig file."""
 
     settings: dict[str, str]
-    """Key of a recipe → its value, as YAML."""
+    """Recipe key → value, as YAML."""
     unread: tuple[str, ...]
-    """Options that are set and that nothing reads, in the order of the file."""
+    """Options that are set but never read, in file order."""
 
 
 def read_kconfig(path: Path) -> KconfigDefaults:
-    """Read a file of Kconfig.
+    """Read a Kconfig file.
 
     Raises:
-        ConfigError: it is not there, is too large, or has a line that Kconfig does not write.
+        ConfigError: it does not exist, is too large, or has a line that is not valid Kconfig.
     """
     try:
         text = read_text(path, source=str(path), max_bytes=MAX_BYTES, what="config")
@@ -135,10 +135,10 @@ def read_kconfig(path: Path) -> KconfigDefaults:
 
 
 def read_options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
-    """Yield names without CONFIG_ and values of a text of Kconfig; one that is not set is n.
+    """Yield names without CONFIG_, and values, from a Kconfig text; an option not set is n.
 
     Raises:
-        ConfigError: a line is none that Kconfig writes.
+        ConfigError: a line is not valid Kconfig.
     """
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if match := _SET.fullmatch(line):
@@ -151,7 +151,7 @@ def read_options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
                     Mistake(
                         place=f"{source}:{number}",
                         line=number,
-                        cause=f'"{line[:60]}" is no line of Kconfig',
+                        cause=f'"{line[:60]}" is not a line of Kconfig',
                         next_step="Write CONFIG_NAME=value",
                     )
                 ]
@@ -165,7 +165,7 @@ def _optimizer(options: Mapping[str, str]) -> str:
 
 
 def _key_of(name: str, value: str, *, optimizer: str) -> tuple[str | None, str]:
-    """Return the key that an option sets, None for none, and what it sets it to."""
+    """Return the key that an option sets (None if there is none), and the value."""
     for start, key in CHOICES.items():
         if name.startswith(start):
             return (key if value == "y" else None), name.removeprefix(start).lower()

@@ -1,7 +1,8 @@
-"""Which keys there are, and whether settings name them: unknown keys, keys in the wrong place, text as text.
+"""Which keys exist? Find unknown or misplaced keys in settings, and keep text as text.
 
-In: settings as given. Out: those that name a key, and a mistake for each that does not, with the key that
-was probably meant and the valid ones. The JSON Schema is made of the same types, and says what each accepts.
+In: settings as given. Out: the settings that name a key and, for each other one, a mistake with the key that
+was probably meant and the valid keys. The JSON Schema, which defines what each key accepts, is built from the
+same types.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gpuproof.config.suite_options import block_schemas, is_suite, option_names,
 from gpuproof.records.work.options import Options
 
 ALIKE, VERY_ALIKE = 0.7, 0.9
-"""Of difflib's ratio: `rounds` for `round`, but not `notes` for `steps`."""
+"""Minimum ratio from difflib: `rounds` matches `round`, but `notes` does not match `steps`."""
 _OTHER_WORDS = {
     "run.repeats": "launches launch repeat runs num_runs replicates repetitions trials n",
     "run.save_dir": "output output_dir out_dir results results_dir dir",
@@ -47,27 +48,27 @@ _OTHER_WORDS = {
     "serving.rate_per_s": "rate qps request_rate",
 }
 OTHER_WORDS = {word: key for key, words in _OTHER_WORDS.items() for word in words.split()}
-"""What people call a key who come from other tools, and the key."""
+"""Name of a key in another tool → our key."""
 _OPTION_WORDS: Final = dict.fromkeys(
     ("sequence_length", "seq_length", "seqlen", "max_seq_len", "max_length", "context_length", "block_size"),
     "seq_len",
 )
-"""The same of options of models."""
+"""The same, for model options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key of the config that holds a value."""
+    """A config key that holds a value, not a section."""
 
     path: KeyPath
     is_text: bool
-    """Holds free text, so that `007` and `true` are taken as written."""
+    """Whether it holds free text, so that `007` and `true` are taken literally."""
     is_free: bool
-    """Holds a mapping whose keys a plug-in checks."""
+    """Whether it holds a mapping whose keys are checked by a plug-in."""
 
     @property
     def description(self) -> str:
-        """What the key means."""
+        """The meaning of the key."""
         if _is_block(self.path):
             return f"an option of {self.path[0]}"
         return " ".join(schema_at(self.path)["description"].split())
@@ -82,7 +83,7 @@ def all_keys() -> Mapping[KeyPath, Key]:
 
 
 def _keys_at(path: KeyPath) -> Mapping[KeyPath, Key]:
-    """Return every key, with those of the suite of another package that `path` begins with.
+    """Return every key, including those of another package's suite if `path` starts with its name.
 
     Raises:
         UsageError: the suite cannot be loaded.
@@ -95,7 +96,7 @@ def _keys_at(path: KeyPath) -> Mapping[KeyPath, Key]:
 
 
 def _is_block(path: KeyPath) -> bool:
-    """Say whether a path begins with the name of a suite of another package."""
+    """Return whether a path starts with the name of another package's suite."""
     return bool(path) and path[0] not in RunConfig.model_fields and is_suite(path[0])
 
 
@@ -105,19 +106,19 @@ def _sections() -> frozenset[KeyPath]:
 
 
 def _is_section(path: KeyPath) -> bool:
-    """Say whether a path is a section's: one of ours (the root is ()), or the block of a suite."""
+    """Return whether a path is a section: one of ours (the root is ()), or a suite's own block."""
     return path in _sections() or (len(path) == 1 and _is_block(path))
 
 
 def keys_below(section: KeyPath) -> list[str]:
-    """Name the keys and sections right below `section`."""
+    """Return the keys and sections directly below `section`."""
     depth = len(section)
     below = [path[depth] for path in _keys_at(section) if path[:depth] == section]
     return list(dict.fromkeys(below if section else [*below, *_blocks()]))
 
 
 def _blocks() -> Iterable[str]:
-    """Name the suites with options; one that cannot be loaded says so where it is used."""
+    """Return the suites with options; a suite that cannot be loaded reports this when it is used."""
     for suite in registry.names(registry.SUITES):
         with contextlib.suppress(UsageError):
             if _is_block((suite,)) and option_names(suite):
@@ -150,13 +151,13 @@ def _held_types(annotation: Any) -> Iterable[Any]:
 
 
 def enclosing_key(path: KeyPath) -> Key | None:
-    """Return the key at `path` or the one that `path` lies inside; None where there is none."""
+    """Return the key at `path`, or the key that contains `path`; None if there is neither."""
     keys, ends = _keys_at(path), range(1, len(path) + 1)
     return next((keys[path[:end]] for end in ends if path[:end] in keys), None)
 
 
 def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
-    """Return the settings that name keys, and the mistakes; text keys get their words as written."""
+    """Return the settings that name keys, and the mistakes; text keys keep their words as written."""
     valid: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()
@@ -187,7 +188,7 @@ def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
         return Mistake.in_setting(setting, cause, next_step=f"The key means: {key.description}")
     if not _is_finite(setting.value):
         return Mistake.in_setting(
-            setting, "infinity and NaN are no settings", next_step="Write a finite number"
+            setting, "infinity and NaN are not allowed", next_step="Write a finite number"
         )
     if key.is_free and setting.path == key.path and setting.value != {}:
         text = shown(setting.value, setting.written)
@@ -228,7 +229,7 @@ def _unknown_key(setting: ConfigSetting) -> Mistake:
 
 
 def _probable_key(path: KeyPath, siblings: list[str]) -> str | None:
-    """Guess the key that was meant: another word for one, a sibling spelt alike, a key of another section."""
+    """Guess the intended key: a synonym, a similarly spelt sibling, or a key in another section."""
     name = path[-1].replace("-", "_").lower()
     if name in OTHER_WORDS and not _is_block(path):
         return OTHER_WORDS[name]
@@ -249,10 +250,10 @@ def _probable_key(path: KeyPath, siblings: list[str]) -> str | None:
 
 @functools.cache
 def _model_options() -> Mapping[str, str]:
-    """Return each option of the models that are registered → its key, and the models that have it."""
+    """Map each option of the registered models to its key and to the models that have it."""
     models: dict[str, list[str]] = {}
     for model in registry.names(registry.WORKLOADS):
-        with contextlib.suppress(UsageError):  # one that cannot be loaded says so where it is used
+        with contextlib.suppress(UsageError):  # a model that cannot be loaded reports this when it is used
             options = registry.load(registry.WORKLOADS, model).options_type
             for option in dataclasses.fields(options) if dataclasses.is_dataclass(options) else ():
                 models.setdefault(option.name, []).append(model)
@@ -265,7 +266,7 @@ def _model_options() -> Mapping[str, str]:
 
 
 def keys_by_last_name() -> dict[str, str]:
-    """Return the last name of each key → the key; of several, the first of the least deep."""
+    """Map the last part of each key to the key; if several share it, to the shallowest first."""
     names: dict[str, str] = {}
     for key in sorted(all_keys(), key=len):
         names.setdefault(key[-1], dotted(key))
@@ -273,17 +274,17 @@ def keys_by_last_name() -> dict[str, str]:
 
 
 _FORMATS = {
-    "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
+    "file-name": "a name of letters, digits, `.`, `_` and `-` that starts with a letter or digit",
     "commit": "auto or a commit's hexadecimal hash",
-    "web-address": "an address that begins with http:// or https://",
-    "checksum": "md5: and 32, or sha256: and 64 hexadecimal digits",
+    "web-address": "an address that starts with http:// or https://",
+    "checksum": "md5: followed by 32, or sha256: by 64 hexadecimal digits",
 }
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a config file, for editors and for the documentation."""
+    """Return the JSON Schema of a config file, for use in editors and in the documentation."""
     schema = json.loads(json.dumps(_whole()).replace(r"\n", " "))
-    del schema["properties"]["suite_options"]  # set by the suites' own sections
+    del schema["properties"]["suite_options"]  # filled in from the suites' own sections
     properties, definitions = block_schemas(frozenset(RunConfig.model_fields))
     schema["properties"] |= properties
     schema["$defs"] |= definitions
@@ -306,7 +307,7 @@ def schema_at(path: KeyPath) -> dict[str, Any]:
 
 
 def accepted(schema: Mapping[str, Any]) -> str:
-    """Say in words which values a JSON Schema takes.
+    """Describe in words which values a JSON Schema allows.
 
     >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
     'a whole number from 1, or null'

@@ -1,10 +1,10 @@
-"""Load a config: file or recipe, then the command line over it, checked as a whole.
+"""Load a config: a file or recipe, with overrides from the command line, checked as a whole.
 
 In: a path or a recipe's name, and override words: `--training.epochs=5`, `--distributed.devices [0,1]`. A
-word's value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text
-takes it as it stands; of two values for one key the later counts. Out: a `LoadedConfig`, which knows where
-each value came from; or one `ConfigError` that names every mistake by file and line, with what the key
-accepts (told from its JSON Schema) and what was found.
+word's value is parsed as YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), but text keys take it
+literally; if a key is set twice, the later value wins. Out: a `LoadedConfig`, which knows where each value
+came from; or one `ConfigError` that lists every mistake by file and line, with what the key accepts (from its
+JSON Schema) and what was found.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _HOW = "Write --section.key=value, for example --training.epochs=5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """A config with the origin of each value."""
+    """A config together with the origin of each value."""
 
     config: RunConfig
     origins: Mapping[str, str]
     """Dotted key → `default`, `FILE:LINE`, `command line` or `overrides`."""
     source: str
-    """The path as it was given, or `recipe NAME`."""
+    """The path as given, or `recipe NAME`."""
 
 
 def load_config(
@@ -64,17 +64,17 @@ def load_config(
     facts: Facts | None = None,
     given_by: str = COMMAND_LINE,
 ) -> LoadedConfig:
-    """Read, merge and check one run's config.
+    """Read, merge and check the config of one run.
 
     Args:
-        path_or_recipe_name: a YAML file, or a recipe's name where no file has that name.
+        path_or_recipe_name: a YAML file, or a recipe's name if no file has that name.
         overrides: words such as `--training.epochs=5`.
-        given_by: what mistakes in overrides and the origins of values call the overrides.
-        facts: what is known of where it is to run, for a recipe that is about to be; the workload is looked
-            up then too. None checks the recipe by itself.
+        given_by: what to call the overrides, in mistakes and in the origins of values.
+        facts: what is known about where the recipe will run, if it is about to run; the workload is then
+            looked up as well. None checks only the recipe.
 
     Raises:
-        ConfigError: a usage error (exit code 2) that names every mistake.
+        ConfigError: the config is wrong (a usage error, exit code 2); lists every mistake.
     """
     source, _ = _read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
@@ -95,7 +95,7 @@ def load_config(
 
 
 def _places_of_items(settings: Sequence[ConfigSetting]) -> Iterator[ConfigSetting]:
-    """Yield where items of a list are written, to suites that have NAME_lines and NAME_recipe beside it."""
+    """Yield the lines of list items, for suites whose options include NAME_lines and NAME_recipe."""
     for setting in settings:
         suite, *names = setting.path
         lines, recipe = (f"{names[-1]}_{what}" if names else "" for what in ("lines", "recipe"))
@@ -106,17 +106,17 @@ def _places_of_items(settings: Sequence[ConfigSetting]) -> Iterator[ConfigSettin
 
 
 def read_file_settings(path_or_recipe_name: str) -> list[ConfigSetting]:
-    """Read the settings of a file, unchecked.
+    """Read the settings in a file, without checking them.
 
     Raises:
-        ConfigError: there is no such file, or it is no YAML.
+        ConfigError: the file does not exist, or is not YAML.
     """
     source, text = _read_source(path_or_recipe_name)
     return _command_in_full(read_settings(text, source=source))
 
 
 def _command_in_full(settings: list[ConfigSetting]) -> list[ConfigSetting]:
-    """Read `command: [a, b]` as `command.argv`; a recipe with a command is of its kind, unless it says so."""
+    """Read `command: [a, b]` as `command.argv`; a recipe that has a command defaults to that kind."""
     full = [
         replace(s, path=("command", "argv")) if s.path == ("command",) and isinstance(s.value, list) else s
         for s in settings
@@ -129,12 +129,12 @@ def _command_in_full(settings: list[ConfigSetting]) -> list[ConfigSetting]:
 
 
 def recipe_names() -> list[str]:
-    """Name the recipes that come with gpuproof."""
+    """Return the names of the recipes built into gpuproof."""
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
 def _read_source(name: str) -> tuple[str, str]:
-    """Return what messages call a config, and its text; a file goes before the recipe of its name."""
+    """Return a config's name for messages, and its text; a file takes precedence over a recipe."""
     path, source = Path(name), name
     if name in recipe_names() and not path.is_file():
         path, source = RECIPES / f"{name}.yaml", f"recipe {name}"
@@ -150,7 +150,7 @@ def _read_source(name: str) -> tuple[str, str]:
 
 
 def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, str]:
-    """Return the origin of every key; where a plug-in's options were set one by one, each of them."""
+    """Return the origin of every key, and of each plug-in option that was set on its own."""
     origins = {dotted(path): DEFAULT for path in all_keys()}
     for suite, options in config.suite_options.items():
         origins |= {f"{suite}.{key}": DEFAULT for key in options}
@@ -162,7 +162,7 @@ def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, 
 
 
 def as_yaml(loaded: LoadedConfig, *, with_origins: bool = False) -> str:
-    """Write every value as YAML that loads again, each with its origin in a comment where that is asked."""
+    """Write every value as YAML that can be loaded again, with its origin in a comment if requested."""
     values = loaded.config.model_dump(mode="json")
     blocks = values.pop("suite_options")
     lines = _lines({**values, **blocks}, loaded.origins, "")
@@ -172,7 +172,7 @@ def as_yaml(loaded: LoadedConfig, *, with_origins: bool = False) -> str:
 def _lines(
     values: Mapping[str, Any], origins: Mapping[str, str], above: str
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each line of YAML, with the origin of the value that is on it."""
+    """Yield each line of YAML, with the origin of its value."""
     indent = "  " * above.count(".")
     for name, value in values.items():
         is_plain = name.isidentifier() and isinstance(resolve(name), str)
@@ -187,10 +187,10 @@ def _lines(
 
 
 def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[ConfigSetting]:
-    """Read all overrides in their order; mistakes are told to be in `source`.
+    """Read all overrides in order; mistakes are reported with `source` as their origin.
 
     Raises:
-        ConfigError: with every word that is no override and every value that is no YAML.
+        ConfigError: lists every word that is not an override, and every value that is not YAML.
     """
     outcomes = [_outcome(name, value, source) for name, value in _pairs([*map(_as_text, words)])]
     mistakes = [mistake for _, wrong in outcomes for mistake in wrong]
@@ -200,7 +200,7 @@ def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[Con
 
 
 def _as_text(word: str) -> str:
-    """Return a word as UTF-8 where Python could make no text of its bytes: under LANG=C, say."""
+    """Return a word as UTF-8 if Python could not decode its bytes, for example with LANG=C."""
     try:
         return word if word.isprintable() else os.fsencode(word).decode()
     except UnicodeError:
@@ -215,7 +215,7 @@ def _outcome(name: str, value: str | None, source: str) -> tuple[list[ConfigSett
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Split the words into names and values; the value of a name without one is None."""
+    """Split the words into names and values; a name without a value gets None."""
     remaining = list(words)
     while remaining:
         name, equals, value = remaining.pop(0).partition("=")
@@ -230,7 +230,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 def _read_override(name: str, value: str | None, source: str) -> list[ConfigSetting]:
     path = tuple(name.removeprefix("--").split("."))
     if not name.startswith("--") or not all(path):
-        raise _error(source, f'"{name}" is no key of the config', _HOW)
+        raise _error(source, f'"{name}" is not a key of the config', _HOW)
     place = f"{source}: {'.'.join(path)}"
     key = enclosing_key(path)
     if not value:
@@ -239,7 +239,9 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
             raise ConfigError(unknown)
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
-        raise _error(place, "the value holds control characters, or bytes that are not UTF-8", "Remove them")
+        raise _error(
+            place, "the value contains control characters, or bytes that are not UTF-8", "Remove them"
+        )
     is_yaml = value[0] in "\"'" or value in ("null", "~")
     if key is not None and key.is_text and not is_yaml:
         return [ConfigSetting(path=path, value=value, source=source)]
@@ -253,11 +255,11 @@ def _error(place: str, cause: str, next_step: str) -> ConfigError:
 def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
     """Build the config from settings that name keys.
 
-    `mistakes` is what is known to be wrong already; it is reported together with what is found here.
+    `mistakes` are already known; they are reported together with the ones found here.
 
     Raises:
-        ConfigError: something is wrong. Refusals of keys that do not hold together are told once all values
-            are right by themselves.
+        ConfigError: something is wrong. Conflicts between keys are reported only once each value is valid by
+            itself.
     """
     try:
         config = RunConfig.model_validate(nest(settings))
@@ -273,7 +275,7 @@ def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] =
 
 
 def place_refusals(refusals: Iterable[Refusal], settings: Sequence[ConfigSetting]) -> list[Mistake]:
-    """Place each refusal at the first of its keys that was set."""
+    """Locate each rejection at the first of its keys that was set."""
     return [_mistake(refusal, settings) for refusal in refusals]
 
 
@@ -286,17 +288,19 @@ def _mistake(refusal: Refusal, settings: Sequence[ConfigSetting]) -> Mistake:
         if (setting := set_at.get(key) or _around(key, set_at)) is not None:
             place = f"{setting.origin}: {key}"
             return Mistake(place=place, line=setting.line, cause=cause, next_step=next_step)
-    return Mistake(place=refusal.keys[0], cause=cause, next_step=next_step)  # all are at their defaults
+    return Mistake(
+        place=refusal.keys[0], cause=cause, next_step=next_step
+    )  # all of its keys have their defaults
 
 
 def _around(key: str, set_at: Mapping[str, ConfigSetting]) -> ConfigSetting | None:
-    """Return what was set inside the key, or the key that it is an item of."""
+    """Return what was set inside the key, or the key that contains it as an item."""
     near = (at for at in set_at if at.startswith(f"{key}.") or key.startswith(f"{at}."))
     return next((set_at[at] for at in near), None)
 
 
 def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
-    """Part pydantic's errors into keys with a wrong value and refusals."""
+    """Split pydantic's errors into wrong values, by key, and rejections."""
     wrong: dict[KeyPath, None] = {}
     refusals: list[Refusal] = []
     for detail in error.errors(include_url=False):
@@ -318,7 +322,7 @@ def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> s
     kinds = {part.get("type") for part in schema.get("anyOf", [schema])}
     if isinstance(setting.value, str):
         if kinds & {"integer", "number"} and isinstance(resolve(setting.value), (int, float)):
-            return "Take the quotes away: quoted digits are text"
+            return "Remove the quotes: quoted digits are text"
         if "boolean" in kinds:
-            return "YAML 1.2 has the two words true and false, without quotes"
+            return "YAML 1.2 only has the words true and false, without quotes"
     return f"The key means: {all_keys()[path].description}"

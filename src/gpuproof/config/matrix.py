@@ -1,8 +1,8 @@
-"""A recipe's `matrix:`: its combinations, which of them are run, what each case is called, and what is wrong.
+"""A recipe's `matrix:`: its combinations, which of them run, the names of cases, and mistakes.
 
-The rules and the plan both ask here, so that they name the same cases. Mistakes are told at the line of the
-entry that makes them. Keys are those of a recipe, and each combination is checked as one; of a command they
-are the fields of its template.
+Both the rules and the plan use this module, so that they name the same cases. Mistakes are reported at the
+line of the entry that causes them. Keys are recipe keys, and each combination is checked as a recipe; if the
+recipe has a command, they are the fields of its template.
 
 >>> assignments({"a.x": [1, 2], "b.y": [3, 4], "exclude": [{"a.x": 2, "b.y": 3}]})
 [{'a.x': 1, 'b.y': 3}, {'a.x': 1, 'b.y': 4}, {'a.x': 2, 'b.y': 4}]
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 MAX_NAME = 100
-"""Characters of the name of a point or a case, which is a folder's."""
+"""Maximum length of the name of a point or case, which is also a folder name."""
 
 EXCLUDE, INCLUDE = "exclude", "include"
 
 Assignment = dict[str, Any]
 MAX_CASES = 10_000
-"""Of one matrix, repetitions included."""
+"""Maximum number of launches per matrix, including repetitions."""
 SECTION = "matrix"
 MAX_POINTS = 1000
 FIXED = ("run", "matrix", "search", "suite")
-"""Sections that hold for the whole run: its name and place, how often, and what is swept."""
+"""Sections that apply to the whole run: its name and place, its repeats, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
-"""Makes no sense at a single point, which is checked as a recipe of its own."""
+"""Keys that make no sense for a single point, which is checked as a separate recipe."""
 
 
 def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -54,26 +54,26 @@ def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def matrix_keys(matrix: Mapping[str, Any]) -> dict[str, None]:
-    """Return the keys of every combination: those of the axes, else of what is included."""
+    """Return the keys of every combination: of the axes or, without axes, of the included entries."""
     first: list[Mapping[str, Any]] = [matrix_axes(matrix), *_included(matrix)]
     return dict.fromkeys(next((keys for keys in first if keys), ()))
 
 
 def _included(matrix: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the combinations that are added, as far as they are any."""
+    """Return the added combinations, insofar as they are valid."""
     stated = matrix.get(INCLUDE, ())
     return [part for part in stated if isinstance(part, Mapping)] if isinstance(stated, list) else []
 
 
 def num_combinations(matrix: Mapping[str, Any]) -> int:
-    """Count the combinations before any is left out."""
+    """Count the combinations before any are excluded."""
     axes = matrix_axes(matrix)
     product = math.prod(len(values) for values in axes.values()) if axes else 0
     return product + len(_included(matrix))
 
 
 def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
-    """Return every combination that is not excluded, then those that are included."""
+    """Return every combination that is not excluded, followed by the included ones."""
     axes, excluded = matrix_axes(matrix), matrix.get(EXCLUDE, [])
     product = itertools.product(*axes.values()) if axes else ()
     points = (dict(zip(axes, values, strict=True)) for values in product)
@@ -86,7 +86,7 @@ def _holds(point: Assignment, part: Assignment) -> bool:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Name each dotted key by its last part, or in full where two end alike.
+    """Name each dotted key by its last part, or by its full name if that is ambiguous.
 
     >>> short_names(["training.precision", "data.name", "model.name"])
     {'training.precision': 'precision', 'data.name': 'data.name', 'model.name': 'model.name'}
@@ -96,7 +96,7 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def slug(value: Any) -> str:
-    """Write a value as a part of a folder's name."""
+    """Write a value as part of a folder name."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
@@ -105,7 +105,7 @@ def slug(value: Any) -> str:
 
 
 def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
-    """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
+    """Give points names that are valid for folders; a hash is added to duplicate or too long names.
 
     >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
     ...             {"a.lr": "lr", "b.devices": "devices"})
@@ -122,25 +122,25 @@ def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[
 
 
 def chosen_cases(config: RunConfig) -> list[Assignment]:
-    """Return the combinations that cases.only leaves; the empty one where there is no matrix."""
+    """Return the combinations selected by cases.only; if there is no matrix, only the empty one."""
     wanted = assignments(config.matrix) if config.matrix else [{}]
     return [one for one in wanted if all(_is_chosen(one, text) for text in config.cases.only)]
 
 
 def _is_chosen(assignment: Assignment, text: str) -> bool:
-    """Say whether a case is as `axis=value,value` has it."""
+    """Return whether a case matches `axis=value,value`."""
     name, _, values = text.partition("=")
     key = _key(name, assignment)
     return key is not None and value_text(assignment[key]) in values.split(",")
 
 
 def _key(name: str, keys: Any) -> str | None:
-    """Find a key by its full name, or by the last part of it."""
+    """Find a key by its full name or its last part."""
     return next((key for key in keys if name in (key, key.rpartition(".")[2])), None)
 
 
 def names_from_template(chosen: Sequence[Assignment], config: RunConfig) -> list[str] | None:
-    """Name cases by the user's template; None where there is none."""
+    """Name cases by the user's template; None if there is no template."""
     template = config.cases.name
     if template is None:
         return None
@@ -153,13 +153,13 @@ def _by_short_name(assignment: Assignment) -> dict[str, Any]:
 
 
 def _can_be_listed(config: RunConfig) -> bool:
-    """Say whether the matrix is one whose cases can be listed; what else is wrong is told elsewhere."""
+    """Return whether the matrix's cases can be listed; any other mistakes are reported elsewhere."""
     values = config.matrix.values()
     return all(isinstance(value, list) for value in values) and num_combinations(config.matrix) <= MAX_CASES
 
 
 def only_names_cases(config: RunConfig) -> Refusals:
-    """Refuse a choice of an axis that there is not, or that leaves no case."""
+    """Reject a selection that uses an unknown axis or leaves no case."""
     if not config.cases.only or not _can_be_listed(config):
         return
     keys = matrix_keys(config.matrix)
@@ -167,20 +167,20 @@ def only_names_cases(config: RunConfig) -> Refusals:
         if "=" not in text or _key(text.partition("=")[0], keys) is None:
             yield Refusal(
                 keys=("cases.only",),
-                cause=f"{text!r} is no AXIS=VALUE of this matrix",
+                cause=f"{text!r} is not an AXIS=VALUE of this matrix",
                 next_step=f"Its axes are {', '.join(keys) or 'none'}",
             )
             return
     if not chosen_cases(config):
         yield Refusal(
             keys=("cases.only",),
-            cause=f"no case is left by {' '.join(config.cases.only)}",
+            cause=f"no case matches {' '.join(config.cases.only)}",
             next_step="Name values that the matrix has",
         )
 
 
 def names_are_different(config: RunConfig) -> Refusals:
-    """Refuse two cases of one name, and names that no folder can have."""
+    """Reject two cases with the same name, and names that are not valid for a folder."""
     if config.cases.name is None or not _can_be_listed(config):
         return
     names = names_from_template(chosen_cases(config), config) or []
@@ -192,12 +192,12 @@ def names_are_different(config: RunConfig) -> Refusals:
             next_step="Name every field that the matrix varies",
         )
     elif any(len(name) > MAX_NAME for name in names):
-        cause = f"a case's name has over {MAX_NAME} characters"
+        cause = f"a case's name has more than {MAX_NAME} characters"
         yield Refusal(keys=("cases.name",), cause=cause, next_step="Name fewer fields")
 
 
 def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
-    """Join what stands below `matrix` to one dotted key each, however it was nested."""
+    """Flatten everything below `matrix` to one dotted key each, however it was nested."""
     parents = {
         setting.path[:end]
         for setting in settings
@@ -214,9 +214,9 @@ def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
 
 
 def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool = False) -> list[Mistake]:
-    """Name what is wrong with the matrix of a recipe that is right without it.
+    """List the mistakes in the matrix of a recipe that is valid without the matrix.
 
-    With workloads, that of each point is looked up and checked too.
+    If workloads are checked, each point's workload is also looked up and checked.
     """
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
     exclude, include = entries.pop(EXCLUDE, None), entries.pop(INCLUDE, None)
@@ -253,8 +253,8 @@ def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool =
 
 def _fault_of_axis(key: str, entry: ConfigSetting, *, is_template: bool) -> Iterable[Mistake]:
     if key.split(".", maxsplit=1)[0] in FIXED and not is_template:
-        cause = f"{key.split('.', maxsplit=1)[0]} holds for the whole run and cannot be swept"
-        return [Mistake.in_setting(entry, cause, next_step="Leave it out of the matrix")]
+        cause = f"{key.split('.', maxsplit=1)[0]} applies to the whole run and cannot be swept"
+        return [Mistake.in_setting(entry, cause, next_step="Remove it from the matrix")]
     values = entry.value
     if not isinstance(values, list) or not values:
         cause = f"expected a list of values, found {shown(values, entry.written)}"
@@ -262,25 +262,25 @@ def _fault_of_axis(key: str, entry: ConfigSetting, *, is_template: bool) -> Iter
     repeated = [value for place, value in enumerate(values) if _is_among(value, values[:place])]
     if repeated:
         cause = f"{shown(repeated[0])} is listed twice"
-        return [Mistake.in_setting(entry, cause, next_step="Keep one; run.repeats launches each point again")]
+        return [Mistake.in_setting(entry, cause, next_step="Keep one; run.repeats repeats each point")]
     for value in values:
         if not is_template:
             swept = replace(entry, path=tuple(key.split(".")), value=value, written=None)
             if wrong := check_keys([swept])[1]:
                 return wrong[:1]
         elif isinstance(value, (list, dict)):
-            cause = f"{shown(value)} is no single value"
+            cause = f"{shown(value)} is not a single value"
             return [Mistake.in_setting(entry, cause, next_step="Write text, numbers, true, false or null")]
     return []
 
 
 def _is_among(value: Any, values: Sequence[Any]) -> bool:
-    """Tell 1 from true, which Python takes for equal, and not from 1.0."""
+    """Distinguish 1 from true, which Python treats as equal, but not from 1.0."""
     return any(value == other and isinstance(value, bool) is isinstance(other, bool) for other in values)
 
 
 def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
-    """Refuse a combination that lacks a key, or is there already."""
+    """Reject a combination that lacks a key or is a duplicate."""
     if not isinstance(include.value, list) or not all(
         isinstance(part, dict) and part for part in include.value
     ):
@@ -291,18 +291,16 @@ def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) ->
     there = assignments(axes)
     for part in include.value:
         if set(part) != set(keys):
-            cause = f"{_text_of(part)} is to give a value to each of {', '.join(keys)}, and to nothing else"
+            cause = f"{_text_of(part)} must give a value to each of {', '.join(keys)}, and to nothing else"
             yield Mistake.in_setting(include, cause, next_step="Complete it")
         elif part in there:
-            cause = f"{_text_of(part)} is there already"
-            yield Mistake.in_setting(
-                include, cause, next_step="Remove it; run.repeats launches each point again"
-            )
+            cause = f"{_text_of(part)} is listed already"
+            yield Mistake.in_setting(include, cause, next_step="Remove it; run.repeats repeats each point")
         there.append(part)
 
 
 def _faults_of_number(first: ConfigSetting, matrix: Mapping[str, Any], *, most: int) -> list[Mistake]:
-    """Refuse a matrix of too many combinations, or of none."""
+    """Reject a matrix with too many combinations, or with no combination."""
     if num_combinations(matrix) > most:
         cause = f"{num_combinations(matrix):,} combinations (at most {most:,})"
         return [Mistake.in_setting(first, cause, next_step="Sweep fewer keys or values")]
@@ -338,7 +336,7 @@ def _faults_of_points(
     *,
     with_workloads: bool,
 ) -> list[Mistake]:
-    """Check each point as a recipe of its own; a mistake of many points is reported once."""
+    """Check each point as a separate recipe; report a mistake only once if many points share it."""
     base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path != ORDER_SEED]
     faults: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
     for point in assignments(matrix):

@@ -1,8 +1,8 @@
-"""A setting: one key with the value and the place that it was given; and what is wrong with one.
+"""A setting (one key with its value and location), and a mistake in one.
 
-Files and command lines are read into settings; settings are checked against the keys that there are,
-laid over each other, and nested into what the model takes. Every mistake is told at once, one line each, in
-reading order.
+Files and command lines are read as settings; settings are checked against the known keys, merged, and nested
+into the structure that the model expects. All mistakes are reported together, one per line, in the order in
+which they were read.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from gpuproof.base.errors import UsageError
 KeyPath = tuple[str, ...]
 COMMAND_LINE = "command line"
 OVERRIDES = "overrides"
-"""The argument of that name of the Python API."""
+"""The argument of that name in the Python API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSetting:
-    """One key as given. A mapping is a setting with the value {}, then a setting for each of its keys."""
+    """One key as given. A mapping is a setting with the value {}, then a setting for each key."""
 
     path: KeyPath
     value: Any
-    """Plain data: None, bool, int, float, str, a list, or {} where a mapping begins."""
+    """Plain data: None, bool, int, float, str, a list, or {} where a mapping starts."""
     written: str | None = None
-    """The characters of a plain (unquoted) scalar, before they were taken for a number or a word."""
+    """The characters of a plain (unquoted) scalar, before it is converted to a number or a word."""
     source: str
     line: int | None = None
     item_lines: tuple[int, ...] = ()
-    """Of a list in a file: the line of each item."""
+    """For a list in a file: the line of each item."""
 
     @property
     def origin(self) -> str:
-        """Where the value comes from: `FILE:LINE`, `command line` or `overrides`."""
+        """Where the value was set: `FILE:LINE`, `command line` or `overrides`."""
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
     @property
     def place(self) -> str:
-        """Where a mistake in it is: the origin and the dotted key."""
+        """Where a mistake in it is reported: its origin and its dotted key."""
         return f"{self.origin}: {dotted(self.path)}"
 
 
 def dotted(path: Sequence[str]) -> str:
-    """Write a path as people do: `training.compile.mode`."""
+    """Write a path in dotted form: `training.compile.mode`."""
     return ".".join(path)
 
 
 def lay_over(base: Iterable[ConfigSetting], overrides: Iterable[ConfigSetting]) -> list[ConfigSetting]:
-    """Apply `overrides` in their order: each replaces what was set at its key, below it, or in its way."""
+    """Apply `overrides` in order: each replaces what is set at its key, below it, or at a parent."""
     merged = list(base)
     for new in overrides:
         merged = [old for old in merged if not _gives_way(old, new)]
@@ -67,7 +67,7 @@ def _gives_way(old: ConfigSetting, new: ConfigSetting) -> bool:
 
 
 def nest(settings: Iterable[ConfigSetting]) -> dict[str, Any]:
-    """Build the nested mappings that the settings describe.
+    """Build the nested mappings described by the settings.
 
     >>> nest([ConfigSetting(path=("data", "batch_size"), value=32, source="x")])
     {'data': {'batch_size': 32}}
@@ -82,12 +82,12 @@ def nest(settings: Iterable[ConfigSetting]) -> dict[str, Any]:
 
 
 SHOWN = 10
-"""More mistakes than this are counted, not listed."""
+"""Mistakes beyond this number are only counted, not listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """One thing to correct. `line` is None for the command line, which is read after the file."""
+    """One mistake to correct. `line` is None for the command line, which is read after the file."""
 
     place: str
     line: int | None = None
@@ -96,7 +96,7 @@ class Mistake:
 
     @classmethod
     def in_setting(cls, setting: ConfigSetting, cause: str, *, next_step: str | None = None) -> Mistake:
-        """Make a mistake whose place is that of `setting`."""
+        """Create a mistake at the location of `setting`."""
         return cls(place=setting.place, line=setting.line, cause=cause, next_step=next_step)
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class Mistake:
 
 
 class ConfigError(UsageError):
-    """A config that cannot be used; exit code 2. Prints one line a mistake."""
+    """A config that cannot be used; exit code 2. Prints one line per mistake."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes = tuple(sorted(mistakes, key=lambda mistake: (mistake.line is None, mistake.line or 0)))
@@ -113,7 +113,7 @@ class ConfigError(UsageError):
         super().__init__(first.cause, place=first.place, next_step=first.next_step)
 
     def __str__(self) -> str:
-        """Join the mistakes: one is a paragraph of its own, several stand below a count."""
+        """Join the mistakes: a single one is one paragraph, several are listed after their number."""
         lines = [str(mistake) for mistake in self.mistakes]
         if len(lines) == 1:
             return lines[0]
@@ -122,7 +122,7 @@ class ConfigError(UsageError):
 
 
 def shown(value: Any, written: str | None = None) -> str:
-    """Describe a value as it was given, in at most some 60 characters.
+    """Show a value as given, in at most about 60 characters.
 
     >>> shown(None), shown(True), shown(3), shown("32"), shown([0, None])
     ('null', 'true', '3', 'the text "32"', '[0, null]')

@@ -1,8 +1,9 @@
-"""What does ~/.ssh/config say of hosts that are named: address, user, port and private keys?
+"""What ~/.ssh/config says about named hosts: address, user, port and private keys.
 
-In: entries of named hosts. Out: the same with what is configured, and notes on what is not followed. The one
-place that reads this file: connections take these four from here and nothing else (docs/decisions/0009).
-asyncssh's reader would run the command of `Match exec`; here such a block is skipped, with a note.
+In: entries for named hosts. Out: the same entries with the hosts' configuration, and notes on unsupported
+options. Only this module reads the file: connections take these four settings from here and nothing else
+(docs/decisions/0009). asyncssh's own reader would run the command of `Match exec`; here, such a block is
+skipped with a note.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from asyncssh.config import SSHClientConfig, SSHConfig
 from gpuproof.config.settings import ConfigError, Mistake
 
 Entry = tuple[int, dict[str, Any]]
-"""A line, and the keys of the host that stands there."""
+"""A line number, and the keys of the host on that line."""
 
 SSH_CONFIG = Path("~/.ssh/config")
 _SSH_PORT = 22
 _REFUSED = ("ProxyJump", "ProxyCommand")
-"""Without these the host is not reached, or another one is."""
+"""Options without which the host is unreachable, or a different one is reached."""
 _IGNORED = ("HostKeyAlias", "UserKnownHostsFile", "CertificateFile", "IdentityAgent", "CanonicalizeHostname")
-"""Logging in may fail without these: a note tells."""
+"""Options without which the login may fail; a note says so."""
 _NOTED = (*_REFUSED, *_IGNORED)
 _EXEC = ("exec", "!exec")
 
 
 class _HostSettings(SSHClientConfig):
-    """Settings of one host; keeps where those stand that are not followed."""
+    """Settings of one host; also stores the location of unsupported options."""
 
     def __init__(self, *positional: Any) -> None:
         super().__init__(*positional)
         self.places: dict[str, str] = {}
-        """FILE:LINE of each option that is not followed, and of each skipped `Match exec`."""
+        """FILE:LINE of each unsupported option and each skipped `Match exec`."""
 
     def _place(self) -> str:
         return f"{self._path}:{self._line_no}"
@@ -48,7 +49,7 @@ class _HostSettings(SSHClientConfig):
         if at is None:
             self._match(option, args)
             return
-        self._match(option, [*args[:at], *args[at + 2 :]])  # an empty rest matches
+        self._match(option, [*args[:at], *args[at + 2 :]])  # an empty remainder matches
         if self._matching:
             self.places.setdefault(f"Match exec {self._line_no}", self._place())
         self._matching = False
@@ -66,12 +67,12 @@ class _HostSettings(SSHClientConfig):
 
 
 def with_ssh_config(entries: Iterable[Entry], *, user: str | None) -> tuple[list[Entry], list[str]]:
-    """Return entries with what ~/.ssh/config says of their hosts, each host once, and notes.
+    """Complete entries from ~/.ssh/config, each host once, and return them with notes.
 
-    Keys of an entry, and `user` (of the command line), go before the file's.
+    Keys in an entry, and `user` (from the command line), override those in the file.
 
     Raises:
-        ConfigError: the file cannot be read, or hosts are reached in a way that is not followed.
+        ConfigError: the file cannot be read, or hosts are reached in a way that is not supported.
     """
     path = SSH_CONFIG.expanduser()
     if not path.is_file():
@@ -102,18 +103,18 @@ def _read(path: Path, entry: Mapping[str, Any], user: str | None) -> _HostSettin
         config = load(final=False)
         return load(final=True) if config.has_match_final() else config
     except RecursionError as error:
-        cause, step = "its Include lines include each other", "Remove the Include that leads back"
+        cause, step = "its Include lines include each other", "Remove the Include that creates the cycle"
         raise ConfigError([Mistake(place=str(path), cause=cause, next_step=step)]) from error
     except (ConfigParseError, OSError, UnicodeDecodeError) as error:
         cause = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        step = "Correct it, or name the hosts in a file with `host:`, of which it is not asked"
+        step = "Correct it, or name the hosts in a file with `host:`, which does not use it"
         raise ConfigError([Mistake(place=str(path), cause=cause, next_step=step)]) from error
 
 
 def _refused(config: _HostSettings, host: str) -> list[Mistake]:
-    step = f"Write the line `{host} jump=[USER@]HOST[:PORT]` into a file, and name that: --on ssh:FILE"
+    step = f"Write the line `{host} jump=[USER@]HOST[:PORT]` to a file, and name that: --on ssh:FILE"
     return [
-        Mistake(place=config.places[option], cause=f"{option} of {host} is not followed", next_step=step)
+        Mistake(place=config.places[option], cause=f"{option} of {host} is not supported", next_step=step)
         for option in _REFUSED
         if config.get(option) is not None
     ]
@@ -126,7 +127,7 @@ def _ignored(config: _HostSettings) -> list[str]:
 
 
 def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return what is configured of a host in an entry's keys, and a note where its keys are not there."""
+    """Return a host's configuration as entry keys, with a note if its key files do not exist."""
     files = [
         str(Path(file).expanduser().absolute()) for file in cast(list[str], config.get("IdentityFile") or [])
     ]
@@ -138,12 +139,12 @@ def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, 
         "port": config.get("Port"),
         "identity_files": present,
     }
-    absent = f"IdentityFile of {entry['host']} is not there: {', '.join(files)}"
+    absent = f"IdentityFile of {entry['host']} does not exist: {', '.join(files)}"
     return {key: value for key, value in values.items() if value}, [absent] if files and not present else []
 
 
 def _once(configured: Iterable[tuple[int, dict[str, Any], dict[str, Any]]]) -> tuple[list[Entry], list[str]]:
-    """Return an alias and its address as one host, where no word asks for another user than it has."""
+    """Merge an alias and its address into one host, unless a word requests a different user."""
     by_address: dict[tuple[str, int], list[tuple[Entry, str | None]]] = {}
     for line, typed, values in configured:
         entry = {**typed, **values, **{key: value for key, value in typed.items() if key != "host"}}
@@ -156,5 +157,5 @@ def _once(configured: Iterable[tuple[int, dict[str, Any], dict[str, Any]]]) -> t
             if alias is None or entry is alias or typed_user not in (None, alias.get("user")):
                 entries.append((line, entry))
             else:
-                notes.append(f"{entry['name']} is {alias['name']} again: one host")
+                notes.append(f"{entry['name']} is the same as {alias['name']}: one host")
     return entries, notes

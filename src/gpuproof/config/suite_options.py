@@ -1,8 +1,8 @@
-"""Blocks of a recipe for suites of other packages, such as `toy: {rounds: 3}`: what they may hold.
+"""Recipe blocks for other packages' suites, such as `toy: {rounds: 3}`: what they may contain.
 
-A suite is registered in the entry-point group `gpuproof.suites`. The attribute `options` of what is
-registered is a standard-library dataclass, or None where the suite has none. Metadata alone tells which
-suites there are; one is imported only where a recipe names it, or has a block for it.
+A suite is registered in the entry-point group `gpuproof.suites`. The attribute `options` of the registered
+object is a standard-library dataclass, or None if the suite has no options. Suites are listed from metadata
+alone; one is imported only if a recipe names it or has a block for it.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from gpuproof.config.rules.base import Refusal
 
 
 def is_suite(name: str) -> bool:
-    """Say whether a suite is registered by that name."""
+    """Return whether a suite with that name is registered."""
     return name in registry.names(registry.SUITES)
 
 
 def options_type(name: str) -> type[Any] | None:
-    """Return the dataclass of a suite's options; None where it has none.
+    """Return the dataclass of a suite's options; None if it has no options.
 
     Raises:
-        UsageError: the suite cannot be loaded, or its options are no dataclass.
+        UsageError: the suite cannot be loaded, or its options are not a dataclass.
     """
     options = getattr(registry.load(registry.SUITES, name), "options", None)
     if options is None or (isinstance(options, type) and dataclasses.is_dataclass(options)):
         return options
     raise UsageError(
-        f"the suite {name!r} has options that are no dataclass",
+        f"the options of the suite {name!r} are not a dataclass",
         next_step=f"Ask who maintains {registry.find_owner(registry.SUITES, name)}",
     )
 
 
 def option_names(name: str) -> list[str]:
-    """Name a suite's options in their order."""
+    """Return the names of a suite's options, in order."""
     options = options_type(name)
     return [] if options is None else [field.name for field in dataclasses.fields(options) if field.init]
 
 
 def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
-    """Return a suite's options as plain data with the defaults filled in, and what is wrong."""
+    """Return a suite's options as plain data with defaults filled in, and a list of mistakes."""
     names = option_names(name)
     hint = f"Options of {name}: {', '.join(names) or 'none'}; on the command line --{name}.OPTION=VALUE"
     unknown = [
@@ -65,8 +65,8 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _refusals(name: str, block: dict[str, Any], error: ValidationError) -> Iterator[Refusal]:
-    """Yield one refusal a key: of what may be one of several, all that it may be."""
-    hint = f"`gpuproof config schema` says what it takes; on the command line --{name}.OPTION=VALUE"
+    """Yield one rejection per key; for a union type, list everything that is allowed."""
+    hint = f"`gpuproof config schema` shows what it accepts; on the command line --{name}.OPTION=VALUE"
     causes = grouped(
         (".".join([name, *map(str, place_in(block, detail["loc"]))]), cause_of(detail))
         for detail in error.errors(include_url=False)
@@ -76,7 +76,7 @@ def _refusals(name: str, block: dict[str, Any], error: ValidationError) -> Itera
 
 
 def block_schemas(excluded: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the JSON Schemas of the blocks of all suites not in `own`, and what they refer to."""
+    """Return the JSON Schemas for the blocks of suites that are not in `own`, and their definitions."""
     properties: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     for name in registry.names(registry.SUITES):

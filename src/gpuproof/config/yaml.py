@@ -1,13 +1,13 @@
-"""Read YAML (and JSON, which is a part of it) into plain data, each value with its line: the one reader.
+"""Read YAML (and JSON, a subset of it) into plain data with line numbers: the only YAML reader.
 
-The parser's events are read one by one, so that what a config has no use for and what hides mistakes
-(anchors, aliases, merge keys, tags, duplicate keys, several documents, deep nesting) is refused where it
-stands, before anything is built from it. In: a file or text. Out: a `Document`, or settings, or a
-`ConfigError` with every mistake.
+The parser's events are read one by one. Features that a config does not need and that hide mistakes (anchors,
+aliases, merge keys, tags, duplicate keys, several documents, deep nesting) are therefore rejected at their
+location before anything is built. In: a file or text. Out: a `Document`, or settings, or a `ConfigError` with
+every mistake.
 
-A plain scalar means what the core schema of YAML 1.2 says (section 10.3.2), and nothing of YAML 1.1: `no` is
-a word and no false, `1:30` no ninety, `1e-4` a number, `2026-01-01` no date. The YAML library keeps some of
-the older readings, so the few lines of the standard stand here.
+A plain scalar follows the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1: `no` is a word, not false,
+`1:30` is not ninety, `1e-4` is a number, `2026-01-01` is not a date. The YAML library still applies some of
+the older rules, so the few lines of the standard are implemented here.
 
 >>> [resolve(text) for text in ("no", "1:30", "1e-4", "010", "0x10", "~", "TRUE", "2026-01-01")]
 ['no', '1:30', 0.0001, 10, 16, None, True, '2026-01-01']
@@ -39,13 +39,13 @@ from gpuproof.config.settings import ConfigError, ConfigSetting, KeyPath, Mistak
 
 Scalar = str | int | float | bool | None
 Place = tuple[str | int, ...]
-"""Where a value is: the keys and the numbers of items on the way to it."""
+"""Location of a value: the keys and item numbers that lead to it."""
 
 MAX_DEPTH = 20
-"""Levels of nesting; a config has four, and a parser of untrusted text needs some bound."""
+"""Maximum nesting depth; a config has four levels, and a parser of untrusted text needs a limit."""
 
 MAX_BRACKETS = 5 * MAX_DEPTH
-"""Brackets that are open at once, those in texts and comments included."""
+"""Maximum number of simultaneously open brackets, including those in texts and comments."""
 _BRACKETS = re.compile(r"[][{}]")
 
 _WORDS: dict[str, bool | float | None] = {
@@ -55,49 +55,50 @@ _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
     **{sign + inf: float(sign + "inf") for sign in ("", "+", "-") for inf in (".inf", ".Inf", ".INF")},
 }
-# The lengths keep a number within what JSON readers and Python print; longer digits count as a float.
+# The lengths keep a number within what JSON readers and Python can print; a number with more digits is read
+# as a float.
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,100}")
 _OCTAL = re.compile(r"0o[0-7]{1,64}")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
-_NO_REFERENCES = "anchors, aliases and merge keys are refused: what a run did must be readable line by line"
+_NO_REFERENCES = "anchors, aliases and merge keys are rejected: what a run did must be readable line by line"
 _BEYOND_UNICODE = re.compile(r"\\U(?!00(0|10))[0-9a-fA-F]{8}")
 _WRITE_IT_OUT = "Write the value out where it is used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The data of a file, and where each part of it stands."""
+    """The data in a file, and the location of each part."""
 
     source: str
     data: Any
-    """None where the text holds nothing."""
+    """None if the text is empty."""
     lines: Mapping[Place, int]
-    """Of every key and item."""
+    """The line of every key and item."""
     written: Mapping[Place, str]
     """The characters of each plain (unquoted) scalar."""
 
     def line(self, place: Place) -> int:
-        """Return the line of a value, or of the nearest thing around it."""
+        """Return the line of a value, or of its nearest enclosing element."""
         while place not in self.lines:
             place = place[:-1]
         return self.lines[place]
 
     def mistake(self, place: Place, cause: str, *, next_step: str | None = None) -> Mistake:
-        """Make a mistake at a value's line."""
+        """Create a mistake at a value's line."""
         line, names = self.line(place), dotted([part for part in place if isinstance(part, str)])
         where = f"{self.source}:{line}" + (f": {names}" if names else "")
         return Mistake(place=where, line=line, cause=cause, next_step=next_step)
 
 
 def read_text(path: Path, *, source: str, max_bytes: int, what: str) -> str:
-    """Read a file of printable UTF-8; `source` and `what` are what messages call it.
+    """Read a printable UTF-8 file; in messages, `source` and `what` are its names.
 
     Raises:
-        ConfigError: it cannot be read, is larger than `max_bytes`, or is no such text.
-        FileNotFoundError: it is not there.
+        ConfigError: the file cannot be read, is larger than `max_bytes`, or is not such text.
+        FileNotFoundError: it does not exist.
     """
     try:
         with open_plain(path) as file:
@@ -105,13 +106,13 @@ def read_text(path: Path, *, source: str, max_bytes: int, what: str) -> str:
     except FileNotFoundError:
         raise
     except IsADirectoryError:
-        _refuse(source, f"this is a folder, and no {what} file", "Name the file in it")
+        _refuse(source, f"this is a folder, not a {what} file", "Name the file in it")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         _refuse(source, f"cannot be read ({reason})", "Check the name and its permissions")
     if len(content) > max_bytes:
         limit = f"{max_bytes >> 20} MiB" if max_bytes >> 20 else f"{max_bytes >> 10} KiB"
-        _refuse(source, f"larger than {limit}, so it is no {what}", f"Name the {what} file")
+        _refuse(source, f"larger than {limit}, so it is not a {what}", f"Name the {what} file")
     return _decode(content, source)
 
 
@@ -126,8 +127,8 @@ def _decode(content: bytes, source: str) -> str:
     for number, line_text in enumerate(text.split("\n"), 1):
         if not is_storable(line_text):
             culprit = next(c for c in line_text if not is_storable(c))
-            cause = f"the line holds the unprintable character U+{ord(culprit):04X}"
-            _refuse(source, cause, "Remove it, or put a plain space in its place", line=number)
+            cause = f"the line contains the unprintable character U+{ord(culprit):04X}"
+            _refuse(source, cause, "Remove it, or replace it with a plain space", line=number)
     return text
 
 
@@ -137,12 +138,12 @@ def _refuse(source: str, cause: str, next_step: str, *, line: int | None = None)
 
 
 def is_storable(text: str) -> bool:
-    """Tell whether text can be printed and recorded: no control characters, no halves of characters."""
+    """Return whether text can be printed and recorded: no control characters and no surrogates."""
     return text.isprintable() or all(c.isprintable() or c in "\n\t\N{NO-BREAK SPACE}" for c in text)
 
 
 def resolve(text: str) -> Scalar:
-    """Return the value that a plain scalar stands for; floats may be infinite or NaN."""
+    """Return the value of a plain scalar; floats may be infinite or NaN."""
     if text in _WORDS:
         return _WORDS[text]
     if _DECIMAL.fullmatch(text):
@@ -158,7 +159,7 @@ def read_document(text: str, *, source: str) -> Document:
     """Read one whole document.
 
     Raises:
-        ConfigError: the text is no YAML, or holds what a config may not hold.
+        ConfigError: the text is not YAML, or contains something that a config may not contain.
     """
     return _Reader(text, source=source).document()
 
@@ -167,30 +168,30 @@ def read_settings(text: str, *, source: str) -> list[ConfigSetting]:
     """Read a whole YAML document whose root is a mapping.
 
     Raises:
-        ConfigError: as `read_document`, or it is no mapping.
+        ConfigError: as for `read_document`, or the root is not a mapping.
     """
     document = read_document(text, source=source)
     if isinstance(document.data, dict):
         return list(_settings(document.data, (), document))
     if document.data in (None, ""):
-        cause, next_step = "the config is empty", "Give it at least a section, such as `data:`"
+        cause, next_step = "the config is empty", "Add at least one section, such as `data:`"
     else:
         cause, next_step = "a config is a mapping of sections", "Write `section:` and its keys"
     raise ConfigError([document.mistake((), cause, next_step=next_step)])
 
 
 def read_value(text: str, *, path: KeyPath, source: str) -> list[ConfigSetting]:
-    """Read one YAML value (a scalar, `[a, list]` or `{a: mapping}`) as the value of the key `path`.
+    """Read one YAML value (a scalar, `[a, list]` or `{a: mapping}`) for the key `path`.
 
     Raises:
-        ConfigError: as `read_document`.
+        ConfigError: as for `read_document`.
     """
     document = _Reader(text, source=source, key=path).document()
     return list(_settings(document.data, path, document))
 
 
 def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigSetting]:
-    """Yield a mapping as {} and then each of its keys, anything else whole."""
+    """Yield a mapping as {} followed by each of its keys, and anything else as a whole."""
     items: list[Place] = [(*path, at) for at in range(len(value))] if isinstance(value, list) else []
     if path:
         yield ConfigSetting(
@@ -207,9 +208,9 @@ def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigS
 
 
 class _Reader:
-    """One pass over the events of one text; mistakes are gathered, and only broken syntax ends it early.
+    """One pass over the events of a text; mistakes are collected, and only broken syntax stops it early.
 
-    The text is a file, whose lines are named, or the value of one key, where the key says it all.
+    If the text is a file, mistakes name the line; if it is the value of one key, the key's name is enough.
     """
 
     def __init__(self, text: str, *, source: str, key: KeyPath = ()) -> None:
@@ -224,7 +225,7 @@ class _Reader:
         self._refuse_deep_text()
 
     def _refuse_deep_text(self) -> None:
-        """Refuse more open brackets than any config has: the library's time grows with their square."""
+        """Reject more open brackets than any config needs: parsing time grows with their square."""
         depth = 0
         for bracket in _BRACKETS.finditer(self._text):
             depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
@@ -239,7 +240,7 @@ class _Reader:
         data = None if root is None else self._node(root, self._key, line=_line(root))
         self._finish(is_open=root is not None)
         if data in (None, ""):
-            self._lines[()] = 1  # nothing stands nowhere: the first line is as good as any
+            self._lines[()] = 1  # an empty text has no lines, so the first is as good as any
         lines = self._lines if self._in_lines else {}
         return Document(source=self._source, data=data, lines=lines, written=self._written)
 
@@ -250,7 +251,9 @@ class _Reader:
             return None
         assert isinstance(start, DocumentStartEvent)
         if start.version not in (None, (1, 2)):
-            self._stop(_line(start), (), "the %YAML directive asks for another YAML than 1.2", "Remove it")
+            self._stop(
+                _line(start), (), "the %YAML directive requests a YAML version other than 1.2", "Remove it"
+            )
         return next(self._events)
 
     def _finish(self, *, is_open: bool) -> None:
@@ -258,7 +261,7 @@ class _Reader:
             next(self._events)
             after = next(self._events)
             if not isinstance(after, StreamEndEvent):
-                self._stop(_line(after), (), "a second document begins", "Keep one document in a file")
+                self._stop(_line(after), (), "a second document starts here", "Keep one document per file")
         if self._mistakes:
             raise ConfigError(self._mistakes)
 
@@ -268,10 +271,11 @@ class _Reader:
         except YAMLError as error:
             self._refuse_syntax(error)
         except ValueError:
-            # The library's one other way out (ruamel.yaml 0.19, found by fuzzing): an escape beyond Unicode.
+            # The only other error that the library raises (ruamel.yaml 0.19, found by fuzzing): an escape
+            # beyond Unicode.
             escape = _BEYOND_UNICODE.search(self._text)
             line = self._text.count("\n", 0, escape.start() if escape else 0) + 1
-            self._stop(line, (), "an escape stands for no character", "Write \\U0010FFFF at most")
+            self._stop(line, (), "an escape that is not a valid character", "Write at most \\U0010FFFF")
 
     def _refuse_syntax(self, error: YAMLError) -> NoReturn:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -290,7 +294,7 @@ class _Reader:
         self._stop(index + 1, (), f"not YAML: {problem}", hint)
 
     def _node(self, event: Event, place: Place, *, line: int) -> Any:
-        """Build the plain data of the node that `event` begins; `line` is where its key stands."""
+        """Build plain data for the node that starts at `event`; `line` is the line of its key."""
         self._check_node(event, place)
         self._lines[place] = line
         if isinstance(event, ScalarEvent):
@@ -309,7 +313,7 @@ class _Reader:
         return None
 
     def _entries(self, place: Place) -> Iterator[tuple[str, int, Event]]:
-        """Yield key, line and value event of each entry of the mapping just begun; skip wrong keys."""
+        """Yield key, line and value event for each entry of the mapping just started; skip invalid keys."""
         lines: dict[str, int] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
             cause = self._fault_of_key(event, lines)
@@ -330,10 +334,10 @@ class _Reader:
         where = f"on line {lines.get(key)}" if self._in_lines else "before"
         faults = (
             (is_plain and key == "<<", _NO_REFERENCES, _WRITE_IT_OUT),
-            (event.anchor or event.tag, "a key may have no anchor or tag", "Write the key alone"),
+            (event.anchor or event.tag, "a key must not have an anchor or tag", "Write the key alone"),
             (is_plain and not isinstance(resolve(key), str), "a key must be text", "Put the key in quotes"),
             (not key or not is_storable(key), "a key must be printable text", "Write it as one word"),
-            (key in lines, f"this key was given {where} already", "Keep one of the two"),
+            (key in lines, f"this key was already given {where}", "Keep one of the two"),
         )
         return next(((cause, next_step) for is_so, cause, next_step in faults if is_so), None)
 
@@ -343,13 +347,13 @@ class _Reader:
         if getattr(event, "anchor", None):
             self._note(_line(event), place, _NO_REFERENCES, _WRITE_IT_OUT)
         elif getattr(event, "tag", None):
-            cause = "tags (`!…`) are refused: a config holds plain data only"
+            cause = "tags (`!…`) are rejected: a config contains plain data only"
             self._note(_line(event), place, cause, "Remove the tag")
         elif isinstance(event, ScalarEvent) and not is_storable(event.value):
-            self._note(_line(event), place, "the text holds control characters", "Remove the escapes")
+            self._note(_line(event), place, "the text contains control characters", "Remove the escapes")
 
     def _skip(self, event: Event) -> None:
-        """Pass over the node that `event` begins."""
+        """Skip the node that starts at `event`."""
         depth = 0
         while True:
             depth += isinstance(event, (MappingStartEvent, SequenceStartEvent))

@@ -1,4 +1,4 @@
-"""Real samples, prepared on the control side as raw tensor files: a node needs no data library.
+"""Real samples, prepared on the control side as raw tensor files: nodes need no data library.
 
-No data is ever replaced by synthetic samples: what is missing is an error that names the expected files.
+Data is never replaced by synthetic samples: missing data is an error that names the expected files.
 """

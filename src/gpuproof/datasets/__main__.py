@@ -1,7 +1,7 @@
 """`python -m gpuproof.datasets SPEC RUN_FOLDER WORLD_SIZE`: prepare the data of one case on this host.
 
-How a host that does not share rank 0's disk prepares its own copy: its worker, which may import nothing of
-this side, starts this command.
+Used by a host that does not share rank 0's disk: its worker may not import anything from the control side, so
+it starts this command to prepare its own copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpuproof.records.codec import from_json
 
 
 def main() -> int:
-    """Prepare what the case in SPEC asks for; an error is one paragraph on standard error."""
+    """Prepare the data required by the case in SPEC; an error prints one paragraph on standard error."""
     spec, run_folder, world_size = sys.argv[1:]
     try:
         case = from_json(Case, parse_json(Path(spec).read_text(encoding="utf-8")), place=spec)

@@ -1,7 +1,7 @@
-"""Which data sets there are, where a run keeps what is prepared of them, and who prepares it.
+"""Which data sets exist, where a run stores their prepared data, and what prepares it.
 
-Comes in: a case and the run directory. Goes out: the file that `data_file` of its work names, a raw tensor
-file where samples are small or go to the device before the window, else a listing of files that stay.
+In: a case and the run directory. Out: the file named by `data_file` in the case's work: a raw tensor file if
+samples are small or go to the device before the window, else a listing of files that stay where they are.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpuproof.workloads.info.lookup import find_workload
 WITH_SPLITS = frozenset({"CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder"})
 
 Say = Callable[[str], None]
-"""Tells the user what goes on, a line at a time."""
+"""Reports progress to the user, one line at a time."""
 
 
 def prepared_file(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
-    """Return where a run keeps what is prepared, relative to its directory; None where samples are drawn."""
+    """Return where a run stores prepared data, relative to its directory; None if generated."""
     if name == "synthetic":
         return None
     part = "-test" if name in WITH_SPLITS and split == "test" else ""
@@ -35,11 +35,11 @@ def prepared_file(name: str, *, loading: DataLoading, split: DataSplit, image_si
 
 
 def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
-    """Write what the case needs of its data set into the run, if it is not there yet.
+    """Write the data that the case needs into the run, if it is not there yet.
 
     Raises:
-        UsageError: the data set is not where it was said to be, or not what the model takes.
-        EnvironmentUnfitError: a package is missing, or the data cannot be fetched.
+        UsageError: the data set is missing from its location, or is not what the model expects.
+        EnvironmentUnfitError: a package is missing, or the data cannot be downloaded.
     """
     if case.data_file is None or (path := run_folder / case.data_file).exists():
         return
@@ -67,10 +67,10 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
 
 
 def prepare_digits(path: Path) -> TensorFileHeader:
-    """Write the digits as (1797, 1, 8, 8) uint8, grey levels 0–16 stretched to 0–255; returns the header.
+    """Write the digits as (1797, 1, 8, 8) uint8, grey levels 0–16 scaled to 0–255; return the header.
 
     Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998,
-    https://archive.ics.uci.edu/dataset/80, by way of scikit-learn; see data/digits.LICENSE.txt.
+    https://archive.ics.uci.edu/dataset/80, obtained through scikit-learn; see data/digits.LICENSE.txt.
     """
     import numpy as np
 

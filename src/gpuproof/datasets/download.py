@@ -1,8 +1,9 @@
-"""Fetch a data set once: streamed aside, its checksum taken, unpacked, renamed into place.
+"""Download a data set once: stream to a temporary file, verify, unpack, and rename into place.
 
-Comes in: where an archive is and what its checksum must be. Goes out: the folder that it holds. Two
-processes that ask for the same set wait for each other; what an interruption left is gone on with. pooch
-streams, tarfile's `data` filter unpacks: files and folders inside the expected folder, and nothing else.
+In: the location of an archive and its expected checksum. Out: the folder that the archive contains. Two
+processes that request the same set wait for each other; an interrupted download is resumed. pooch streams,
+tarfile's `data` filter
+unpacks: files and folders inside the expected folder, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from gpuproof.base.units import memory
 from gpuproof.datasets.catalogue import Say
 
 BLOCK_BYTES = 2**16
-"""What is lost of a connection that breaks, at most."""
+"""Maximum number of bytes lost when a connection breaks."""
 SILENCE_S = 60.0
-"""A server that sends nothing for so long is given up."""
+"""Give up on a server that has sent nothing for this long."""
 SAY_EVERY_S = 5.0
 
 
@@ -51,15 +52,16 @@ class Archive:
         return self.url.rsplit("/", 1)[-1]
 
     def replaced_by(self, url: str | None, checksum: str | None) -> Archive:
-        """Return the archive at the user's own mirror, with the user's own checksum, where given."""
+        """Return the archive, at the user's mirror and with the user's checksum if they are given."""
         return Archive(url=url or self.url, checksum=checksum or self.checksum)
 
 
 def fetch(archive: Archive, target: Path, *, folder: str, say: Say) -> Path:
-    """Bring `target/folder` into being out of the archive, unless another process did so meanwhile.
+    """Create `target/folder` from the archive, unless another process has done so in the meantime.
 
     Raises:
-        EnvironmentUnfitError: no network, no such file, a wrong checksum, a hostile archive, or no room.
+        EnvironmentUnfitError: no network, no such file, a wrong checksum, a malicious archive, or no disk
+            space.
     """
     place = target / folder
     part = target / f".{folder}.part"
@@ -77,10 +79,10 @@ def fetch(archive: Archive, target: Path, *, folder: str, say: Say) -> Path:
 
 
 def fetch_file(archive: Archive, target: Path, *, say: Say) -> Path:
-    """Bring a single file into `target` as it is, unless another process did so meanwhile.
+    """Download a single file into `target` as is, unless another process has done so in the meantime.
 
     Raises:
-        EnvironmentUnfitError: no network, no such file, a wrong checksum, or no room.
+        EnvironmentUnfitError: no network, no such file, a wrong checksum, or no disk space.
     """
     place, part = target / archive.name, target / f".{archive.name}.part"
     with _explained(archive, part):
@@ -95,36 +97,37 @@ def fetch_file(archive: Archive, target: Path, *, say: Say) -> Path:
 
 @contextmanager
 def _explained(archive: Archive, part: Path) -> Iterator[None]:
-    """Turn whatever a network or a disk answers into one paragraph."""
+    """Convert any network or disk error to one paragraph."""
     try:
         yield
     except GpuproofError:
         raise
-    except OSError as error:  # requests' exceptions are such, too
+    except OSError as error:  # requests' exceptions are OSErrors, too
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             part.unlink(missing_ok=True)
             raise EnvironmentUnfitError(
-                "the disk is full; what had arrived is removed",
+                "the disk is full; the partial download is removed",
                 place=str(part.parent),
-                next_step="Free room there, or set data.path to a larger disk",
+                next_step="Free up space there, or set data.path to a larger disk",
             ) from error
         raise _unfit(
-            f"cannot be fetched: {_root_cause(error)}", archive, by_hand(archive, part.parent)
+            f"cannot be downloaded: {_root_cause(error)}", archive, by_hand(archive, part.parent)
         ) from error
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """Return what an exception of requests was raised for: the words of the system, not of four layers."""
+    """Return the root cause of a requests exception: the system's message, without the wrappers."""
     inner = getattr(error, "reason", None) or next(iter(error.args), None)
     return _root_cause(inner) if isinstance(inner, BaseException) else error
 
 
 def by_hand(archive: Archive, target: Path) -> str:
-    """Return how to place the files of an archive where no network is: a container's usual case."""
+    """Explain how to provide the files of an archive without a network, as is common in containers."""
     unpack = shlex.join(["tar", "-xf", archive.name, "-C", str(target)])
     return (
-        "Try again (what has arrived is kept). Without a network: download that file elsewhere, bring it "
-        f"here and unpack it with `{unpack}`; into a container, mount the folder {target.absolute()}"
+        "Try again (the partial download is kept). Without a network: download that file "
+        f"elsewhere, copy it here and unpack it with `{unpack}`; into a container, mount the "
+        f"folder {target.absolute()}"
     )
 
 
@@ -134,18 +137,18 @@ def _unfit(cause: str, archive: Archive, next_step: str) -> EnvironmentUnfitErro
 
 @contextmanager
 def _alone(path: Path, *, say: Say) -> Iterator[None]:
-    """Hold the lock of one data set; the kernel lets go of it when the process ends, however it ends."""
+    """Hold the lock on one data set; the kernel releases it whenever and however the process exits."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another process fetches the same data set; waiting for it ({path})")
+            say(f"another process is downloading the same data set; waiting for it ({path})")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _download(archive: Archive, part: Path, *, say: Say) -> None:
-    """Append what is still missing to `part`; one that nothing came into is removed."""
+    """Append the missing bytes to `part`; remove the file if it is still empty."""
     try:
         with part.open("ab") as file:
             _Arriving(archive, file, say).receive()
@@ -155,10 +158,10 @@ def _download(archive: Archive, part: Path, *, say: Say) -> None:
 
 
 class _Arriving:
-    """A file that pooch streams, which takes this for its progress bar."""
+    """The file to which pooch streams; also serves as pooch's progress bar."""
 
     total = 0
-    """Bytes that this answer holds, once it begins."""
+    """Bytes in the server's response, once known."""
 
     def __init__(self, archive: Archive, file: IO[bytes], say: Say) -> None:
         self.begin = file.tell()
@@ -170,16 +173,16 @@ class _Arriving:
         """Stream what is missing.
 
         Raises:
-            EnvironmentUnfitError: the server does not have it, or the connection broke on the way.
-            OSError: there is no such server, or no room.
+            EnvironmentUnfitError: the server does not have the file, or the connection broke.
+            OSError: the server does not exist, or there is no disk space.
         """
         try:
             self._stream()
         except requests.HTTPError as error:
             status, reason = self._answer.status_code, self._answer.reason
             if not (self.begin and status == requests.codes.requested_range_not_satisfiable):
-                raise self._unfit(f"the server answers {status} {reason}") from error
-            return  # all of it was there; the checksum decides
+                raise self._unfit(f"the server responds {status} {reason}") from error
+            return  # nothing was missing; the checksum decides
         except (requests.exceptions.ChunkedEncodingError, requests.ConnectionError):
             if not self.total:
                 raise
@@ -191,7 +194,8 @@ class _Arriving:
         return _unfit(cause, self._archive, by_hand(self._archive, Path(self._file.name).parent))
 
     def _stream(self) -> None:
-        # A server that calls an archive's own compression an encoding would have it undone on the way.
+        # If a server declares an archive's own compression as a content encoding, the archive would be
+        # decompressed in transit.
         headers = {"Accept-Encoding": "identity"}
         if self.begin:
             headers["Range"] = f"bytes={self.begin}-"
@@ -212,23 +216,23 @@ class _Arriving:
         self._answer = answer
         answer.raw.headers.pop("Content-Encoding", None)
         if answer.status_code == requests.codes.ok:
-            self.begin = 0  # the whole of it, whatever was asked for
+            self.begin = 0  # the server sent the whole file, whatever was requested
             self._file.truncate(0)
 
     def update(self, _num_bytes: int) -> None:
         if monotonic() - self._last_line_s >= SAY_EVERY_S:
             self._last_line_s = monotonic()
             size = memory(self.begin + self.total) if self.total else "unknown size"
-            self._say(f"fetching {self._archive.url}: {memory(self._file.tell())} of {size}")
+            self._say(f"downloading {self._archive.url}: {memory(self._file.tell())} of {size}")
 
     def reset(self) -> None:
-        """Hear that all has come; nothing is drawn that had to be."""
+        """Do nothing at the end of the download: there is nothing left to draw."""
 
     close = reset
 
 
 def _check(archive: Archive, part: Path) -> None:
-    """Compare the file with its checksum; what is wrong is removed, since no more of it would help."""
+    """Verify the file's checksum; remove a wrong file, since resuming would not help."""
     kind, _, expected = archive.checksum.partition(":")
     with part.open("rb") as file:
         checksum = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
@@ -236,17 +240,17 @@ def _check(archive: Archive, part: Path) -> None:
         size = part.stat().st_size
         part.unlink()
         raise _unfit(
-            f"the file that came ({memory(size)}) has {kind} {checksum}, expected {expected}; it is removed",
+            f"the downloaded file ({memory(size)}) has {kind} {checksum}, expected {expected}; it is removed",
             archive,
-            "Check the address; if a mirror of yours packs it anew, set data.download_checksum",
+            "Check the address; if your mirror repacks it, set data.download_checksum",
         )
 
 
 def _unpack(archive: Path, target: Path, *, folder: str) -> None:
-    """Unpack the archive's `folder` into `target`, aside and then renamed, so that it is whole or absent."""
+    """Unpack the archive's `folder` into `target` with a final rename: complete or absent."""
     if not hasattr(tarfile, "data_filter"):
         raise EnvironmentUnfitError(
-            f"Python {sys.version.split()[0]} cannot unpack what came over a network safely",
+            f"Python {sys.version.split()[0]} cannot safely unpack a downloaded archive",
             place="data.download",
             next_step="Use Python 3.11.4 or newer, or unpack it yourself",
         )
@@ -255,7 +259,7 @@ def _unpack(archive: Path, target: Path, *, folder: str) -> None:
         if not (member.isfile() or member.isdir()):
             raise _refusal(f"{member.name!r} in it is neither a file nor a folder")
         if PurePosixPath(member.name).parts[:1] != (folder,):
-            raise _refusal(f"{member.name!r} in it lies outside of {folder}")
+            raise _refusal(f"{member.name!r} in it is outside {folder}")
         return tarfile.data_filter(member, path)
 
     aside = Path(tempfile.mkdtemp(prefix=f".{folder}.", dir=target))
@@ -264,11 +268,11 @@ def _unpack(archive: Path, target: Path, *, folder: str) -> None:
             tar.extractall(aside, filter=expected)  # noqa: S202  # the filter is what it asks for
         (aside / folder).rename(target / folder)
     except tarfile.OutsideDestinationError as error:
-        raise _refusal(f"{error.tarinfo.name!r} in it lies outside of {folder}") from error
+        raise _refusal(f"{error.tarinfo.name!r} in it is outside {folder}") from error
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise _refusal(f"it is no tar archive: {error}") from error
+        raise _refusal(f"it is not a tar archive: {error}") from error
     except FileNotFoundError as error:
-        raise _refusal(f"it holds no folder {folder}") from error
+        raise _refusal(f"it does not contain a folder {folder}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

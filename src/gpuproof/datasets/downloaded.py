@@ -1,12 +1,12 @@
-"""CIFAR-10, CIFAR-100 and Fashion-MNIST from the files that their authors published, fetched where asked.
+"""CIFAR-10, CIFAR-100 and Fashion-MNIST from their authors' files, downloaded on request.
 
-CIFAR's files are pickles, which may run code when they are opened: here only numpy's arrays are let through.
+CIFAR's files are pickles, which can run code when they are loaded, so only numpy arrays are allowed here.
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009,
 https://www.cs.toronto.edu/~kriz/cifar.html.
 
-Fashion-MNIST's are of idx, and stay packed by gzip: two bytes of 0, the type (8: unsigned bytes), the number
-of dimensions, each of them in four bytes (big endian), then the values. Source: H. Xiao, K. Rasul, R.
-Vollgraf, Fashion-MNIST, 2017, https://github.com/zalandoresearch/fashion-mnist.
+Fashion-MNIST's files are in idx format and stay gzip-compressed: two bytes of 0, the type (8: unsigned
+bytes), the number of dimensions, each dimension in four bytes (big endian), then the values. Source: H. Xiao,
+K. Rasul, R. Vollgraf, Fashion-MNIST, 2017, https://github.com/zalandoresearch/fashion-mnist.
 """
 
 from __future__ import annotations
@@ -37,9 +37,15 @@ ARRAY_CLASSES = {
     ("_codecs", "encode"),
 }
 NOT_A_CIFAR_FILE = (
-    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
-    *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
-    *(MemoryError, RecursionError, SystemError),  # and one that claims a size or a depth without end
+    *(
+        pickle.UnpicklingError,
+        EOFError,
+        AttributeError,
+        ImportError,
+        IndexError,
+    ),  # raised by an invalid pickle
+    *(KeyError, TypeError, ValueError, OverflowError),  # raised by a valid pickle of something else
+    *(MemoryError, RecursionError, SystemError),  # raised by a pickle that claims an unlimited size or depth
 )
 FASHION_MNIST_HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FASHION_MNIST_FOLDER = "fashion-mnist"
@@ -53,23 +59,23 @@ FASHION_MNIST_FILES = {
         "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
     },
 }
-"""Of each part its images and its labels, with their checksums."""
+"""For each part, the files with its images and its labels, and their checksums."""
 FASHION_MNIST_CLASSES = 10
 EDGE = 28
 UNSIGNED_BYTES = 8
 MOST_BYTES = 2**28
-"""Of one file, unpacked: the largest has 47 MB."""
+"""Limit for one unpacked file: the largest has 47 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cifar:
-    """One of the two data sets, as its authors packed it."""
+    """One of the two data sets, as packed by its authors."""
 
     title: str
     num_classes: int
     folder: str
     files: dict[str, tuple[str, ...]]
-    """Of each part, in order."""
+    """The files of each part, in order."""
     labels: bytes
     archive: Archive
 
@@ -101,16 +107,16 @@ CIFARS = {
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ARRAY_CLASSES:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
+            raise pickle.UnpicklingError(f"it requests {module}.{name}, which no CIFAR file needs")
         return super().find_class(module, name)
 
 
 def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
-    """Write one part's images as (n, 3, 32, 32) uint8 with their labels; returns the header.
+    """Write one part's images as (n, 3, 32, 32) uint8 with their labels; return the header.
 
     Raises:
-        UsageError: a file is not there, or not what it says.
-        EnvironmentUnfitError: the data set was to be fetched, and could not be.
+        UsageError: a file is missing, or is not what it claims to be.
+        EnvironmentUnfitError: the data set had to be downloaded, and that failed.
     """
     cifar, source = CIFARS[data.name], Path(data.path or "data")
     folder = source / cifar.folder
@@ -136,11 +142,12 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
 def _require_cifar(file: Path, cifar: Cifar) -> None:
     if not file.is_file():
         raise MissingDataError(
-            f"{cifar.title} is not there: expected the file {file}",
+            f"{cifar.title} is missing: expected the file {file}",
             place="data.path",
-            next_step="Add --data.download=true to fetch it, or, without a network, unpack "
-            f"{cifar.archive.name} (from {CIFAR_HOME}) in {file.parent.parent.absolute()}; or measure other "
-            "data: --data.name=synthetic",
+            next_step="Add --data.download=true to download it, or, without a network, unpack "
+            f"{cifar.archive.name} (from {CIFAR_HOME}) in "
+            f"{file.parent.parent.absolute()}; or measure other data: "
+            "--data.name=synthetic",
         )
 
 
@@ -161,11 +168,11 @@ def _read_cifar(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
-    """Write one part's images as (n, 1, 28, 28) uint8 with their labels; returns the header.
+    """Write one part's images as (n, 1, 28, 28) uint8 with their labels; return the header.
 
     Raises:
-        UsageError: a file is not there, or not what it says.
-        EnvironmentUnfitError: the data set was to be fetched, and could not be.
+        UsageError: a file is missing, or is not what it claims to be.
+        EnvironmentUnfitError: the data set had to be downloaded, and that failed.
     """
     folder, files = Path(data.path or "data") / FASHION_MNIST_FOLDER, FASHION_MNIST_FILES[data.split]
     if data.download:
@@ -189,22 +196,22 @@ def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFile
 
 
 def _read_fashion_mnist(file: Path) -> np.ndarray:
-    """Read a file of unsigned bytes, whatever shape it says."""
+    """Read a file of unsigned bytes, in whatever shape it declares."""
     if not file.is_file():
         raise MissingDataError(
-            f"Fashion-MNIST is not there: expected the file {file}",
+            f"Fashion-MNIST is missing: expected the file {file}",
             place="data.path",
-            next_step="Set data.download=true, or put the file there as it is, or use data.name=synthetic",
+            next_step=("Set data.download=true, or put the unchanged file there, or use data.name=synthetic"),
         )
     try:
         with gzip.open(file) as stream:
             content = stream.read(MOST_BYTES)
     except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"not packed by gzip: {error}", place=str(file)) from error
+        raise UsageError(f"not gzip-compressed: {error}", place=str(file)) from error
     num_dimensions = content[3] if len(content) > 4 else 0
     begin = 4 * (num_dimensions + 1)
     shape = np.frombuffer(content[4:begin], dtype=">u4").astype(int) if len(content) >= begin else np.zeros(1)
     is_idx = content[:3] == bytes((0, 0, UNSIGNED_BYTES)) and len(content) - begin == int(np.prod(shape))
     if not is_idx or not num_dimensions:
-        raise UsageError(f"not a file of idx with unsigned bytes: {len(content)} bytes", place=str(file))
+        raise UsageError(f"not an idx file with unsigned bytes: {len(content)} bytes", place=str(file))
     return np.frombuffer(content, dtype=np.uint8, offset=begin).reshape(shape)

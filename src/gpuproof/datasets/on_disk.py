@@ -1,12 +1,12 @@
-"""Data that the user has on disk: images in folders, a class each, and files of token ids.
+"""Data on the user's disk: images in folders, one per class, and files of token ids.
 
-Images lie in `PATH/train/CLASS/*.jpg`, `PATH/test/…` (or `PATH/val/…`). With `data.loading: device` as many
-of them as the ranks' pools hold are decoded here, so that a node needs no image library; with `loader` they
-are only listed, and the node's loader decodes them while the steps run.
+Images are in `PATH/train/CLASS/*.jpg` and `PATH/test/…` (or `PATH/val/…`). With `data.loading: device`, as
+many of them as fit in the ranks' pools are decoded here, so that a node needs no image library; with `loader`
+they are only listed, and the node's loader decodes them while the steps run.
 
-Tokens are ids of `data.token_type`, little endian, one after the other, without a header. The file is looked
-through once, so that no id can be beyond the vocabulary, and not copied; the run keeps its size, its checksum
-and its largest id.
+Tokens are ids of type `data.token_type`, little endian, one after the other, without a header. The file is
+not copied, but scanned once to make sure that no id is beyond the vocabulary; the run stores its size, its
+checksum and its largest id.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from gpuproof.workloads.info.base import InputShape
 
 FOLDERS = {"train": ("train",), "test": ("test", "val")}
 POOL_BATCHES = 64
-"""Batches that a rank's pool holds at most; more would be decoded for nothing."""
+"""Maximum number of batches in a rank's pool; decoding more would be wasted."""
 DEVICE_BYTES = 2**30
-"""Decoded images are at most about this much, unless two batches a rank are more: they go through memory
-and the disk of the run, and every figure comes from a pool that is smaller."""
+"""Approximate maximum size of decoded images, unless two batches per rank need more: they go through memory
+and the run's disk, and every result is computed from a smaller pool."""
 BLOCK_TOKENS = 2**22
 LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 
@@ -52,16 +52,17 @@ LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 def prepare_image_folder(
     path: Path, work: ModelWork, shape: InputShape, *, world_size: int, say: Say
 ) -> None:
-    """Write the listing (loader) or the decoded images (device) to `path`.
+    """Write either the listing (for a loader) or the decoded images (for a device) to `path`.
 
     Raises:
-        UsageError: there is no such folder, no image in it, or the model has too few classes.
-        EnvironmentUnfitError: images are to be decoded here, and Pillow is not installed.
+        UsageError: the folder does not exist or has no images, or the model has too few classes.
+        EnvironmentUnfitError: images must be decoded here, but Pillow is not installed.
     """
     listing = list_images(Path(work.data.path or ""), split=work.data.split)
     if len(listing.classes) > shape.num_targets:
         raise UsageError(
-            f"{listing.root} has {len(listing.classes)} classes, {work.model.name} {shape.num_targets}",
+            f"{listing.root} has {len(listing.classes)} classes, but {work.model.name} has "
+            f"{shape.num_targets}",
             place="model.num_classes",
             next_step=f"Set model.num_classes to {len(listing.classes)}",
         )
@@ -77,18 +78,18 @@ def prepare_image_folder(
 
 
 def list_images(folder: Path, *, split: str) -> ImageListing:
-    """List the images of one part in the order of their names; nothing is opened.
+    """List the images of one part, sorted by name; no file is opened.
 
     Raises:
-        UsageError: there is no such folder, or no image in it.
+        UsageError: the folder does not exist or has no images.
     """
     candidates = [folder / name for name in FOLDERS[split]]
     root = next((candidate for candidate in candidates if candidate.is_dir()), None)
     if root is None:
         raise UsageError(
-            f"there are no images: expected a folder for each class in {' or '.join(map(str, candidates))}",
+            f"there are no images: expected one folder per class in {' or '.join(map(str, candidates))}",
             place="data.path",
-            next_step="Set data.path to the folder above it",
+            next_step="Set data.path to its parent folder",
         )
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     digest, files = hashlib.sha256(), []
@@ -99,7 +100,7 @@ def list_images(folder: Path, *, split: str) -> ImageListing:
             digest.update(f"{relative}\0{_size(file)}\n".encode(errors="surrogateescape"))
     if not files:
         raise UsageError(
-            f"there is no image in {root}/CLASS/: expected files that end in {', '.join(sorted(ENDINGS))}",
+            (f"no images in {root}/CLASS/: expected files that end in {', '.join(sorted(ENDINGS))}"),
             place="data.path",
         )
     return ImageListing(
@@ -111,23 +112,23 @@ def _size(file: Path) -> int:
     """Return the size of an image in bytes.
 
     Raises:
-        UsageError: the name is that of a link to nothing, of a pipe or of anything else that is no file.
+        UsageError: the name belongs to a broken link, a pipe or anything else that is not a file.
     """
     try:
         status = file.stat()
     except OSError as error:
         raise _no_image(file, error.strerror or str(error)) from error
     if not stat.S_ISREG(status.st_mode):
-        raise _no_image(file, "it is no plain file")
+        raise _no_image(file, "it is not a plain file")
     return status.st_size
 
 
 def _no_image(file: Path, reason: str) -> UsageError:
-    return UsageError(f"no image: {reason}", place=str(file), next_step="Remove it from the data set")
+    return UsageError(f"not an image: {reason}", place=str(file), next_step="Remove it from the data set")
 
 
 def _choose(listing: ImageListing, wanted: int) -> list[int]:
-    """Draw without replacement, the same on every host; all of them where there are no more."""
+    """Draw without replacement, identically on every host; return all of them if there are no more."""
     numbers = range(len(listing.files))
     return sorted(random.Random(0).sample(numbers, wanted)) if wanted < len(numbers) else list(numbers)  # noqa: S311
 
@@ -140,7 +141,7 @@ def _write_decoded(path: Path, listing: ImageListing, chosen: list[int], *, size
         pixels = decode(Path(listing.root, listing.files[chosen[position]]), size=size)
         images[position] = np.frombuffer(pixels, dtype=np.uint8).reshape(size, size, 3).transpose(2, 0, 1)
 
-    with ThreadPoolExecutor() as threads:  # Pillow decodes outside the interpreter's lock
+    with ThreadPoolExecutor() as threads:  # Pillow releases the GIL while decoding
         list(threads.map(place, range(len(chosen))))
     width = label_bytes_for(len(listing.classes))
     write_tensor_file(
@@ -154,10 +155,10 @@ def _write_decoded(path: Path, listing: ImageListing, chosen: list[int], *, size
 
 
 def prepare_tokens(path: Path, data: DataSpec, *, vocab_size: int) -> TokenFile:
-    """Look through the file at `data.path` and write the listing of it to `path`.
+    """Scan the file at `data.path` and write its listing to `path`.
 
     Raises:
-        UsageError: it is not there, is cut short, or holds an id that the model has no place for.
+        UsageError: the file is missing, is truncated, or contains an id outside the model's vocabulary.
     """
     file = Path(data.path or "")
     if data.path is None or not file.is_file():
@@ -169,14 +170,14 @@ def prepare_tokens(path: Path, data: DataSpec, *, vocab_size: int) -> TokenFile:
     width = TOKEN_BYTES[data.token_type]
     if file.stat().st_size % width:
         raise UsageError(
-            f"{count(file.stat().st_size)} bytes are no whole number of {data.token_type} ids",
+            f"{count(file.stat().st_size)} bytes are not a whole number of {data.token_type} ids",
             place=str(file),
-            next_step="Set data.token_type to what the file holds",
+            next_step="Set data.token_type to what the file contains",
         )
     listing = _look_through(file, data)
     if listing.largest >= vocab_size:
         raise UsageError(
-            f"the id {listing.largest} at position {listing.largest_at} (counted from 0) is outside a "
+            f"id {listing.largest} at position {listing.largest_at} (numbered from 0) is outside a "
             f"vocabulary of {vocab_size}",
             place=str(file),
             next_step=f"Set model.options.vocab_size to at least {listing.largest + 1}, or "

@@ -1,1 +1,1 @@
-"""Devices: one adapter a vendor, all behind one protocol. A missing reading is None with a reason."""
+"""Devices: one adapter per vendor, one protocol. A missing reading is None with a reason."""

@@ -1,9 +1,9 @@
-"""What a device adapter is, what it returns, and which errors it raises.
+"""The protocol of a device adapter, what it returns, and which errors it raises.
 
-An adapter reads one vendor's driver. It knows its devices by `VendorIndex` only; `discovery` orders the
-devices of all adapters by PCI address, and `guard` runs their calls so that a hanging one stops its own
-device only. A sampler uses `discovery.open_devices`, never an adapter. Every metric named in
-`gpuproof.records.metrics` is either in a readout's values or in its `unavailable` map with a reason.
+An adapter reads one vendor's driver. It knows its devices only by `VendorIndex`; `discovery` orders the
+devices of all adapters by PCI address, and `guard` runs their calls so that a hanging call only affects its
+own device. A sampler uses `discovery.open_devices`, never an adapter directly. Every metric in
+`gpuproof.records.metrics` is either in a readout's values or, with a reason, in its `unavailable` map.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceReading, Lane, Vendor, VendorIndex
 
 THROTTLE_REASONS = "throttle_reasons"
-"""What holds a device back, asked for beside metrics."""
+"""Name under which throttle reasons are queried, in addition to metrics."""
 Gathered = tuple[dict[str, Any], dict[str, str]]
-"""Metric → value, and metric → why there is none."""
+"""Metric → value, and metric → reason why it is missing."""
 
 
 class DeviceError(EnvironmentUnfitError):
-    """A driver, a library or a device does not give what was asked of it."""
+    """A driver, a library or a device did not provide what was requested."""
 
 
 class LibraryMissingError(DeviceError):
@@ -38,24 +38,24 @@ class DriverMissingError(DeviceError):
 
 
 class DeviceLostError(DeviceError):
-    """The device fell off the bus, was reset, or its files are gone."""
+    """The device fell off the bus, was reset, or no longer has its files."""
 
 
 class DeviceHungError(DeviceError):
-    """A driver call has not returned in the time that it was given."""
+    """A driver call has not returned within its deadline."""
 
 
 class DriverSilentError(DeviceError):
-    """The driver is still being opened: it wakes its devices, or hangs."""
+    """The driver is still being opened: either it is waking its devices, or it hangs."""
 
 
 class NotSupportedError(DeviceError):
-    """This device or driver does not offer what was asked, now or ever."""
+    """The device or driver does not support the request, and never will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorDevice:
-    """A device as its adapter lists it, before it has a place among all devices of the host."""
+    """A device as listed by its adapter, before it is ordered among all devices of the host."""
 
     vendor_index: VendorIndex
     uuid: str | None
@@ -63,14 +63,14 @@ class VendorDevice:
     """`domain:bus:device.function` in lower case with a domain of four digits or more: 0000:65:00.0."""
     name: str
     mig_parent: VendorIndex | None = None
-    """The GPU that this MIG instance is a part of; None for a whole GPU."""
+    """The GPU that this MIG instance belongs to; None for a whole GPU."""
     static: Mapping[str, Any] = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readout:
-    """One reading and, for each metric of the lane that is not in it, why (`throttle_reasons` among them)."""
+    """One reading, with a reason for each metric missing from its lane (including `throttle_reasons`)."""
 
     reading: DeviceReading
     unavailable: Mapping[str, str]
@@ -78,18 +78,18 @@ class Readout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProcess:
-    """A process that holds a context on a device."""
+    """A process with a context on a device."""
 
     pid: int
     mem_used_bytes: int | None
-    """None where the driver does not say (containers, WDDM, MIG without rights)."""
+    """None if the driver does not report the memory (containers, WDDM, MIG without privileges)."""
     kind: str
     """`compute` or `graphics`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorEvent:
-    """Something that a driver announced about one of an adapter's devices."""
+    """An event announced by a driver for one of an adapter's devices."""
 
     vendor_index: VendorIndex
     event: str
@@ -98,17 +98,17 @@ class VendorEvent:
 
 
 class DeviceAdapter(ABC):
-    """One vendor's driver. Opened by its module's `open_adapter`, which raises a `DeviceError` if it cannot.
+    """One vendor's driver. Opened by its module's `open_adapter`, which raises a `DeviceError` on failure.
 
-    Calls may block as long as the driver does; `guard` is what bounds them.
+    A call may block for as long as the driver does; `guard` limits the time.
     """
 
     vendor: Vendor
-    """Whose devices these are."""
+    """The vendor of these devices."""
     unknown: ClassVar[str]
-    """Why a metric is missing that this vendor's driver has nowhere."""
+    """The reason given for a metric that this vendor's driver never provides."""
     unheard: Mapping[VendorIndex, str] = MappingProxyType({})
-    """Devices whose announcements `poll_events` cannot hear, each with the reason."""
+    """Devices whose events `poll_events` cannot receive, each with the reason."""
 
     @abstractmethod
     def identities(self) -> tuple[VendorDevice, ...]:
@@ -116,11 +116,11 @@ class DeviceAdapter(ABC):
 
     @abstractmethod
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Read the wanted metrics of one device now, `throttle_reasons` (a tuple of names) among them.
+        """Read the requested metrics of one device now; `throttle_reasons` is a tuple of names.
 
         Raises:
             DeviceLostError: the device is gone; the other devices are not affected.
-            DriverMissingError: the driver was unloaded. A later call tries again.
+            DriverMissingError: the driver was unloaded. Later calls try again.
         """
 
     @abstractmethod
@@ -129,39 +129,39 @@ class DeviceAdapter(ABC):
 
         Raises:
             NotSupportedError: this driver does not list them.
-            DeviceLostError: as `gather`.
+            DeviceLostError: as for `gather`.
         """
 
     @abstractmethod
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Return what the driver announced since the last call, without waiting for more."""
+        """Return the driver's events since the last call, without waiting."""
 
     @abstractmethod
     def close(self) -> None:
         """Release the driver. Closing twice is harmless."""
 
     def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read one lane. The slow lane carries the slow metrics only, not the fast ones again.
+        """Read one lane. The slow lane contains only the slow metrics, not the fast ones again.
 
         Raises:
-            DeviceError: as `gather`.
+            DeviceError: as for `gather`.
         """
         reasons = (THROTTLE_REASONS,) if lane == "fast" else ()
         return self._readout(vendor_index, (*names(lane=lane), *reasons))
 
     def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read every running total of one device, for the two ends of a recording.
+        """Read every running total of one device, at the start or end of a recording.
 
         Raises:
-            DeviceError: as `gather`.
+            DeviceError: as for `gather`.
         """
         return self._readout(vendor_index, names(kind="counter"))
 
     def _readout(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Readout:
-        """Account for every wanted metric; an H200's NVML gives nan as a mean between samples too near."""
+        """Account for every requested metric; an H200's NVML returns nan if samples are too close."""
         values, missing = self.gather(vendor_index, wanted)
         for name in [n for n, value in values.items() if isinstance(value, float) and not isfinite(value)]:
-            missing[name] = f"the driver gave {values.pop(name)}, which is no number"
+            missing[name] = f"the driver returned {values.pop(name)}, which is not a number"
         unavailable = {name: missing.get(name, self.unknown) for name in wanted if name not in values}
         reasons = values.pop(THROTTLE_REASONS, None)
         return Readout(

@@ -1,9 +1,9 @@
-"""Calls into drivers with a deadline each, made in turn on a thread that is not the caller's.
+"""Driver calls with deadlines, made one after the other on a separate thread.
 
-A call that hangs cannot be stopped, only left behind: it keeps its thread, its key is refused until it
-returns, and the other calls are made by a fresh thread each, at once, as a driver that hangs for one device
-often hangs for all. Else calls go over in batches, because waking a thread costs more than most driver
-calls do.
+A call that hangs cannot be stopped, only abandoned: it keeps its thread, and its key is rejected until it
+returns. The remaining calls are made immediately, each on a fresh thread, since a driver that hangs for one
+device often hangs for all. Normally, calls are submitted in batches, because waking a thread costs more than
+most driver calls do.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ T = TypeVar("T")
 
 
 class CallGuard:
-    """Makes driver calls. Not for use by several threads at once."""
+    """Makes driver calls. Not thread-safe."""
 
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self._thread: _DriverThread | None = None
         self._stuck: dict[str, tuple[_Batch[object], float]] = {}
-        """Key → the batch that hangs, and when it was found to, in seconds of the wall clock."""
+        """Key → the batch that hangs, and the wall-clock time at which this was detected, in seconds."""
 
     def call(self, key: str, function: Callable[[], T]) -> T:
-        """Make one call; `key` names what it touches.
+        """Make one call; `key` identifies what the call touches.
 
         Raises:
-            DeviceHungError: it did not return in time, or an earlier call for `key` still has not.
+            DeviceHungError: the call did not return in time, or an earlier call for `key` still has not
+                returned.
         """
         answer = self.call_all({key: function})[key]
         if isinstance(answer, DeviceError):
@@ -40,9 +41,9 @@ class CallGuard:
         return answer
 
     def call_all(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, T | DeviceError]:
-        """Make one call for each key, in turn; an answer is the call's own or its `DeviceError`.
+        """Make one call for each key, in order; return each call's result or its `DeviceError`.
 
-        Any other exception is raised here: it is a bug, not a state of a device.
+        Any other exception is raised here: it is a bug, not the state of a device.
         """
         answers: dict[str, T | DeviceError] = {}
         pending = []
@@ -62,13 +63,13 @@ class CallGuard:
         return answers
 
     def close(self) -> None:
-        """Let the thread end. One in a hanging call is a daemon and ends with the process."""
+        """Let the thread exit. A thread in a hanging call is a daemon, and ends with the process."""
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
 
     def _run_apart(self, calls: Sequence[tuple[str, Callable[[], T]]]) -> dict[str, T | DeviceError]:
-        """Make each call on a thread of its own, all within one deadline."""
+        """Make each call on its own thread, all within one deadline."""
         batches = {key: _Batch([(key, function)]) for key, function in calls}
         for batch in batches.values():
             thread = _DriverThread()
@@ -104,7 +105,7 @@ class CallGuard:
 
 
 class _Batch(Generic[T]):
-    """Calls that one thread makes in turn, until all are made or one hangs and the rest is given up."""
+    """Calls that one thread makes in order, until all are made, or one hangs and the rest is dropped."""
 
     def __init__(self, calls: Sequence[tuple[str, Callable[[], T]]]) -> None:
         self.outcomes: list[tuple[bool, T | BaseException]] = []
@@ -115,7 +116,7 @@ class _Batch(Generic[T]):
         self._begun_s = time.monotonic()
 
     def run(self) -> None:
-        """Make the calls; on the driver thread."""
+        """Make the calls; this runs on the driver thread."""
         for function in self._functions:
             outcome = _outcome(function)
             with self._lock:
@@ -126,7 +127,7 @@ class _Batch(Generic[T]):
         self.ended.set()
 
     def wait(self, deadline_s: float) -> bool:
-        """Wait for the end; False if the call after the last outcome is over its deadline."""
+        """Wait for the end; return False if the call in progress exceeds its deadline."""
         while not self.ended.wait(self._begun_s + deadline_s - time.monotonic()):
             with self._lock:
                 if len(self.outcomes) == len(self._functions):
@@ -137,12 +138,12 @@ class _Batch(Generic[T]):
         return True
 
     def answers(self) -> list[T | DeviceError]:
-        """Return the answers so far; raise what is neither an answer nor a state of a device."""
+        """Return the answers so far; raise any exception that is neither an answer nor a device state."""
         return [_answer(*outcome) for outcome in self.outcomes]
 
 
 class _DriverThread:
-    """A daemon thread that runs batches, one after the other."""
+    """A daemon thread that runs batches one after the other."""
 
     def __init__(self) -> None:
         self._batches: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

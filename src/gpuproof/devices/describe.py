@@ -1,6 +1,6 @@
-"""What devices does this host have, in words and numbers for environment capture and `doctor`?
+"""Describe this host's devices in text and numbers, for environment capture and `doctor`.
 
-Opens every vendor, reads each device's static facts, closes everything. What comes out is JSON.
+Opens every vendor, reads each device's static facts, closes everything. The output is JSON.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ STATE = (
     "ecc_uncorrected_count",
     "temp_gpu_c",
 )
-"""What is read of each device now: how it is connected, whether its memory is sound, and how warm it is."""
-_NOT_GIVEN = "the driver does not give it"
+"""What is read from each device at this moment: its connection, the health of its memory, and its
+temperature."""
+_NOT_GIVEN = "the driver does not provide it"
 _VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 
 
 def describe_devices(
     env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"), patience_s: float = OPEN_DEADLINE_S
 ) -> dict[str, Any]:
-    """Describe the host's devices and, for each vendor without any, why.
+    """Describe the host's devices and, for each vendor without devices, the reason.
 
-    Each device has its `state`: metrics read now, and under `state_unavailable` why one is missing.
-    `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports). A device whose
-    driver does not answer within `patience_s` is under `silent`, with its PCI address and since when.
+    Each device has a `state` (metrics read now) and, in `state_unavailable`, the reason for each missing
+    metric. `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports). Devices
+    with a driver that does not answer within `patience_s` are under `silent`, with PCI address and reason.
 
     Raises:
         UsageError: GPUPROOF_FAKE_DEVICES or GPUPROOF_REPLAY_DEVICES cannot be read.
@@ -73,10 +74,10 @@ def describe_devices(
 
 
 def describe_users(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> list[dict[str, Any]]:
-    """Name each device with the number of processes on it, which may be None with a reason.
+    """List each device with the number of processes on it; the number may be None with a reason.
 
     Raises:
-        UsageError: as `describe_devices`.
+        UsageError: as for `describe_devices`.
     """
     devices = open_devices(env, sysfs_root=sysfs_root)
     try:

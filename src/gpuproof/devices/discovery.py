@@ -1,12 +1,12 @@
-"""Which devices does this host have, over all vendors at once, and what does the framework call them?
+"""Which devices does this host have, across all vendors, and how does the framework number them?
 
-Every vendor is asked; one that is absent leaves its reason, and one whose driver does not answer joins when
-it does (`opening`). Devices are numbered in the order of their PCI addresses, MIG instances after their GPU;
-those that come late take the places that were kept for them, or the next ones. The environment and the root
-of sysfs come in as parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES`
-replace all vendors. Framework indices follow from the variables that hide and reorder devices. CUDA's own
-order is only known from outside where all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID; elsewhere a
-numeric choice is answered by a reason, never by a guess.
+Every vendor is queried. A vendor that is absent leaves a reason, and one whose driver does not answer joins
+when it does (`opening`). Devices are numbered in the order of their PCI addresses, MIG instances after their
+GPU; devices that join late take the numbers reserved for them, or the next ones. The environment and the root
+of sysfs are parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES` replace all
+vendors. Framework indices follow from the variables that hide and reorder devices. From outside, CUDA's own
+order is only known if all GPUs are the same or CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise a numeric choice
+gives a reason, never a guess.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceIdentity, FrameworkIndex, PhysicalIndex, Vendor
 
 DEADLINE_S = 2.0
-"""Longer than a driver call that is going to return, short enough to lose a tick or two only."""
+"""Longer than any driver call that eventually returns, but short enough to lose only a tick or two."""
 OPEN_DEADLINE_S = 8.0
-"""Opening wakes every GPU of a host without persistence mode, which takes seconds each; nobody waits ten
-seconds to be told that a driver hangs."""
+"""On a host without persistence mode, opening wakes every GPU, which takes seconds each; but nobody should
+wait ten seconds to learn that a driver hangs."""
 SLOWEST_DRIVER_S = 60.0
-"""Of eight GPUs without persistence mode. Work that takes place on a GPU waits for its driver in any case."""
+"""Enough for eight GPUs without persistence mode. Work that runs on a GPU has to wait for its driver
+anyway."""
 
 _NOT_NUMBERED = "no framework index is defined for this vendor"
 
@@ -46,13 +47,13 @@ def open_devices(
     deadline_s: float = DEADLINE_S,
     open_deadline_s: float = OPEN_DEADLINE_S,
 ) -> GuardedDevices:
-    """Open every vendor's devices; without any, the answer has no device and a reason for each vendor.
+    """Open the devices of every vendor; if there are none, return a reason for each vendor.
 
-    `open_deadline_s` bounds the wait for all drivers together. `GuardedDevices.arrivals` takes in those that
-    answer later.
+    `open_deadline_s` limits the wait for all drivers together. `GuardedDevices.arrivals` adds devices whose
+    drivers answer later.
 
     Raises:
-        UsageError: one of those variables cannot be read.
+        UsageError: one of the variables that replace all vendors cannot be read.
     """
     drivers = Drivers(_openers(env, sysfs_root), on_bus=partial(_on_bus, env=env, sysfs_root=sysfs_root))
     drivers.wait(open_deadline_s)
@@ -67,7 +68,7 @@ def open_devices(
 
 
 def _on_bus(vendor: Vendor, *, env: Mapping[str, str], sysfs_root: Path) -> list[VendorDevice]:
-    """List the devices of a driver that does not answer, without asking it."""
+    """List the devices of a driver that does not answer, without querying the driver."""
     if vendor == "fake":
         return fake.on_the_bus(env.get(fake.VARIABLE, ""))
     return on_the_bus(vendor, sysfs_root)
@@ -89,14 +90,14 @@ def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[Vendor, Callable[
 
 
 class _Places:
-    """The number of each device of a host, which it keeps whatever joins later."""
+    """The numbers of a host's devices, which stay the same when others join later."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self._indices: dict[tuple[Vendor, object], PhysicalIndex] = {}
 
     def placed(self, drivers: Drivers) -> list[OpenDevice]:
-        """Number the devices that are listed now, in the order of their numbers."""
+        """Number the devices listed so far; return them in the order of their numbers."""
         listed = sorted((pair for pairs in drivers.listed.values() for pair in pairs), key=_place)
         for adapter, device in listed:
             self._indices.setdefault(_key(adapter, device), PhysicalIndex(len(self._indices)))
@@ -110,13 +111,13 @@ class _Places:
 
 
 def _key(adapter: DeviceAdapter, device: VendorDevice) -> tuple[Vendor, object]:
-    """Name a device by its address, which is known before its driver answers; an instance by its own name."""
+    """Identify a device by its address, known before its driver answers; MIG instances by name."""
     by_address = device.pci_bus_id is not None and device.mig_parent is None
     return adapter.vendor, device.pci_bus_id if by_address else (device.vendor_index, device.uuid)
 
 
 def _place(listed: Listed) -> tuple[bool, list[int], bool, str, int]:
-    """Order by PCI address, devices without one last, a MIG instance after its GPU."""
+    """Order by PCI address; devices without one come last, and MIG instances follow their GPU."""
     adapter, device = listed
     address = (device.pci_bus_id or "").replace(".", ":").split(":")
     numbers = [int(part, 16) for part in address if part]
@@ -149,7 +150,9 @@ def _identity(
     if candidate.mig_parent_uuid is not None:
         static["mig_parent_uuid"] = candidate.mig_parent_uuid
     unavailable = {
-        name: "the vendor's interface has no such fact" for name in names(kind="static") if name not in static
+        name: "the vendor's interface does not provide this"
+        for name in names(kind="static")
+        if name not in static
     }
     unavailable |= device.unavailable
     if index in numbering.reasons:
@@ -169,7 +172,7 @@ def _identity(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What visibility variables can name a device by."""
+    """How visibility variables can identify a device."""
 
     physical_index: PhysicalIndex
     vendor: Vendor
@@ -181,14 +184,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Framework indices, and why a device has none."""
+    """Framework indices, and the reason why a device has none."""
 
     indices: dict[PhysicalIndex, FrameworkIndex]
     reasons: dict[PhysicalIndex, str]
 
 
 def number(devices: Sequence[Candidate], env: Mapping[str, str]) -> Numbering:
-    """Number all devices; NVIDIA and AMD each count from 0, as a framework is built for one of them."""
+    """Number all devices; NVIDIA and AMD each start from 0, since frameworks are built for one."""
     numbering = Numbering({}, {})
     nvidia = [device for device in devices if device.vendor == "nvidia"]
     amd = [device for device in devices if device.vendor == "amd"]
@@ -217,7 +220,7 @@ def _cuda(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Ca
     is_ordered = env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({d.name for d in whole}) <= 1
     by_number = chosen is None or any(token.strip().isdigit() for token in chosen.split(","))
     if by_number and not is_ordered:
-        return [], "CUDA's order of unlike GPUs is not known here; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        return [], "CUDA's order of different GPUs is not known here; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
     if by_number and len(whole) < len(devices):
         return [], "a GPU is in MIG mode; choose with CUDA_VISIBLE_DEVICES=MIG-…"
     if chosen is None:
@@ -226,7 +229,7 @@ def _cuda(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Ca
 
 
 def _rocm(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Candidate], str]:
-    """Apply ROCR_VISIBLE_DEVICES, then HIP's variable to what it left. ROCm's order is that of the KFD."""
+    """Apply ROCR_VISIBLE_DEVICES, then HIP's variable to what is left. ROCm uses the KFD's order."""
     visible = sorted(devices, key=lambda device: (device.static.get("kfd_node", 0), device.physical_index))
     hidden_by = []
     for variables in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
@@ -238,9 +241,9 @@ def _rocm(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Ca
 
 
 def _chosen(value: str, numbered: Sequence[Candidate], named: Sequence[Candidate]) -> list[Candidate]:
-    """Resolve a comma-separated choice as the runtimes do.
+    """Resolve a comma-separated choice of devices as the runtimes do.
 
-    The first entry that names nothing ends the list (so does -1), and a repeated one empties it.
+    The first invalid entry ends the list (as does -1), and a repeated entry empties it.
     """
     chosen: list[Candidate] = []
     for token in value.split(","):
@@ -265,7 +268,7 @@ def _named(token: str, numbered: Sequence[Candidate], named: Sequence[Candidate]
 
 
 def _legacy_mig(token: str, named: Sequence[Candidate]) -> Candidate | None:
-    """Resolve `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`, the form of drivers before 470."""
+    """Resolve `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`, the format before driver 470."""
     parent, _, instances = token.removeprefix("MIG-").partition("/")
     for device in named:
         static = device.static

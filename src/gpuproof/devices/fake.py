@@ -1,10 +1,10 @@
-"""Devices that do not exist, for tests and for trying the tools: deterministic, and named as what they are.
+"""Fake devices, for tests and for trying out the tools: deterministic, and labelled as fake.
 
-`GPUPROOF_FAKE_DEVICES` says how many and what happens to the last of them: `2`, `2:thermal`, `4:lost`. With
-`hang_open` their driver does not answer until the file is there that `GPUPROOF_FAKE_RELEASE` names.
-`GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`): their readings are
-made here, from the same faults. All numbers are functions of the clock that comes in, so that a frozen clock
-gives the same reading twice.
+`GPUPROOF_FAKE_DEVICES` sets how many there are and what happens to the last one: `2`, `2:thermal`, `4:lost`.
+With `hang_open`, their driver does not answer until the file named by `GPUPROOF_FAKE_RELEASE` exists.
+`GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`); their readings are
+generated here, with the same faults. All numbers are functions of the clock that is passed in, so a frozen
+clock gives the same reading twice.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ Scenario = Literal[
 
 _GIB = 2**30
 LOST_AFTER_S = 3.0
-"""After opening, the lost device answers this long."""
+"""How long the lost device answers after it is opened."""
 EVENT_AFTER_S = 2.0
-"""After opening, an XID or an ECC error comes this late."""
+"""How long after opening an XID or an ECC error occurs."""
 _RELEASE_POLL_S = 0.02
 CAPPED_W = 150.0
-"""Of the device whose power somebody limited."""
+"""Power limit of the device whose power somebody has limited."""
 _XID_CODE = 79
 _PERIOD_S = 10.0
 _BUSY_OVER_S = 0.1
-"""As drivers do, utilisation is a share of the time since it was last read, of this at least."""
+"""Minimum time for utilisation, which, as in real drivers, is a share of the time since the last read."""
 _STATIC: dict[str, Any] = {
     "mem_total_bytes": 16 * _GIB,
     "power_limit_w": 300.0,
@@ -84,7 +84,7 @@ _LOADS: dict[Scenario, dict[str, Any]] = {
     },
     "memory_bound": {"util_gpu_percent": 100.0, "util_mem_ctrl_percent": 95.0, "power_w": 110.0},
 }
-"""What runs on a device whose collective hangs, on one where nothing runs, and on one that copies memory."""
+"""Readings of a device whose collective hangs, of an idle one, and of one that copies memory."""
 _NOT_GIVEN = (
     "util_gpu_percent",
     "power_w",
@@ -97,34 +97,34 @@ _NOT_GIVEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeclaredDevice:
-    """One device: what it is called, and what happens to it."""
+    """A device: its name and what happens to it."""
 
     uuid: str
     name: str = "Fake device"
     scenario: str = "normal"
     mem_total_bytes: int = 16 * _GIB
     throttled_after_s: float | None = None
-    """When it gets too hot; None is never."""
+    """When the device overheats; None means never."""
     event_after_s: float | None = None
-    """When its error is announced; None is never."""
+    """When the device's error is announced; None means never."""
     slowdown: float = 1.0
-    """By how much its clock is down, without a reason that a driver would tell."""
+    """How much the clock is reduced, without a throttle reason that a driver would report."""
     throttled_slowdown: float = _CLOCK_MHZ / 900
     power_cap: SimulatedPowerCap | None = None
     power_limit_w: float = 300.0
     is_alone: bool = False
-    """Nothing else runs on it, and it is as busy at any time."""
+    """A device that is always equally busy and has no other processes."""
 
 
 def open_adapter(
     choice: str, *, clock: Callable[[], float] = time.monotonic, released_by: str | None = None
 ) -> FakeAdapter:
-    """Make the devices that `choice` names, such as `2:thermal`.
+    """Create the devices specified by `choice`, e.g. `2:thermal`.
 
-    With `hang_open` that takes until the file `released_by` is there, and for ever without one.
+    With `hang_open`, this blocks until the file `released_by` exists, or forever if no file is given.
 
     Raises:
-        UsageError: it names no number, or a scenario that does not exist.
+        UsageError: the number is invalid, or the scenario does not exist.
     """
     count, _, scenario = choice.partition(":")
     scenario = scenario or "normal"
@@ -149,13 +149,13 @@ def open_adapter(
 
 
 def on_the_bus(choice: str) -> list[VendorDevice]:
-    """List the devices that `choice` names as a PCI bus would, without opening them."""
+    """List the devices specified by `choice` as a PCI bus would, without opening them."""
     count = choice.partition(":")[0]
     return [silent_device(index, _address(index)) for index in range(int(count) if count.isdigit() else 0)]
 
 
 def open_twins(declaration: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
-    """Make the readings of simulated devices, with the faults that are declared of them.
+    """Generate readings for simulated devices, with their declared faults.
 
     Raises:
         UsageError: the declaration cannot be read.
@@ -190,10 +190,10 @@ def _address(index: int) -> str:
 
 
 class FakeAdapter(DeviceAdapter):
-    """Devices as they are made up. With `mig`, the last one's two instances follow."""
+    """The fake devices. With `mig`, they are followed by the two instances of the last one."""
 
     vendor = "fake"
-    unknown = "the fake device has no such metric"
+    unknown = "the fake device does not have this metric"
 
     def __init__(self, devices: Sequence[_DeclaredDevice], *, clock: Callable[[], float]) -> None:
         self._declared = tuple(devices)
@@ -204,21 +204,21 @@ class FakeAdapter(DeviceAdapter):
         self._busy: dict[int, tuple[float, float, float]] = {}
 
     def identities(self) -> tuple[VendorDevice, ...]:
-        """List the devices, on PCI bus f0 and up of a domain that no host has."""
+        """List the devices, at PCI bus f0 and up in a domain that no real host has."""
         whole = [self._identity(index) for index in range(len(self._declared))]
         has_instances = bool(self._declared) and self._declared[-1].scenario == "mig"
         return (*whole, *(self._instance(place) for place in range(2 if has_instances else 0)))
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Compute the wanted numbers for this moment.
+        """Compute the requested metrics for this moment.
 
         Raises:
-            DeviceLostError: the scenario is `lost` and its time has come.
+            DeviceLostError: the scenario is `lost`, and the time of the loss has come.
         """
         self._refuse_if_gone(vendor_index)
         missing: dict[str, str] = {}
         if vendor_index >= len(self._declared):
-            missing = dict.fromkeys(wanted, "measured for the whole GPU, not for a MIG instance")
+            missing = dict.fromkeys(wanted, "only measured for the whole GPU, not for a MIG instance")
             missing.pop("mem_used_bytes", None)
         elif self._is_scene(vendor_index, "na"):
             missing = dict.fromkeys(_NOT_GIVEN, "[N/A] by scenario")
@@ -226,14 +226,14 @@ class FakeAdapter(DeviceAdapter):
         return {name: values[name] for name in wanted if name in values and name not in missing}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Name one process that does not exist, of a device that is not alone: no host has ids this high."""
+        """List one made-up process on a device in shared use; no host has PIDs this high."""
         self._refuse_if_gone(vendor_index)
         if vendor_index < len(self._declared) and self._declared[vendor_index].is_alone:
             return ()
         return (DeviceProcess(pid=2**30 + vendor_index, mem_used_bytes=2 * _GIB, kind="compute"),)
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Announce each device's error once, when its time has come."""
+        """Announce each device's error once, when it is due."""
         due = [
             index
             for index, device in enumerate(self._declared)
@@ -324,7 +324,7 @@ class FakeAdapter(DeviceAdapter):
         return values | self._scene(index, elapsed_s)
 
     def _busy_percent(self, index: int) -> float:
-        """Return how busy a simulated device was since it was last asked; 100 before there is work."""
+        """Return how busy a simulated device was since the last query; 100 if no work has run yet."""
         now_s = self._clock()
         total_s = busy_s(index, now_s)
         before_s, before_total_s, percent = self._busy.get(index, (now_s, 0.0, 100.0))
@@ -336,7 +336,7 @@ class FakeAdapter(DeviceAdapter):
         return percent
 
     def _scene(self, index: int, elapsed_s: float) -> dict[str, Any]:
-        """Return what the scenario changes."""
+        """Return the readings that the scenario changes."""
         device = self._declared[min(index, len(self._declared) - 1)]
         throttled_s = -1.0 if device.throttled_after_s is None else elapsed_s - device.throttled_after_s
         if throttled_s >= 0:

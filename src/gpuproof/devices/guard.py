@@ -1,8 +1,8 @@
-"""All devices of a host behind one object, each guarded against the others.
+"""All devices of a host behind one object, each isolated from the failures of the others.
 
-A device that is lost, whose driver is unloaded, or whose driver call hangs (see `deadline`) answers with
-reasons instead of values, and everything else goes on. `open_devices` in `discovery` makes a
-`GuardedDevices`; what comes out are readouts by physical index, and an event for each change of state.
+A device that is lost, whose driver is unloaded, or whose driver call hangs (see `deadline`) returns reasons
+instead of values, while everything else continues. `open_devices` in `discovery` creates a `GuardedDevices`,
+which returns readouts by physical index, and an event for each change of state.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _EVENTS: Mapping[type[DeviceError], str] = {
     DeviceHungError: "hung",
     DriverSilentError: "not_answering",
 }
-"""What is announced of a device that cannot be read."""
+"""The event reported for a device that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDevice:
-    """A device with its place among all of the host, and the adapter that reads it."""
+    """A device with its index on the host and the adapter that reads it."""
 
     identity: DeviceIdentity
     adapter: DeviceAdapter
 
     @property
     def physical_index(self) -> PhysicalIndex:
-        """The device's key in every answer of `GuardedDevices`."""
+        """The device's key in all results from `GuardedDevices`."""
         return PhysicalIndex(self.identity.physical_index)
 
     @property
@@ -63,7 +63,7 @@ class OpenDevice:
 
 
 class GuardedDevices:
-    """Every device of the host, read with a deadline. Not for use by several threads at once."""
+    """Every device of the host, read with a deadline. Not safe for concurrent use by several threads."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class GuardedDevices:
         self._trouble: dict[PhysicalIndex, str] = {}
         self._events: list[DriverEvent] = []
         self.absent = absent
-        """Vendor → why it has no device here, or since when its driver does not answer."""
+        """Vendor → why it has no device here, or how long its driver has not responded."""
         self.events_unavailable: dict[PhysicalIndex, str] = {}
-        """Device → why its announcements cannot be heard now."""
+        """Device → why its events cannot be received at the moment."""
 
     @property
     def identities(self) -> tuple[DeviceIdentity, ...]:
@@ -93,12 +93,12 @@ class GuardedDevices:
         return tuple(device.identity for device in self._devices)
 
     def select(self, chosen: Collection[int]) -> None:
-        """From now on read only the devices of these physical indices, and return only their events."""
+        """Restrict readings and events to the devices with these physical indices from now on."""
         self._chosen = chosen
         self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
 
     def arrivals(self) -> tuple[DeviceIdentity, ...]:
-        """Take in devices whose driver has answered since the last call; return these, and announce them."""
+        """Add devices whose driver has responded since the last call; return and announce them."""
         listed = self._late()
         if listed is None:
             return ()
@@ -112,21 +112,21 @@ class GuardedDevices:
         return tuple(device.identity for device in arrived)
 
     def read(self, lane: Lane) -> dict[PhysicalIndex, Readout]:
-        """Read every device; the slow lane is a fast reading and the slow metrics together.
+        """Read every device; in the slow lane, read both the fast and the slow metrics.
 
-        A device that cannot be read now has an empty reading and the reason for each metric of the lane.
+        A device that cannot be read now has an empty reading, with a reason for each metric of the lane.
         """
         expected = names(lane="fast") + (names(lane="slow") if lane == "slow" else ())
         return self._readouts(lambda device: partial(_read, device, lane), expected)
 
     def counters(self) -> dict[PhysicalIndex, Readout]:
-        """Read every running total of every device."""
+        """Read every counter of every device."""
         return self._readouts(
             lambda device: partial(device.adapter.counters, device.vendor_index), names(kind="counter")
         )
 
     def gather(self, wanted: tuple[str, ...]) -> dict[PhysicalIndex, Gathered]:
-        """Read these metrics of every device once, and say why one is missing."""
+        """Read these metrics of every device once, with a reason for each missing one."""
         listed = self._asked(lambda device: partial(device.adapter.gather, device.vendor_index, wanted))
         return {
             i: ({}, dict.fromkeys(wanted, answer.cause)) if isinstance(answer, DeviceError) else answer
@@ -134,14 +134,14 @@ class GuardedDevices:
         }
 
     def processes(self) -> dict[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
-        """List the processes on every device, or say why they are not known."""
+        """List the processes on every device, or say why they are unknown."""
         listed = self._asked(lambda device: partial(device.adapter.processes, device.vendor_index))
         return {
             i: answer.cause if isinstance(answer, DeviceError) else answer for i, answer in listed.items()
         }
 
     def poll_events(self) -> tuple[DriverEvent, ...]:
-        """Return what drivers announced, and which devices were lost or came back, since the last call."""
+        """Return driver events since the last call, including which devices were lost or came back."""
         self.events_unavailable = {}
         for adapter in self._adapters:
             devices = {d.vendor_index: d for d in self._devices if d.adapter is adapter}
@@ -162,7 +162,7 @@ class GuardedDevices:
         return events
 
     def close(self) -> None:
-        """Release every driver, within the deadline each."""
+        """Release every driver, each within the deadline."""
         for adapter in self._adapters:
             with contextlib.suppress(DeviceError):
                 self._guard.call(f"close {adapter.vendor}", adapter.close)
@@ -190,7 +190,7 @@ class GuardedDevices:
             missing = dict.fromkeys(expected, answer.cause)
             return Readout(reading=DeviceReading(values={}), unavailable=missing)
         if self._trouble.pop(device.physical_index, None) is not None:
-            self._events.append(self._event(device, "recovered", "the device answers again"))
+            self._events.append(self._event(device, "recovered", "the device responds again"))
         return answer
 
     def _note(self, device: OpenDevice, error: DeviceError) -> None:

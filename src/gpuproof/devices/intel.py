@@ -1,9 +1,8 @@
-"""Intel GPUs, read from the files of the xe and i915 drivers: no library and no rights needed.
+"""Intel GPUs, read from the files of the xe and i915 drivers, without library or privileges.
 
-Watts come from the energy counter over the time between two readings, and utilisation from the time that the
-compute unit (GT) was not in its idle state: both need two readings. Power limits are the sustained ones
-(PL1); `power1_crit` is a current limit and no cap. `LAYOUTS` says where the two drivers keep what is the same
-in both.
+Power is computed from the energy counter over the time between two readings, and utilisation from the time
+for which the compute unit (GT) was not idle, so both need two readings. Power limits are the sustained ones
+(PL1); `power1_crit` limits current, not power. `LAYOUTS` maps where each driver exposes the same values.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, driver_version, fi
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import ThrottleReason, VendorIndex
 
-_FIRST_READING = "a difference between two readings; this is the first"
+_FIRST_READING = "a difference between two readings; this is the first one"
 THROTTLE_FILES: dict[str, ThrottleReason] = {
     "pl1": "power_cap",
     "pl2": "power_cap",
@@ -45,10 +44,10 @@ THROTTLE_FILES: dict[str, ThrottleReason] = {
 
 
 def open_adapter(sysfs_root: Path, *, clock: Callable[[], float] = time.monotonic) -> IntelAdapter:
-    """Find the cards that xe or i915 has bound.
+    """Find the cards bound to xe or i915.
 
     Raises:
-        DriverMissingError: neither driver is loaded, or they have no card.
+        DriverMissingError: neither driver is loaded, or no card is bound to them.
     """
     cards = find_cards(sysfs_root, LAYOUTS)
     if not cards:
@@ -62,7 +61,7 @@ class IntelAdapter(DeviceAdapter):
     """The files of xe and i915 behind the device protocol."""
 
     vendor = "intel"
-    unknown = "Intel's drivers have no file for it"
+    unknown = "Intel's drivers have no file for this"
 
     def __init__(self, cards: tuple[Card, ...], root: Path, clock: Callable[[], float]) -> None:
         self._root = root
@@ -81,7 +80,7 @@ class IntelAdapter(DeviceAdapter):
         return self._cards[vendor_index].read(wanted)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Refuse: only each process's own file descriptors show them.
+        """Raise an error: processes are only visible through their own file descriptors.
 
         Raises:
             NotSupportedError: always.
@@ -89,12 +88,12 @@ class IntelAdapter(DeviceAdapter):
         raise NotSupportedError("Intel's drivers list no processes in /sys")
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Refuse: resets stand in the kernel log only.
+        """Raise an error: resets appear only in the kernel log.
 
         Raises:
             NotSupportedError: always.
         """
-        raise NotSupportedError("Intel's drivers announce resets in the kernel log only")
+        raise NotSupportedError("Intel's drivers report resets in the kernel log only")
 
     def close(self) -> None:
         """Close the files."""
@@ -103,7 +102,7 @@ class IntelAdapter(DeviceAdapter):
 
 
 class _Rate:
-    """A counter's growth per second since the last reading."""
+    """The increase of a counter per second since the last reading."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -114,12 +113,12 @@ class _Rate:
         if last is None or self._last[0] <= last[0]:
             raise DeviceError(_FIRST_READING)
         if total < last[1]:
-            raise DeviceError("the driver's counter went back: it was reset or wrapped round")
+            raise DeviceError("the driver's counter went backwards: it was reset or wrapped around")
         return (total - last[1]) / (self._last[0] - last[0])
 
 
 class _IntelCard:
-    """One card's files, and the metrics that are in them."""
+    """The files of one card, and the metrics in them."""
 
     def __init__(self, card: Card, clock: Callable[[], float]) -> None:
         self._card = card
@@ -148,7 +147,7 @@ class _IntelCard:
             pci_bus_id=self._card.pci_bus_id,
             name=f"Intel GPU {self._files.text('device')}",
             static=values | version | {"driver": self._card.driver},
-            unavailable=missing | {"uuid": "Intel's drivers give none; known by PCI address"},
+            unavailable=missing | {"uuid": "Intel's drivers report none; identified by PCI address"},
         )
 
     def close(self) -> None:
@@ -187,7 +186,7 @@ class _IntelCard:
         return max(0.0, 100 * (1 - self._idle.step(idle_s)))
 
     def _energy_j(self) -> float:
-        """Read the whole card's energy, else the package's; i915 has one counter without a label."""
+        """Read the energy of the card, or else of the package; i915 has one counter without a label."""
         for label in ("card", "pkg"):
             if label in self._energies:
                 return self._files.number(self._energies[label] + "_input", 1e-6)
@@ -203,7 +202,7 @@ class _IntelCard:
     def _power_limit(self, name: str) -> float:
         watts = self._files.number(self._sensors.path(name), 1e-6)
         if watts == 0:
-            raise DeviceError(f"{name} is 0: the limit is turned off")
+            raise DeviceError(f"{name} is 0: the limit is disabled")
         return watts
 
     def _throttle_reasons(self) -> tuple[str, ...]:
@@ -216,9 +215,9 @@ class _IntelCard:
 
 
 def _slot_switch(device_dir: Path) -> Path | None:
-    """Find the switch of a discrete card, whose link goes to the slot; None where there is none.
+    """Find the switch on a discrete card that connects it to the slot; None if there is none.
 
-    Behind that switch the GPU itself reports a link of generation 1 that no data is bound by.
+    Behind that switch, the GPU reports a generation 1 link, which does not limit transfers.
     """
     switch = device_dir.resolve().parent.parent
     vendor = switch / "vendor"
@@ -229,12 +228,12 @@ def _slot_switch(device_dir: Path) -> Path | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntelLayout:
-    """File names of the first GT, which runs compute."""
+    """Names of the files of the first GT, which runs compute work."""
 
     gt_of_card: bool
-    """Whether they lie below cardN itself, and not below its PCI device."""
+    """Whether the files are below cardN itself, not below its PCI device."""
     actual_clock: str
-    """The clock that runs, not the one that was asked for."""
+    """File with the actual clock, not the requested one."""
     highest_clock: str
     lowest_clock: str
     idle_ms: str

@@ -1,9 +1,9 @@
-"""Which drivers of this host answer, and which are still being opened?
+"""Which drivers of this host respond, and which are still being opened?
 
-Each vendor's driver is opened on a thread of its own: one that hangs holds up neither the others nor the
-caller. Until it answers, the devices that the PCI bus lists of that vendor stand in for its own: they keep
-the places that these will have, and answer every question with "not answering" and since when. `late` takes
-in what was opened meanwhile, and asks again for drivers that were not loaded.
+Each vendor's driver is opened in a separate thread, so a hanging one blocks neither the others nor the
+caller. Until it responds, the vendor's devices listed on the PCI bus act as placeholders: they reserve the
+indices of the real devices, and answer every query with "not answering" and for how long. `late` adds drivers
+that have opened in the meantime, and retries drivers that were not loaded.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Listed = tuple[DeviceAdapter, VendorDevice]
 Opener = Callable[[], DeviceAdapter]
 
 ASK_AGAIN_S = 30.0
-"""Between two questions for a driver that was not loaded."""
+"""Interval between attempts to open a driver that was not loaded."""
 SILENT_NAME = "GPU that does not answer"
 _PCI_VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
 _PCI_CLASSES = ("0x03", "0x12")
-"""Display controllers, and processing accelerators (AMD's Instinct cards)."""
+"""PCI classes of display controllers and of processing accelerators (AMD's Instinct cards)."""
 
 
 def since(unix_s: float) -> str:
-    """Say since when something does not answer.
+    """Report how long something has not responded.
 
     >>> since(0.0)
     'not answering since 00:00:00 UTC'
@@ -46,34 +46,34 @@ def since(unix_s: float) -> str:
 
 
 def on_the_bus(vendor: str, sysfs_root: Path) -> list[VendorDevice]:
-    """List a vendor's GPUs as the kernel found them, which takes no driver: by PCI address alone."""
+    """List a vendor's GPUs as the kernel enumerates them, without a driver: only their PCI addresses."""
     devices: list[VendorDevice] = []
     for folder in sorted((sysfs_root / "bus/pci/devices").glob("*")):
         try:
             vendor_id, kind = ((folder / name).read_text().strip() for name in ("vendor", "class"))
         except OSError:
-            continue  # gone since it was listed
+            continue  # disappeared since the directory was listed
         if _PCI_VENDORS.get(vendor_id) == vendor and kind.startswith(_PCI_CLASSES):
             devices.append(silent_device(len(devices), folder.name.lower()))
     return devices
 
 
 def silent_device(index: int, pci_bus_id: str) -> VendorDevice:
-    """Describe a device of which only its place is known."""
+    """Describe a device of which only the index is known."""
     return VendorDevice(vendor_index=VendorIndex(index), uuid=None, pci_bus_id=pci_bus_id, name=SILENT_NAME)
 
 
 class SilentAdapter(DeviceAdapter):
-    """Stands in for a driver that has not answered yet."""
+    """Placeholder for a driver that has not responded yet."""
 
-    unknown = "its driver does not answer"
+    unknown = "its driver does not respond"
 
     def __init__(self, vendor: Vendor, cause: str) -> None:
         self.vendor = vendor
         self._cause = cause
 
     def identities(self) -> tuple[VendorDevice, ...]:
-        """List nothing: the bus did."""
+        """List nothing: the devices were already listed from the bus."""
         return ()
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
@@ -85,19 +85,19 @@ class SilentAdapter(DeviceAdapter):
         raise DriverSilentError(self._cause)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Refuse, as `gather` does."""
+        """Raise an error, like `gather`."""
         raise DriverSilentError(self._cause)
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Announce nothing."""
+        """Report no events."""
         return ()
 
     def close(self) -> None:
-        """Leave the driver to the thread that opens it."""
+        """Do nothing: the driver is left to the thread that is opening it."""
 
 
 class _DriverOpening:
-    """One driver on its way."""
+    """A driver that is being opened."""
 
     def __init__(self, opener: Opener) -> None:
         self.begun_unix_s, self.begun_s = time.time(), time.monotonic()
@@ -115,7 +115,7 @@ class _DriverOpening:
         self.ended.set()
 
     def outcome(self) -> list[Listed] | DeviceError:
-        """Return the devices, or the state of the driver; raise what is neither."""
+        """Return the devices, or why the driver has none; raise any other error."""
         if isinstance(self._outcome, BaseException) and not isinstance(self._outcome, DeviceError):
             raise self._outcome
         return self._outcome
@@ -132,27 +132,27 @@ class Drivers:
         self._openings = {vendor: _DriverOpening(opener) for vendor, opener in openers.items()}
         self.listed: dict[Vendor, list[Listed]] = {}
         self.absent: dict[str, str] = {}
-        """Vendor → why it has no device here, or since when its driver does not answer."""
+        """Vendor → why it has no device here, or how long its driver has not responded."""
         self._begun_s: dict[Vendor, float] = {}
 
     def wait(self, patience_s: float) -> None:
-        """Wait for all drivers, at most so long together; for those that do not answer the bus stands in.
+        """Wait for all drivers up to a shared deadline; the bus lists devices of those still silent.
 
         Raises:
-            UsageError: a variable that names devices cannot be read.
+            UsageError: a variable that names devices cannot be parsed.
         """
         end_s = time.monotonic() + patience_s
         for opening in self._openings.values():
             opening.ended.wait(max(0.0, end_s - time.monotonic()))
         self._take()
         for vendor, opening in self._openings.items():
-            cause = f"{since(opening.begun_unix_s)}: opening its driver has not returned"
+            cause = f"{since(opening.begun_unix_s)}: the call to open its driver has not returned"
             self.absent[vendor] = cause
             adapter = SilentAdapter(vendor, cause)
             self.listed[vendor] = [(adapter, device) for device in self._on_bus(vendor)]
 
     def late(self) -> bool:
-        """Take in drivers that answered since the last call; tell whether there are any devices of them."""
+        """Add drivers that have responded since the last call; return whether they have any devices."""
         now_s = time.monotonic()
         for vendor, begun_s in list(self._begun_s.items()):
             if now_s - begun_s >= ASK_AGAIN_S:
@@ -161,7 +161,7 @@ class Drivers:
         return self._take()
 
     def _take(self) -> bool:
-        """Take the devices of the openings that have ended."""
+        """Take over the devices of drivers that have finished opening."""
         ended = [vendor for vendor, opening in self._openings.items() if opening.ended.is_set()]
         has_devices = False
         for vendor in ended:

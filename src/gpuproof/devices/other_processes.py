@@ -1,7 +1,7 @@
-"""Who else uses this rank's device? Asked outside the measured window, at its two ends.
+"""Which other processes use this rank's device? Checked before and after the window.
 
-In come the device's UUID, as NVML or as torch writes it, and the process ids of the launch; out comes how
-many other processes hold a context and how much memory, or why that cannot be known.
+Input: the device's UUID, in the format of NVML or torch, and the process ids of the launch. Output: how many
+other processes hold a context and how much memory they use, or why that is unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuproof.records.readings import spellings
 from gpuproof.records.run import DeviceSharing
 
 DEADLINE_S = 5.0
-"""Starting NVML beside a running framework takes well under a second; a driver that hangs must not hold up
+"""Starting NVML next to a running framework takes well under a second; if the driver hangs, it must not block
 the case."""
 DISPLAY_SERVERS = frozenset(
     (
@@ -29,7 +29,7 @@ DISPLAY_SERVERS = frozenset(
         *("cosmic-comp", "gdm-x-session", "sddm"),
     )
 )
-"""X servers, Wayland compositors and the window managers that draw with a GPU, as /proc names them."""
+"""X servers, Wayland compositors and window managers that use a GPU for drawing, by their names in /proc."""
 
 
 def other_users(
@@ -39,13 +39,13 @@ def other_users(
     deadline_s: float = DEADLINE_S,
     proc: Path = Path("/proc"),
 ) -> DeviceSharing:
-    """Return how many processes on a device are not among `our_pids`, and their memory.
+    """Return how many processes on a device are not in `our_pids`, and how much memory they use.
 
-    Display servers are named apart and not counted: a desktop that shows what is going on is on every
-    workstation's GPU.
+    Display servers are listed separately and not counted: on a workstation, the desktop that shows the
+    progress always runs on the GPU.
 
-    In a container, NVML's process ids may be those of the host: where none of `our_pids` is listed, the
-    answer is unknown, not that all others are foreign.
+    In a container, NVML may report the host's process ids: if none of `our_pids` is listed, the answer is
+    unknown, rather than that all processes are foreign.
     """
     if device_uuid is None:
         return _unknown("the device has no UUID")
@@ -60,7 +60,7 @@ def other_users(
 
 
 def most_users(begin: DeviceSharing, end: DeviceSharing) -> DeviceSharing:
-    """Join what was seen at the two ends of a window: more users count, and a known number over an unknown.
+    """Combine the checks at a window's start and end: the higher count, and known over unknown.
 
     >>> most_users(_unknown("no context yet"), _unknown("the driver hangs")).missing
     'the driver hangs'
@@ -72,12 +72,12 @@ def most_users(begin: DeviceSharing, end: DeviceSharing) -> DeviceSharing:
 def others_among(
     processes: Sequence[DeviceProcess], our_pids: Collection[int] = (), proc: Path = Path("/proc")
 ) -> DeviceSharing:
-    """Return how many processes are neither of `our_pids` nor a display server."""
+    """Return how many processes are neither in `our_pids` nor a display server."""
     foreign = [process for process in processes if process.pid not in our_pids]
     if our_pids and len(foreign) == len(processes):
         return _unknown(
-            "the driver lists none of this launch's processes: it sees another PID namespace, or they hold "
-            "no context"
+            "the driver lists none of this launch's processes: it sees another PID namespace, or "
+            "they have no context"
         )
     names = {process.pid: _process_name(process.pid, proc) for process in foreign}
     others = [process for process in foreign if names[process.pid] not in DISPLAY_SERVERS]
@@ -87,7 +87,7 @@ def others_among(
     return DeviceSharing(
         other_processes=len(others),
         other_memory_bytes=sum(sizes_bytes) if complete else None,
-        missing=None if complete else "the driver does not tell every process's memory",
+        missing=None if complete else "the driver does not report the memory of every process",
         display_servers=tuple(sorted({name for name in names.values() if name in DISPLAY_SERVERS})),
     )
 
@@ -102,7 +102,7 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
 
 
 def _handle(nvml: Any, device_uuid: str) -> Any:
-    """Look up a UUID, which torch writes without saying whether it is a GPU's or a MIG instance's."""
+    """Look up a device by UUID; torch writes it without the GPU or MIG prefix."""
     *others, last = spellings(device_uuid)
     for spelling in others:
         try:
@@ -114,7 +114,7 @@ def _handle(nvml: Any, device_uuid: str) -> Any:
 
 
 def _process_name(pid: int, proc: Path) -> str | None:
-    """Return the name that the kernel has of a process, cut to 15 letters; None where it has ended."""
+    """Return the kernel's name of a process, truncated to 15 characters; None if it has exited."""
     try:
         return (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -1,8 +1,8 @@
-"""A recording played back as if its devices were here: the test double for monitors, and for bug reports.
+"""Play back a recording as if its devices were here, to test monitors or reproduce bugs.
 
-`GPUPROOF_REPLAY_DEVICES` names a recording (JSON Lines). Each reading is the recording's last one at the
-same age; when the recording is over, its devices are lost. Devices keep their names and UUIDs, under the
-vendor `replay`.
+`GPUPROOF_REPLAY_DEVICES` names a recording (JSON Lines). Each reading is the last one that the recording
+contains at the same age; when the recording ends, its devices are lost. Devices keep their names and UUIDs,
+with `replay` as their vendor.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def open_adapter(path: Path, *, clock: Callable[[], float] = time.monotonic) -> 
     """Open a recording.
 
     Raises:
-        UsageError: the file cannot be read or is no recording.
+        UsageError: the file cannot be read or is not a recording.
     """
     try:
         records = read_journal(path).records
     except (OSError, RecordError) as error:
         raise UsageError(str(error), place=VARIABLE, next_step="Name a recording's .jsonl file") from error
     if not records or not isinstance(records[0], Recording):
-        raise UsageError(f"{path} does not begin with a recording", place=VARIABLE)
+        raise UsageError(f"{path} does not start with a recording", place=VARIABLE)
     return ReplayAdapter(records[0], records[1:], clock=clock)
 
 
 class ReplayAdapter(DeviceAdapter):
-    """A recording's devices, as they were at the same age of the recording."""
+    """The devices in a recording, played back at the same pace."""
 
     vendor = "replay"
     unknown = "not in the recording"
@@ -76,10 +76,10 @@ class ReplayAdapter(DeviceAdapter):
         return tuple(_vendor_device(place, device) for place, device in enumerate(self._recording.devices))
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Return the last recorded value of each wanted metric at this age.
+        """Return the last recorded value of each wanted metric up to this age.
 
         Raises:
-            DeviceLostError: the recording is over.
+            DeviceLostError: the recording has ended.
         """
         device = self._recording.devices[vendor_index]
         key = str(device.physical_index)
@@ -96,15 +96,15 @@ class ReplayAdapter(DeviceAdapter):
         return {name: values[name] for name in wanted if values.get(name) is not None}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Refuse: process ids of another time mean nothing now.
+        """Raise an error: process ids from another time mean nothing now.
 
         Raises:
             NotSupportedError: always.
         """
-        raise NotSupportedError("a recording's processes are not those of this host")
+        raise NotSupportedError("a recording's processes do not belong to this host")
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Return the recorded events that came due since the last call."""
+        """Return the recorded events that have become due since the last call."""
         since_s, self._polled_s = self._polled_s, self._now_s()
         return tuple(
             VendorEvent(
@@ -119,7 +119,7 @@ class ReplayAdapter(DeviceAdapter):
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are held."""
 
     def _now_s(self) -> float:
         return self._recording.monotonic_s + self._clock() - self._opened_s

@@ -1,6 +1,6 @@
-"""Questions to a vendor's library: each answers some metrics at once, and several may answer the same one.
+"""Queries to a vendor's library: each provides several metrics, some metrics have two sources.
 
-In come the names that are wanted, out comes for each a value or the reason why there is none.
+Input: the wanted metrics. Output: for each, a value or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from gpuproof.devices.base import DeviceError, DeviceLostError, DriverMissingErr
 T = TypeVar("T")
 
 Answer = dict[str, Any]
-"""Metric → its value in our unit, or the `DeviceError` that says why there is none."""
+"""Metric → value in our unit, or the `DeviceError` with the reason why there is none."""
 
 WHOLE_DEVICE_ERRORS = (DriverMissingError, DeviceLostError)
-"""Errors after which nothing else need be asked of the device in this reading."""
+"""Errors after which the device is not queried further in this reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One question, and the metrics that its answer holds."""
+    """One query, and the metrics that it provides."""
 
     metrics: tuple[str, ...]
     ask: Callable[[Any, Any], Answer]
-    """Called with the library's binding and a device's handle; raises the binding's errors."""
+    """Called with the library's binding and a device handle; raises the binding's errors."""
 
 
 class SourceReader:
-    """The sources of one device. What it never gives is asked once."""
+    """The sources for one device. Values that it never reports are queried only once."""
 
     def __init__(self, sources: Sequence[Source], ask: Callable[[Source], Answer]) -> None:
-        """Take the sources in the order of preference; `ask` turns the binding's errors into ours."""
+        """Store the sources in order of preference; `ask` converts the binding's errors to ours."""
         self._sources = tuple(sources)
         self._ask = ask
         self._refused_for_good: dict[Source, DeviceError] = {}
 
     def give(self, wanted: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Ask sources in turn until one gives a metric; what none offers is in neither answer.
+        """Query sources in order until one provides a metric; omit metrics that have no source.
 
         Raises:
             DeviceLostError: the device is gone.
@@ -71,14 +71,14 @@ class SourceReader:
 
 
 def too_old(package: str, binding: Any, error: AttributeError) -> NotSupportedError:
-    """Explain a function that this version of a binding does not have; any other AttributeError is ours."""
+    """Report that this version of a binding lacks a function; any other AttributeError is our bug."""
     if error.obj is not binding:
         raise error
-    return NotSupportedError(f"this {package} is too old to offer {error.name}")
+    return NotSupportedError(f"this {package} is too old to provide {error.name}")
 
 
 def collect(questions: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
-    """Ask for each metric by itself; what is refused becomes a reason.
+    """Query each metric separately; an error becomes the reason for a missing metric.
 
     Raises:
         DeviceLostError: the device is gone.

@@ -1,7 +1,8 @@
-"""Reading a graphics card's files under /sys: cards by driver, kept descriptors, errors that say why.
+"""Read a graphics card's files under /sys: cards by driver, cached descriptors, clear errors.
 
-A sysfs file is read again from the same descriptor, which costs a tenth of opening it. What comes out is a
-text or a number; what cannot be read is a `DeviceError` that names the file. The root is a parameter.
+A sysfs file is reread through the same descriptor, which takes a tenth of the time of opening it. The result
+is text or a number; a value that cannot be read is a `DeviceError` that names the file. The root is a
+parameter.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from gpuproof.devices.base import DeviceError, DeviceLostError, NotSupportedErro
 from gpuproof.records.readings import VendorIndex
 
 _READ_BYTES = 8192
-_GONE = "the card is gone: its directory in /sys has vanished"
+_GONE = "the card is gone: its directory in /sys has disappeared"
 _RIGHTS = {errno.EACCES, errno.EPERM}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A DRM card that a driver of interest has bound."""
+    """A DRM card bound to one of the drivers of interest."""
 
     vendor_index: VendorIndex
-    """The N of cardN, which need not begin at 0."""
+    """The N in cardN, which need not start at 0."""
     driver: str
     card_dir: Path
     device_dir: Path
@@ -34,7 +35,7 @@ class Card:
 
 
 def find_cards(root: Path, drivers: Collection[str]) -> tuple[Card, ...]:
-    """List the cards of these drivers that sit on PCI, by card number."""
+    """List the PCI cards of these drivers, sorted by card number."""
     cards = [
         _card(path, drivers)
         for path in sorted((root / "class/drm").glob("card*"))
@@ -63,28 +64,28 @@ def _text_or_empty(path: Path) -> str:
 
 
 class SysfsFiles:
-    """The files below one directory, each opened once."""
+    """The files below one directory, each of them opened only once."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
         self._descriptors: dict[str, int] = {}
 
     def require_card(self) -> None:
-        """Make sure that the card is still there, which a kept descriptor alone would not show.
+        """Check that the card still exists, which a cached descriptor would not reveal.
 
         Raises:
-            DeviceLostError: its directory has vanished.
+            DeviceLostError: its directory has disappeared.
         """
         if not self.base.exists():
             raise DeviceLostError(_GONE)
 
     def read(self, name: str) -> bytes:
-        """Read a file from its beginning.
+        """Read a file from the start.
 
         Raises:
             NotSupportedError: this card has no such file.
-            DeviceLostError: the card itself is gone.
-            DeviceError: the file is there and cannot be read now.
+            DeviceLostError: the whole card is gone.
+            DeviceError: the file exists, but cannot be read now.
         """
         try:
             return self._pread(name)
@@ -94,23 +95,23 @@ class SysfsFiles:
             raise self._explained(name, error) from error
 
     def text(self, name: str) -> str:
-        """Read a file as one stripped text; raises as `read`."""
+        """Read a file as one stripped string; raises the same errors as `read`."""
         return self.read(name).decode(errors="replace").strip()
 
     def number(self, name: str, scale: float = 1.0) -> float:
-        """Read a decimal number and scale it to our unit; raises as `read`, and for what is no number."""
+        """Read a decimal number in our unit; raises like `read`, and also if it is not a number."""
         text = self.text(name)
         try:
             return int(text) * scale
         except ValueError as error:
-            raise DeviceError(f"{name} holds {text!r}, not a number") from error
+            raise DeviceError(f"{name} contains {text!r}, not a number") from error
 
     def has(self, name: str) -> bool:
-        """Say whether the card has this file."""
+        """Return whether the card has this file."""
         return (self.base / name).exists()
 
     def glob(self, pattern: str) -> list[str]:
-        """List the files that match, relative to the base, in order."""
+        """List the matching files, sorted and relative to the base."""
         return sorted(str(path.relative_to(self.base)) for path in self.base.glob(pattern))
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class SysfsFiles:
         return os.pread(self._descriptors[name], _READ_BYTES, 0)
 
     def _reopened(self, name: str) -> bytes:
-        """Open the file anew: after a driver reload the old descriptor answers ENODEV for ever."""
+        """Reopen the file: after a driver reload, reading the old descriptor always fails with ENODEV."""
         os.close(self._descriptors.pop(name))
         try:
             return self._pread(name)
@@ -138,18 +139,18 @@ class SysfsFiles:
         if error.errno == errno.ENOENT:
             return NotSupportedError(f"this card or kernel has no {name}")
         if error.errno in _RIGHTS:
-            return DeviceError(f"this user may not read {name}, or the card is asleep")
+            return DeviceError(f"this user may not read {name}, or the card is suspended")
         return DeviceError(f"{name}: {os.strerror(error.errno or 0)}")
 
 
 def driver_version(root: Path, module: str) -> dict[str, str]:
-    """Read the version of a driver's module, which those of the kernel itself do not have."""
+    """Read the version of a driver's module; in-tree modules do not have one."""
     version = _text_or_empty(root / "module" / module / "version").strip()
     return {"driver_version": version} if version else {}
 
 
 class Sensors:
-    """The hwmon channels of a card, found by label and never by number."""
+    """The hwmon channels of a card, looked up by label and never by number."""
 
     def __init__(self, files: SysfsFiles) -> None:
         directories = files.glob("hwmon/hwmon*")
@@ -164,7 +165,7 @@ class Sensors:
         return paths
 
     def path(self, name: str) -> str:
-        """Name a file of the card's hwmon directory.
+        """Return the path to a file in the card's hwmon directory.
 
         Raises:
             NotSupportedError: the card has no hwmon directory.
@@ -178,15 +179,15 @@ _PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
 def pcie_generation(files: SysfsFiles, name: str) -> int:
-    """Read a link speed such as `16.0 GT/s PCIe` as its PCIe generation; raises as `SysfsFiles.read`."""
+    """Parse a link speed such as `16.0 GT/s PCIe` into a generation; raises like `SysfsFiles.read`."""
     text = files.text(name)
     speed = re.match(r"[\d.]+", text)
     generation = pcie_generation_at(float(speed.group())) if speed else None
     if generation is None:
-        raise DeviceError(f"{name} holds {text!r}, not a known link speed")
+        raise DeviceError(f"{name} contains {text!r}, not a known link speed")
     return generation
 
 
 def pcie_generation_at(gigatransfers_per_s: float) -> int | None:
-    """Name the PCIe generation of a link speed, or None for one that no generation has."""
+    """Return the PCIe generation with this link speed; None if there is none."""
     return _PCIE_GENERATIONS.get(gigatransfers_per_s)

@@ -1,1 +1,1 @@
-"""What is judged of a machine before anything is measured: host, networks between hosts, NCCL, plug-ins."""
+"""Checks on a machine before measuring: host, networks between hosts, NCCL, plug-ins."""

@@ -1,7 +1,8 @@
-"""What a machine has, what will be missing, and what to do: the checks behind `gpuproof doctor`.
+"""What a machine has, what is missing, and how to fix it: the checks behind `gpuproof doctor`.
 
-In: the facts that `python -m gpuproof.worker probe` prints. Out: an outcome a check; what cannot be asked of
-the machine is left out. FAIL: nothing can be measured here. WARN: it works, with less than there could be.
+In: the facts printed by `python -m gpuproof.worker probe`. Out: an outcome per check; checks that do not
+apply to this machine are omitted. FAIL: nothing can be measured here. WARN: measuring works, with
+limitations.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from gpuproof.verdict.facts import HostFacts
 
 REQUIREMENTS = "README.md: what gpuproof needs"
 ANSWERING = Expectation(
-    "a driver that answers",
+    "a driver that responds",
     REQUIREMENTS,
-    "Look at dmesg; where GPUs only sleep (no persistence mode), ask again. Else reset the GPU or the host",
+    "Look at dmesg; if GPUs are only asleep (no persistence mode), try again. Otherwise reset the "
+    "GPU or the host",
     responsible="administrator",
 )
 
 
-@stated_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
+@stated_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer one, or select it with --python")
 def judge_python(facts: HostFacts, expected: Expectation) -> Outcome:
     """Judge the Python that would run ranks."""
     return expected.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}")
@@ -41,35 +43,35 @@ def _version(text: str) -> tuple[int, ...]:
     "pip install 'torch>=2.4', into the environment that gpuproof runs in",
 )
 def judge_torch(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether torch can be imported; an old one works, with less."""
+    """Judge whether torch can be imported; an old version works, with limitations."""
     version: str | None = facts.get("torch")
     if version is not None:
         return replace(expected, otherwise="WARN").judge(_version(version) >= (2, 4), version)
     reason = facts.get("torch_missing")
-    return expected.judge(False, f"cannot be imported by {facts['executable']} ({reason})")
+    return expected.judge(False, f"{facts['executable']} cannot import it ({reason})")
 
 
 @stated_check("processor", "known by its name", REQUIREMENTS, "Look at /proc/cpuinfo", otherwise="WARN")
 def judge_cpu(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Report the CPU; the check of host settings judges its governor."""
+    """Report the CPU; its governor is judged by the check of host settings."""
     cpu = facts.get("cpu")
     if cpu is None:
         return None
     usable = f"{cpu['usable_cpus'] or cpu['logical_cpus']} usable"
     memory = units.memory(facts.get("memory_total_bytes"))
-    return expected.judge(True, f"{cpu['name'] or 'unknown processor'}, {usable}, {memory}")
+    return expected.judge(True, f"{cpu['name'] or 'unknown CPU'}, {usable}, {memory}")
 
 
 @stated_check(
     "accelerators",
-    "every GPU on the PCI bus answers its vendor's driver",
+    "every GPU on the PCI bus responds to its vendor's driver",
     REQUIREMENTS,
     "Install the vendor's driver to measure a GPU",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether a driver lists a device, and answers."""
+    """Judge whether a driver lists a device and responds to queries."""
     accelerators = facts["accelerators"]
     if accelerators.get("silent"):
         places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in accelerators["silent"])
@@ -87,16 +89,16 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
 @stated_check(
     "granted GPUs",
     "all that the scheduler granted",
-    "docs/guides/validate.md",
+    "docs/verdicts.md",
     "Look at dmesg, nvidia-smi -L and CUDA_VISIBLE_DEVICES",
     responsible="administrator",
 )
 def judge_grant(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Hold what torch sees against what a scheduler granted; nothing where none did, or torch is missing."""
+    """Compare the devices that torch sees with a scheduler's grant; skipped without a grant or torch."""
     grant, num_seen = facts.get("granted_gpus"), len(facts.get("devices") or ())
     if grant is None or not facts.get("torch"):
         return None
-    if num_seen:  # the user may have left some out
+    if num_seen:  # the user may have hidden some of them
         expected = replace(expected, otherwise="WARN")
     seen = f"torch sees {num_seen} of {grant['number']} ({grant['source']})"
     return expected.judge(num_seen >= grant["number"], seen)
@@ -106,11 +108,11 @@ def judge_grant(facts: HostFacts, expected: Expectation) -> Outcome | None:
     "CUDA",
     "a build of torch that sees the driver's devices",
     "https://docs.pytorch.org/docs/stable/cuda.html",
-    "Look at CUDA_VISIBLE_DEVICES and the driver's version",
+    "Look at CUDA_VISIBLE_DEVICES and the driver version",
     otherwise="WARN",
 )
 def judge_cuda(facts: HostFacts, expected: Expectation) -> Iterable[Judged]:
-    """Judge whether torch sees the devices that drivers list, under the name of what it was built for."""
+    """Judge whether torch sees the devices that drivers list; the check has its build target as name."""
     if facts.get("torch") and not facts["accelerators"].get("silent"):
         name = "ROCm" if facts["devices"] and facts["torch_hip"] else "CUDA"
         yield Judged(name=name, outcome=_visible(facts, expected))
@@ -127,7 +129,7 @@ def _visible(facts: HostFacts, expected: Expectation) -> Outcome:
     cpu_only = "This torch is built for the CPU only: install the build for your driver"
     return expected.judge(
         False,
-        f"the driver lists devices and torch {facts['torch']} sees none",
+        f"the driver lists devices but torch {facts['torch']} sees none",
         next_step=None if build else cpu_only,
     )
 
@@ -140,7 +142,7 @@ def _visible(facts: HostFacts, expected: Expectation) -> Outcome:
     otherwise="WARN",
 )
 def judge_nccl(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge whether ranks on GPUs can communicate over NCCL."""
+    """Judge whether ranks on GPUs can communicate through NCCL."""
     if not facts.get("devices"):
         return None
     lacking = "not in this torch: several ranks will use gloo"
@@ -155,7 +157,7 @@ def judge_nccl(facts: HostFacts, expected: Expectation) -> Outcome | None:
     otherwise="WARN",
 )
 def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Warn where GPUs of NVIDIA cannot be read."""
+    """Warn if readings from NVIDIA GPUs are not available."""
     is_nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
     if facts["modules"]["pynvml"] or not is_nvidia:
         return None
@@ -170,7 +172,7 @@ def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | Non
     otherwise="WARN",
 )
 def judge_host_readings(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether the host can be read without /proc."""
+    """Judge whether psutil is installed, which reads hosts that have no /proc."""
     is_there = facts["modules"]["psutil"]
     return expected.judge(
         is_there, "psutil" if is_there else "psutil is not installed; /proc is read instead"
@@ -181,10 +183,10 @@ def judge_host_readings(facts: HostFacts, expected: Expectation) -> Outcome:
     "C++ compiler",
     "one, for training.compile.enabled on a CPU",
     "https://docs.pytorch.org/docs/stable/torch.compiler.html",
-    "apt-get install g++, or your system's package of a C++ compiler",
+    "apt-get install g++, or the C++ compiler package of your system",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_compiler(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether there is a compiler."""
+    """Judge whether a compiler is installed."""
     return expected.judge(bool(facts["compiler"]), facts["compiler"] or "none")

@@ -1,7 +1,7 @@
-"""What stands between the hosts: did they reach each other at MASTER_ADDR?
+"""Between hosts: did they reach each other at MASTER_ADDR?
 
-In: what `gpuproof.worker.host.meeting` found on this host, and which of them it is.
-Out: an outcome each. Pure.
+In: what `gpuproof.worker.host.meeting` found on this host, and which of the hosts this is.
+Out: one outcome per check. Pure.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gpuproof.verdict.facts import HostFacts
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 START_ALL = "start gpuproof doctor --multi-node on all hosts within the time of --wait"
-NOT_TRIED = "MASTER_ADDR and MASTER_PORT are not given (--master, --port): the way to them was not tried"
+NOT_TRIED = "MASTER_ADDR and MASTER_PORT are not given (--master, --port): the connection was not tested"
 FREE_PORT = Expectation("free, so that rank 0 can listen there", SOURCE, "Choose another MASTER_PORT")
 VISITOR = Expectation(
-    "comes to this port, and is reached on one of its own",
+    "connects to this port, and can be reached on a port of its own",
     SOURCE,
-    f"Read what doctor says on that host; {START_ALL}",
+    f"Read what doctor reports on that host; {START_ALL}",
 )
-WAY = Expectation("node 0 answers", SOURCE, "Try it by hand: nc -v HOST PORT")
+WAY = Expectation("node 0 answers", SOURCE, "Try it manually: nc -v HOST PORT")
 OTHER_PORTS = Expectation(
-    "open: ranks choose their own once they have met",
+    "open: ranks choose their own after the rendezvous",
     SOURCE,
     "Open all ports between the hosts in this host's firewall",
     responsible="administrator",
@@ -35,7 +35,7 @@ OTHER_PORTS = Expectation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """This host's part in the meeting."""
+    """This host's role in the meeting."""
 
     master: str
     port: int
@@ -45,12 +45,12 @@ class Part:
 
 @stated_check(
     "MASTER_ADDR",
-    "an address of node 0 that all hosts reach",
+    "an address of node 0 that all hosts can reach",
     SOURCE,
-    "Give node 0's address in the network",
+    "Use node 0's address in the network",
 )
 def judge_meeting(facts: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
-    """Judge the address, the port, and what came of the meeting, as this host sees it."""
+    """Judge the address, the port, and the result of the meeting, as seen by this host."""
     part, meeting = facts["part"], facts["meeting"]
     if part is None:
         yield skipped(NOT_TRIED)
@@ -69,19 +69,19 @@ def _address(
 ) -> Outcome:
     addresses = meeting["addresses"]
     if not addresses:
-        step = "Give an address in place of a name, or add the name to /etc/hosts on every host"
-        unresolved = f"{part.master} resolves to no address ({meeting['unresolved']})"
+        step = "Use an address instead of a name, or add the name to /etc/hosts on every host"
+        unresolved = f"{part.master} does not resolve to an address ({meeting['unresolved']})"
         return expected.judge(False, unresolved, next_step=step)
     shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
     if part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
         return expected.judge(False, f"{shown}: every host's own loopback")
     is_here = bool(addresses_here.intersection(addresses))
     if part.node_rank == 0 and not is_here:
-        step = "Right only where address translation leads here; otherwise this is not node 0"
+        step = "Correct only if address translation leads here; otherwise this is not node 0"
         doubted = replace(expected, otherwise="WARN")
         return doubted.judge(False, f"{shown}: no interface of this host has it", next_step=step)
     if part.node_rank > 0 and is_here:
-        step = "Give each host its own NODE_RANK, and MASTER_ADDR of node 0"
+        step = "Set a separate NODE_RANK for each host, and MASTER_ADDR of node 0"
         here = f"{shown}: this host's own, and it is node {part.node_rank}"
         return expected.judge(False, here, next_step=step)
     return expected.judge(True, shown)
@@ -90,7 +90,7 @@ def _address(
 def _as_node_0(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
     port = f"port {part.port}"
     if not meeting["listening"]:
-        step = f"{FREE_PORT.next_step}, or end what listens there (ss -ltnp 'sport = :{part.port}')"
+        step = f"{FREE_PORT.next_step}, or stop what listens there (ss -ltnp 'sport = :{part.port}')"
         measured = f"cannot be listened on: {meeting['reason_against']}"
         return {port: FREE_PORT.judge(False, measured, next_step=step if meeting["in_use"] else None)}
     visitors = {visitor["node_rank"]: visitor for visitor in meeting["visitors"]}
@@ -100,10 +100,10 @@ def _as_node_0(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
 
 def _visitor(visitor: Mapping[str, Any] | None, part: Part) -> Outcome:
     if visitor is None:
-        return VISITOR.judge(False, f"did not come to port {part.port} in time")
-    who = f"{visitor['host']} came from {visitor['address']}"
+        return VISITOR.judge(False, f"did not connect to port {part.port} in time")
+    who = f"{visitor['host']} connected from {visitor['address']}"
     if visitor["called_back"] == "connected":
-        return VISITOR.judge(True, f"{who}, and was reached back")
+        return VISITOR.judge(True, f"{who}, and could be reached back")
     step = f"Open all ports between the hosts in the firewall of {visitor['host']}: ranks choose their own"
     return VISITOR.judge(False, f"{who}; a port of its own: {visitor['called_back']}", next_step=step)
 
@@ -123,32 +123,32 @@ def _as_visitor(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
 
 
 def _explain(meeting: Mapping[str, Any], part: Part) -> tuple[str, str]:
-    """Tell apart a firewall, a host that is away and a port where nothing listens."""
+    """Tell apart a firewall, a host that is down, and a port on which nothing listens."""
     outcome, other = meeting["outcome"], meeting.get("other_outcome")
     seen = f"{outcome}; port {meeting.get('other_port')}: {other}" if other else str(outcome)
     if outcome == "refused":
         return (
-            f"{seen}: the host is there, and nothing listens on the port, or a firewall rejects it",
-            f"If node 0's doctor says that it listens, it is the firewall; otherwise {START_ALL}",
+            f"{seen}: the host is up, but nothing listens on the port, or a firewall rejects it",
+            f"If node 0's doctor reports that it listens, it is the firewall; otherwise {START_ALL}",
         )
     if outcome == "wrong answer":
         return (
-            f"{seen}: something else than gpuproof doctor listens there",
+            f"{seen}: something other than gpuproof doctor listens there",
             f"Choose another MASTER_PORT, or {START_ALL}",
         )
     if other in ("refused", "connected"):
         return (
-            f"{seen}: the host is there, and a firewall blocks port {part.port}",
+            f"{seen}: the host is up, but a firewall blocks port {part.port}",
             f"Open port {part.port}, and those that the ranks choose, between the hosts",
         )
     if outcome == "timed out":
         return (
-            f"{seen}: nothing comes back from any port",
-            "A firewall drops everything, or the host or the network is away: try ping and traceroute",
+            f"{seen}: no port responds",
+            "A firewall drops everything, or the host or the network is down: try ping and traceroute",
         )
     if outcome == "no route":
         return (
-            f"{seen}: no way to the host",
-            "The interface here is down, the host is away, or a firewall says so: ip route get, ping, arp",
+            f"{seen}: no route to the host",
+            "The interface here is down, the host is down, or a firewall blocks it: ip route get, ping, arp",
         )
-    return seen, f"Try it by hand: nc -v {part.master} {part.port}"
+    return seen, f"Try it manually: nc -v {part.master} {part.port}"

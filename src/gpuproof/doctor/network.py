@@ -1,9 +1,9 @@
-"""Can this host take part in a run over several? The checks behind `gpuproof doctor --multi-node`.
+"""Can this host take part in a multi-host run? The checks behind `gpuproof doctor --multi-node`.
 
-In: the facts that `python -m gpuproof.worker probe --multi-node` prints of the host itself (`fabric`). Out:
-an outcome each; of the settings of InfiniBand and RoCE, and of which UCX is loaded, for what deserves a word,
-with its page: gpuproof sets none of it. What happened between the hosts is judged by `meeting`, NCCL's
-settings by `verdict.nccl_settings`. Pure.
+In: the facts about the host itself (`fabric`), as printed by `python -m gpuproof.worker probe --multi-node`.
+Out: one outcome per check. InfiniBand and RoCE settings and the loaded UCX are only reported if they are
+remarkable, with a link to the documentation: gpuproof sets none of them. `meeting` judges what happened
+between the hosts, `verdict.nccl_settings` the settings of NCCL. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ INTERFACES_PAGE = (
 TROUBLES_PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 INFINIBAND_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 SHARED_MEMORY_BYTES = 2**30
-"""What NCCL's page on troubleshooting gives a container (`--shm-size=1g`); Docker's own default is 64 MB."""
+"""The size that NCCL's troubleshooting page recommends for a container (`--shm-size=1g`); Docker's default is
+64 MB."""
 IN_USE = "interfaces of this host that are up, with an address"
 Interface = Mapping[str, Any]
 fabric_check = partial(stated_check, part="fabric")
@@ -35,24 +36,24 @@ SHORTEST = {"NCCL_IB_TIMEOUT": 20, "NCCL_IB_RETRY_CNT": 7}
 
 
 def usable(interfaces: Sequence[Interface]) -> list[Interface]:
-    """Return the interfaces that are up, have an address and lead somewhere."""
+    """Return the interfaces that are up, have an address, and are not loopback."""
     return [i for i in interfaces if i["up"] and i["running"] and i["addresses"] and not i["loopback"]]
 
 
 @fabric_check(
     "interfaces",
-    "one at least that is up, with an address",
+    "at least one that is up, with an address",
     INTERFACES_PAGE,
-    "Bring one up (ip link set NAME up), and look at the cable or the switch",
+    "Bring one up (ip link set NAME up), and check the cable or the switch",
     responsible="administrator",
 )
 def judge_interfaces(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether the host has a way to others; else nothing of interfaces is asked."""
+    """Judge whether the host can reach others; if it cannot, its interfaces are not checked."""
     interfaces = fabric["interfaces"]
     if interfaces is None:
         return not_judged("whole", fabric["interfaces_missing"], "Look at them with: ip address")
     described = "; ".join(_described(interface) for interface in interfaces if not interface["loopback"])
-    return expected.judge(bool(usable(interfaces)), described or "none but loopback")
+    return expected.judge(bool(usable(interfaces)), described or "none except loopback")
 
 
 def _described(interface: Interface) -> str:
@@ -62,15 +63,15 @@ def _described(interface: Interface) -> str:
 
 @fabric_check("GLOO_SOCKET_IFNAME", IN_USE, INTERFACES_PAGE, "")
 def judge_gloo_interface(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the interfaces that gloo is told to use: whole names."""
+    """Judge the interfaces chosen for gloo, which must be whole names."""
     value, interfaces = fabric["variables"].get("GLOO_SOCKET_IFNAME"), fabric["interfaces"]
     if interfaces is None:
         return None
     if not value:
-        return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo takes the one that the host name resolves to")
+        return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo uses the one that the host name resolves to")
     by_name = {interface["name"]: interface for interface in interfaces}
     problems = [
-        f"{name} is no interface" if name not in by_name else f"{name} is not up with an address"
+        f"{name} is not an interface" if name not in by_name else f"{name} is not up with an address"
         for name in value.split(",")
         if name not in by_name or not (by_name[name]["up"] and by_name[name]["addresses"])
     ]
@@ -79,19 +80,19 @@ def judge_gloo_interface(fabric: HostFacts, expected: Expectation) -> Outcome | 
 
 @fabric_check("NCCL_SOCKET_IFNAME", IN_USE, f"{PAGE}#nccl-socket-ifname", "")
 def judge_nccl_interface(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the interfaces that NCCL is told to use: by its way of choosing."""
+    """Judge the interfaces chosen for NCCL, according to NCCL's matching rules."""
     value, interfaces = fabric["variables"].get("NCCL_SOCKET_IFNAME"), fabric["interfaces"]
     if interfaces is None:
         return None
     if not value:
-        return _unset("NCCL_SOCKET_IFNAME", interfaces, "NCCL takes what it finds first")
+        return _unset("NCCL_SOCKET_IFNAME", interfaces, "NCCL uses the first one it finds")
     chosen = {i["name"] for i in interfaces if i["up"] and i["addresses"] and selects(value, i["name"])}
-    problems = [] if chosen else ["no interface that is up with an address fits it"]
+    problems = [] if chosen else ["no interface that is up with an address matches it"]
     return _named(expected, "NCCL_SOCKET_IFNAME", value, problems, interfaces)
 
 
 def selects(choice: str, name: str) -> bool:
-    """Say whether NCCL's way of choosing takes a name: prefixes, `=` for whole names, `^` for all but these.
+    """Check whether a name matches by NCCL's rules: prefixes, `=` for whole names, `^` to exclude.
 
     >>> selects("eth", "eth0"), selects("=eth", "eth0"), selects("^docker,lo", "eth0")
     (True, False, True)
@@ -126,13 +127,13 @@ def _named(
 
 @fabric_check(
     "host name",
-    "an address that the other hosts reach: gloo tells them that one",
+    "an address that the other hosts can reach: gloo gives them that one",
     INTERFACES_PAGE,
     "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
     otherwise="WARN",
 )
 def judge_host_name(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge what the host's name resolves to."""
+    """Judge the address to which the host's name resolves."""
     if fabric["interfaces"] is None:
         return None
     if fabric["variables"].get("GLOO_SOCKET_IFNAME"):
@@ -143,7 +144,7 @@ def judge_host_name(fabric: HostFacts, expected: Expectation) -> Outcome | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether an address leads a host to itself only."""
+    """Check whether an address only leads a host back to itself."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
@@ -154,12 +155,12 @@ def is_loopback(address: str) -> bool:
     "InfiniBand",
     "every port ACTIVE",
     INFINIBAND_PAGE,
-    "Look at cable, switch and subnet manager (ibstat), or leave the port out with NCCL_IB_HCA",
+    "Check cable, switch and subnet manager (ibstat), or exclude the port with NCCL_IB_HCA",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_infiniband(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether each port is active."""
+    """Judge whether every port is active."""
     ports = fabric["infiniband"]
     if not ports:
         return not_applicable("no InfiniBand or RoCE device in /sys/class/infiniband")
@@ -177,10 +178,10 @@ def judge_infiniband(fabric: HostFacts, expected: Expectation) -> Outcome:
     "Unset it, or name adapters that /sys/class/infiniband lists",
 )
 def judge_adapters(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge the adapters that NCCL is told to use."""
+    """Judge the adapters chosen for NCCL."""
     value = fabric["variables"].get("NCCL_IB_HCA")
     if not value:
-        return not_applicable("not set: NCCL takes all adapters")
+        return not_applicable("not set: NCCL uses all adapters")
     ports = {f"{port['device']}:{port['port']}" for port in fabric["infiniband"] if port["state"] == "ACTIVE"}
     chosen = sorted(port for port in ports if selects(value, port) or selects(value, port.partition(":")[0]))
     return expected.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
@@ -188,13 +189,13 @@ def judge_adapters(fabric: HostFacts, expected: Expectation) -> Outcome:
 
 @fabric_check(
     "shared memory",
-    f"{units.memory(SHARED_MEMORY_BYTES)} or more for ranks that share it",
+    f"at least {units.memory(SHARED_MEMORY_BYTES)} for ranks that share it",
     f"{TROUBLES_PAGE}#shared-memory",
     "Start the container with --shm-size=1g or --ipc=host",
     otherwise="WARN",
 )
 def judge_shared_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge what is free in /dev/shm."""
+    """Judge the free space in /dev/shm."""
     filesystem = fabric["shared_memory"]
     free, total, step = filesystem["free_bytes"], filesystem["total_bytes"], "Mount a tmpfs at /dev/shm"
     if total is None:
@@ -210,14 +211,14 @@ def judge_shared_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
 
 @fabric_check(
     "locked memory",
-    "unlimited: what the adapter reads must stay in memory",
+    "unlimited: memory that the adapter reads must not be swapped out",
     TROUBLES_PAGE,
     "ulimit -l unlimited; a container: --ulimit memlock=-1",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_locked_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge how much memory may be locked, where adapters need it."""
+    """Judge how much memory may be locked, if there are adapters that need it."""
     limit = fabric["memlock_bytes"]
     if not fabric["infiniband"]:
         return not_applicable("only InfiniBand and RoCE lock memory, and there is none")
@@ -231,13 +232,13 @@ def _active(fabric: HostFacts) -> list[Any]:
 
 @fabric_check(
     "kinds of RDMA port",
-    "ports of one kind, or NCCL_IB_HCA says which",
+    "ports of one kind, or a selection with NCCL_IB_HCA",
     f"{PAGE}#nccl-ib-hca",
     "",
     otherwise="WARN",
 )
 def judge_kinds(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Return a warning where InfiniBand and RoCE ports stand beside each other: NCCL would use both."""
+    """Warn if there are both InfiniBand and RoCE ports: NCCL would use both."""
     by_kind = {
         kind: [port["device"] for port in _active(fabric) if port.get("link_layer") == kind]
         for kind in ("InfiniBand", "Ethernet")
@@ -255,12 +256,12 @@ def judge_kinds(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     "NCCL_IB_GID_INDEX",
     "NCCL 2.21 or newer chooses the GID itself; an older one needs NCCL_IB_GID_INDEX",
     f"{PAGE}#nccl-ib-gid-index",
-    "With an older NCCL set NCCL_IB_GID_INDEX to the RoCE v2 entry that `show_gids` lists (often 3), and "
-    "NCCL_IB_TC to the traffic class that the switches keep lossless (often 136)",
+    "With an older NCCL, set NCCL_IB_GID_INDEX to the RoCE v2 entry that `show_gids` lists (often "
+    "3), and NCCL_IB_TC to the traffic class that the switches keep lossless (often 136)",
     otherwise="WARN",
 )
 def judge_gid(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Return a warning where RoCE ports have no GID to use."""
+    """Warn if RoCE ports have no usable GID."""
     if not any(port.get("link_layer") == "Ethernet" for port in _active(fabric)):
         return None
     value = fabric["variables"].get("NCCL_IB_GID_INDEX")
@@ -269,13 +270,13 @@ def judge_gid(fabric: HostFacts, expected: Expectation) -> Outcome | None:
 
 @fabric_check(
     "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT",
-    "20 and 7, NCCL's own, or more",
+    "20 and 7, the NCCL defaults, or more",
     f"{PAGE}#nccl-ib-timeout",
-    "Unset them; on a fabric that is rerouted often NCCL_IB_TIMEOUT=23 and NCCL_IB_RETRY_CNT=7 wait longer",
+    "Unset them; on a fabric with frequent rerouting NCCL_IB_TIMEOUT=23 and NCCL_IB_RETRY_CNT=7 wait longer",
     otherwise="WARN",
 )
 def judge_retries(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Return a warning where somebody has shortened how long an adapter tries again."""
+    """Warn if the time for which an adapter retries has been shortened."""
     variables = fabric["variables"]
     values = {name: variables[name] for name in SHORTEST if variables.get(name, "").isdigit()}
     if not _active(fabric) or not values:
@@ -288,27 +289,27 @@ def judge_retries(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     "UCX_NET_DEVICES",
     "active ports of this host, as ADAPTER:PORT",
     UCX_PAGE,
-    "Unset it, or name what /sys/class/infiniband lists, as in mlx5_0:1",
+    "Unset it, or name what /sys/class/infiniband lists, e.g. mlx5_0:1",
 )
 def judge_ucx_devices(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the ports that UCX is told to use."""
+    """Judge the ports chosen for UCX."""
     value = fabric["variables"].get("UCX_NET_DEVICES")
     if not value or value == "all":
         return None
     there = {f"{port['device']}:{port['port']}" for port in _active(fabric)}
-    adapters = [name for name in value.split(",") if ":" in name]  # without a port it is an interface
+    adapters = [name for name in value.split(",") if ":" in name]  # a name without a port is an interface
     missing = [name for name in adapters if name not in there]
     return expected.judge(not missing, f"{value}; not active: {', '.join(missing)}" if missing else value)
 
 
 @fabric_check("UCX of HPC-X", "HPC-X's own UCX and UCC before any other", HPCX_PAGE, "", otherwise="WARN")
 def judge_one_ucx(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Warn where a UCX besides HPC-X's is found first: UCC then ends with undefined symbols, or a crash."""
+    """Warn if another UCX is found before HPC-X's: UCC then fails on undefined symbols or crashes."""
     hpcx, library_path = fabric.get("hpcx", ()), fabric.get("library_path", ())
     if not hpcx:
         return None
     return expected.judge(
         list(library_path[: len(hpcx)]) == list(hpcx),
-        f"LD_LIBRARY_PATH begins with {library_path[0]}" if library_path else "LD_LIBRARY_PATH is not set",
-        next_step=f"export LD_LIBRARY_PATH={':'.join(hpcx)}:$LD_LIBRARY_PATH, where UCX or UCC fail to load",
+        f"LD_LIBRARY_PATH starts with {library_path[0]}" if library_path else "LD_LIBRARY_PATH is not set",
+        next_step=f"export LD_LIBRARY_PATH={':'.join(hpcx)}:$LD_LIBRARY_PATH, if UCX or UCC fail to load",
     )

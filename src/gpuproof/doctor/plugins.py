@@ -1,7 +1,7 @@
-"""Which plug-ins there are and, where asked, whether each can be used: one that is broken hides no other.
+"""List plug-ins and, if requested, check that each is usable; a broken one hides no other.
 
-In: the metadata of installed packages; with `load_plugins`, the plug-ins themselves, of which only the
-torch-free halves are imported. Out: a line each.
+In: the metadata of installed packages and, with `load_plugins`, the plug-ins themselves, of which only the
+torch-free halves are imported. Out: one line per plug-in.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class PluginState:
     """One registered plug-in."""
 
     kind: str
-    """workload, check, suite or accelerator: its group's name."""
+    """workload, check, suite or accelerator: the name of its group."""
     name: str
     distribution: str
     version: str | None
     state: State
     reason: str | None = None
     summary: str | None = None
-    """What it says of itself, once it is loaded."""
+    """The plug-in's own description, once it is loaded."""
 
 
 def list_plugins(*, name: str | None = None, load_plugins: bool = False) -> tuple[PluginState, ...]:
-    """Return all plug-ins, or those of one name; metadata alone is read, unless they are to be loaded.
+    """Return all plug-ins, or those with a given name; only metadata is read unless they are loaded.
 
     Raises:
-        UsageError: nothing has that name.
+        UsageError: no plug-in has that name.
     """
     entries = [entry for group in registry.GROUPS for entry in registry.registered(group)]
     distinct = {(entry.group, entry.name, entry.distribution, entry.value) for entry in entries}
@@ -48,7 +48,7 @@ def list_plugins(*, name: str | None = None, load_plugins: bool = False) -> tupl
     chosen = [entry for entry in entries if name in (None, entry.name)]
     if not chosen and name is not None:
         names = ", ".join(sorted({entry.name for entry in entries}))
-        raise UsageError(f"no plug-in is called {name!r}", next_step=f"Known: {names}")
+        raise UsageError(f"there is no plug-in called {name!r}", next_step=f"Known: {names}")
     return tuple(
         _state(entry, duplicate=copies[entry.group, entry.name] > 1, load_it=load_plugins) for entry in chosen
     )
@@ -77,7 +77,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
 
 
 def _load_workload(name: str) -> str:
-    """Load a workload's torch-free half, and look for the other one without importing it."""
+    """Load the torch-free half of a workload, and look for the other half without importing it."""
     info = registry.load(registry.WORKLOADS, name)
     owner = registry.find_owner(registry.WORKLOADS, name)
     if not isinstance(info, WorkloadInfo):
@@ -90,7 +90,7 @@ def _load_workload(name: str) -> str:
 
 
 def _find_accelerator(name: str) -> str:
-    """Look for an accelerator without importing it, since it needs torch."""
+    """Look for an accelerator without importing it, since importing it needs torch."""
     (entry,) = (plugin for plugin in registry.registered(registry.ACCELERATORS) if plugin.name == name)
     _look_for(entry.value, owner=entry.distribution, name=name)
     return f"devices of type {name}, for distributed.device={name}"
@@ -100,7 +100,7 @@ def _look_for(value: str, *, owner: str, name: str) -> None:
     """Look for the module of a half that needs torch, without importing it.
 
     Raises:
-        UsageError: it is not there.
+        UsageError: the module does not exist.
     """
     module = value.partition(":")[0]
     try:
@@ -109,8 +109,8 @@ def _look_for(value: str, *, owner: str, name: str) -> None:
         is_there, reason = False, f" ({error})"
     if not is_there:
         raise UsageError(
-            f"{name!r} from {owner}: its torch half {module} is not there{reason}",
-            next_step=f"Install {owner} again",
+            f"{name!r} from {owner}: its torch half {module} does not exist{reason}",
+            next_step=f"Reinstall {owner}",
         )
 
 

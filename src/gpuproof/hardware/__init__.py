@@ -1,1 +1,1 @@
-"""Boards of vendors: peaks by precision, memory, links, and what reads them."""
+"""Vendors' boards: peak rates by precision, memory, links, and the code that reads them."""

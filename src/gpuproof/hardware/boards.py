@@ -1,7 +1,7 @@
-"""What the hardware can do at most: exact device name, precision and density, each with its source.
+"""Hardware limits by exact device name, precision and density, each with its source.
 
-An unknown device has no ceiling and no model FLOPs utilisation; nothing is guessed from part of a name.
-The figures are in `peaks.toml`, with the names, the boards that were left out, and why.
+An unknown device has no ceiling and no model FLOPs utilisation; nothing is guessed from part of a name. The
+values are in `peaks.toml`, with the names, and with the boards that were omitted and the reasons.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tomllib
 from gpuproof.base.files import packaged_text
 
 Link = Literal["host", "pair", "all"]
-"""To the host, to one other device, and to all others of its host together."""
+"""Link to the host, to one other device, or to all other devices of the host together."""
 
 PEAK_TYPE_OF_PRECISION = {
     "fp64": "fp64",
@@ -25,40 +25,40 @@ PEAK_TYPE_OF_PRECISION = {
     "bf16": "bf16",
     "fp8": "fp8",
 }
-"""The fastest arithmetic that a step in this precision may use.
+"""Precision of a step → the fastest arithmetic available to it.
 
-A step in fp8 still multiplies some matrices in bf16. Its share is of the fp8 peak all the same: only that is
-a ceiling, over which no honest step can come. It falls where throughput rises, so that shares of different
-types of arithmetic are no ranking; each is printed with its type.
+A step in fp8 still multiplies some matrices in bf16. Its utilisation is nevertheless relative to the fp8
+peak, since only that is a ceiling that no valid step can exceed. Utilisation can fall while throughput rises,
+so utilisations in different types of arithmetic cannot be ranked; each is printed with its type.
 """
 
 UNKNOWN_HEADROOM = 1.5
-"""A peak holds at the data sheet's clock, and boards may be clocked higher: the matrix engines of an H100 SXM
-by 8 % (1,980 MHz over 1,830). No board of `peaks.toml` may by half."""
+"""A peak applies at the clock in the data sheet, but boards may be clocked higher: the matrix engines of an
+H100 SXM by 8 % (1,980 MHz over 1,830). No board in `peaks.toml` can be clocked half as high again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A dense arithmetic peak and where the figure comes from."""
+    """A dense arithmetic peak and its source."""
 
     flops_per_s: float
     dtype: str
     source: str
     date: str
     printed: str = "dense"
-    """How the source prints it: "dense", or "sparse", and then it is halved here."""
+    """How the source states the value: "dense" or "sparse"; a sparse value is halved here."""
     clock_mhz: float | None = None
-    """At which it holds; None where no public document tells."""
+    """The clock at which it applies; None if no public document states it."""
 
     @property
     def provenance(self) -> str:
-        """Name the source as a report does, with what was done to its figure."""
+        """Describe the source for reports, including how its value was adjusted."""
         return _provenance(self.source, self.date, halved=self.printed == "sparse")
 
     def at_clock(self, clock_mhz: float | None) -> float:
-        """Return the most that the device can do at its highest clock, in FLOP/s.
+        """Return the maximum rate of the device, at its highest clock, in FLOP/s.
 
-        Where that clock is not known, `UNKNOWN_HEADROOM` over the peak is more than any board can.
+        If that clock is unknown, use `UNKNOWN_HEADROOM` times the peak, which no board can exceed.
         """
         if clock_mhz is None or self.clock_mhz is None:
             return self.flops_per_s * UNKNOWN_HEADROOM
@@ -67,7 +67,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthPeak:
-    """The bandwidth of a device's own memory, or of a link of its own, and where the figure comes from."""
+    """The bandwidth of a device's own memory or of one of its links, with its source."""
 
     bytes_per_s: float
     source: str
@@ -75,7 +75,7 @@ class BandwidthPeak:
 
     @property
     def provenance(self) -> str:
-        """Name the source as a report does."""
+        """Describe the source for reports."""
         return _provenance(self.source, self.date, halved=False)
 
 
@@ -84,7 +84,7 @@ def _provenance(source: str, date: str, *, halved: bool) -> str:
 
 
 def find_peak(device_name: str, precision: str) -> Peak | None:
-    """Return the dense peak of the device of exactly this name, in the arithmetic of `precision`."""
+    """Return the dense peak of the device with exactly this name, in `precision`'s arithmetic."""
     device = _devices().get(device_name)
     dtype = PEAK_TYPE_OF_PRECISION.get(precision)
     if device is None or dtype is None or dtype not in device["dense_tflops"]:
@@ -94,14 +94,14 @@ def find_peak(device_name: str, precision: str) -> Peak | None:
         dtype=dtype,
         source=device["source"],
         date=device["date"],
-        # The vector pipeline knows no sparsity: its figure is dense in every data sheet.
+        # The vector pipeline has no sparsity support, so its value is dense in every data sheet.
         printed="dense" if dtype == "fp32" else device["printed"],
         clock_mhz=device.get("clock_mhz", {}).get("vector" if dtype == "fp32" else "matrix"),
     )
 
 
 def find_memory_peak(device_name: str) -> BandwidthPeak | None:
-    """Return the memory bandwidth of the device of exactly this name."""
+    """Return the memory bandwidth of the device with exactly this name."""
     device = _devices().get(device_name)
     if device is None:
         return None
@@ -111,7 +111,7 @@ def find_memory_peak(device_name: str) -> BandwidthPeak | None:
 
 
 def find_link_peak(device_name: str, link: Link) -> BandwidthPeak | None:
-    """Return what a link of the device of exactly this name carries each way; None where boards differ."""
+    """Return the per-direction link bandwidth of the device with exactly this name; None if boards vary."""
     device = _devices().get(device_name, {})
     rate = device.get("link_gb_per_s", {}).get(link)
     if rate is None:
@@ -120,7 +120,7 @@ def find_link_peak(device_name: str, link: Link) -> BandwidthPeak | None:
 
 
 def board_names() -> list[str]:
-    """Name the devices of which the ceilings are known."""
+    """Return the names of the devices with known ceilings."""
     return list(_devices())
 
 

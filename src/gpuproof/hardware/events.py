@@ -1,7 +1,8 @@
-"""What drivers announce: XIDs, SXids, AMD's RAS, PCIe errors and other lines of the kernel's log.
+"""Driver events: XIDs, SXids, AMD RAS, PCIe errors, and other kernel log lines.
 
-In: a kind of event, or a line as dmesg, journalctl or /dev/kmsg has it. Out: what it says of its device by
-itself, by `events.toml`, which has the sources; a code that is not listed is unknown, and no good sign.
+Input: a kind of event, or a line as printed by dmesg, journalctl or /dev/kmsg. Output: what the event alone
+says about its device, according to `events.toml`, which lists the sources. A code that is not listed is
+unknown, which is not a good sign.
 """
 
 from __future__ import annotations
@@ -20,39 +21,39 @@ from gpuproof.records.outcome import Actor
 from gpuproof.records.readings import KERNEL_LOG, UNREAD, DriverEvent
 
 Source = Literal["xid", "sxid", "amd_ras", "pcie_aer", "kernel", "driver"]
-"""`driver`: what our reading of devices announces, and totals of drivers that grew."""
+"""`driver`: events from our own device readings, and increases of driver counters."""
 Severity = Literal["fatal", "error", "warning", "info", "unknown"]
 Scope = Literal["application", "gpu", "memory", "bus", "fabric", "power", "host", "unknown"]
 Word = Literal["application", "reset the device", "restart the host", "vendor", "cannot tell"]
 TITLES: Final = {"xid": "XID", "sxid": "SXid", "amd_ras": "AMD RAS", "pcie_aer": "PCIe AER"}
 UNLISTED: Final = "unlisted"
 RESTARTS: Final = ("RESTART_APP", "program")
-"""Actions that ask to restart the application."""
+"""Actions that include restarting the application."""
 WITHIN_S: Final = 300.0
-"""Events of one code on one device are one incident where no more than this lies between two of them; so are
-the reports of one event by the driver's library and by the kernel's log."""
+"""Events with the same code on the same device form one incident if all of them lie within this time; so do
+reports of one event by both the driver's library and the kernel log."""
 LONGEST_LINE: Final = 1024
-"""Characters that are read of a line: the kernel's own limit of one (LOG_LINE_MAX)."""
+"""Maximum number of characters to read per line: the kernel's own limit (LOG_LINE_MAX)."""
 ADDRESS: Final = re.compile(r"\b(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\b", re.IGNORECASE)
 INSTANCE: Final = re.compile(r"\bGPU-I:(\d+)")
-"""Of a divided GPU: `NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:00): 31, …`."""
+"""Line for a partitioned GPU: `NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:00): 31, …`."""
 PROCESS: Final = re.compile(r"\bpid[=:' ]+(?P<pid>\d+)(?:, name=(?P<name>[^,\n]+))?")
-"""`NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
+"""Line for a whole GPU: `NVRM: Xid (PCI:0000:01:00): 31, pid=1234, name=python, …`."""
 SINCE_BOOT: Final = re.compile(r"(?:^|\s)\[ *(?P<s>\d+\.\d+)\]|^\d+,\d+,(?P<us>\d+),[^;]*;")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKind:
-    """What a kind of event says of its device; of an incident, after what ran is known."""
+    """What a kind of event (or an incident, given its workload) says about its device."""
 
     source: Source
     code: str
     name: str
-    """Empty of what its title tells."""
+    """Empty if the title already says it."""
     severity: Severity
     scope: Scope
     action: str
-    """Its vendor's in capitals, or ours."""
+    """The action in capitals as named by the vendor, or our own."""
     word: Word
     actor: Actor
     next_step: str
@@ -62,50 +63,50 @@ class EventKind:
 
     @property
     def title(self) -> str:
-        """Its source and code, as in `xid 31`; of what our reading announces, the name alone."""
+        """Source and code, e.g. `xid 31`; for events from our own readings, only the name."""
         return self.code if self.source == "driver" else f"{self.source} {self.code}"
 
     @property
     def heading(self) -> str:
-        """As a reader knows it, with its meaning: `XID 31 (GPU memory page fault)`."""
+        """The title shown to users, including the meaning: `XID 31 (GPU memory page fault)`."""
         title = f"{TITLES[self.source]} {self.code}" if self.source in TITLES else self.title
         return f"{title} ({self.name})" if self.name else title
 
     @property
     def status(self) -> Literal["WARN", "FAIL", "ERROR"]:
-        """WARN: no evidence against the device; ERROR: unknown."""
+        """WARN: no evidence against the device; ERROR: the meaning is unknown."""
         if self.severity == "unknown":
             return "ERROR"
         return "FAIL" if self.severity in ("fatal", "error") else "WARN"
 
     @property
     def is_of_application(self) -> bool:
-        """Whether an application can cause it, so that a job that ends may leave it on all its hosts."""
+        """Whether an application can cause it; if so, a job that ends may leave it on all its hosts."""
         return self.scope == "application"
 
     @property
     def is_restart(self) -> bool:
-        """Whether it asks to restart the application: then whose that is decides."""
+        """Whether restarting the application is recommended; the application's owner then decides."""
         return self.action in RESTARTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMessage:
-    """A line of the kernel's log that is an event."""
+    """A kernel log line that describes an event."""
 
     source: Source
     code: str
     pci_bus_id: str | None
-    """Domain, bus and device, as in `0000:01:00`: NVRM writes no function."""
+    """Domain, bus and device, e.g. `0000:01:00`; NVRM does not print the function."""
     pid: int | None
     process: str | None
     instance: str | None
-    """Of a divided GPU: the number of the instance."""
+    """Instance number on a partitioned GPU."""
     since_boot_s: float | None
 
 
 def find_event(source: Source, code: str) -> EventKind:
-    """Return what a code says; of one that is not listed severity and scope are unknown."""
+    """Return the meaning of a code; if it is not listed, severity and scope are unknown."""
     listed = event_kinds().get((source, code))
     if listed is not None:
         return listed
@@ -114,7 +115,7 @@ def find_event(source: Source, code: str) -> EventKind:
 
 
 def event_titled(title: str) -> EventKind:
-    """Return what an event says by its title, as in `xid 79` or `lost`.
+    """Return the meaning of an event by its title, e.g. `xid 79` or `lost`.
 
     >>> event_titled("xid 79").name, *(event_titled(f"xid {code}").status for code in (79, 43, 999))
     ('GPU has fallen off the bus', 'FAIL', 'WARN', 'ERROR')
@@ -125,7 +126,7 @@ def event_titled(title: str) -> EventKind:
 
 
 def read_message(line: str) -> KernelMessage | None:
-    """Return the event that a line of a kernel's log is; None of any other line.
+    """Return the event in a kernel log line; None if the line is not an event.
 
     >>> read_message("[13.5] NVRM: Xid (PCI:0000:01:00): 31, pid=7, name=python, Ch 00000008").code
     '31'
@@ -150,7 +151,7 @@ def read_message(line: str) -> KernelMessage | None:
 
 
 def named_event(event: DriverEvent) -> DriverEvent | None:
-    """Return what was recorded with its kind as its title; None of a line of the log that is no event."""
+    """Return a recorded event with its kind as title; None if it is a log line without an event."""
     if event.event != KERNEL_LOG or event.message.startswith(UNREAD):
         return event
     message = read_message(event.message)
@@ -158,9 +159,9 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
 
 
 def named_events(events: Iterable[DriverEvent]) -> tuple[DriverEvent, ...]:
-    """Return events as `named_event` names them; what the library and the log both report is one of them.
+    """Return events named by `named_event`; merge those that both library and log report.
 
-    It has the time of the first report and the message of the log's, which may name the process.
+    A merged event has the time of the first report, and the log's message, which may name the process.
     """
     named: list[DriverEvent] = []
     reported_by_one: defaultdict[tuple[int | None, str, bool], deque[int]] = defaultdict(deque)
@@ -182,14 +183,14 @@ def named_events(events: Iterable[DriverEvent]) -> tuple[DriverEvent, ...]:
 
 
 def is_harmless(event: DriverEvent) -> bool:
-    """Say whether the log alone reports an error that was corrected, which affects no measurement."""
+    """Return whether this is a corrected error in the log only, which affects no measurement."""
     is_of_log = event.code is None and read_message(event.message) is not None
     return is_of_log and event_titled(event.title).severity == "info"
 
 
 @cache
 def event_kinds() -> dict[tuple[str, str], EventKind]:
-    """Return all kinds that are listed, by source and code."""
+    """Return all listed kinds of event, by source and code."""
     groups = _table()["events"]
     return {
         (group["source"], code): _kind(group, code, name)
@@ -201,7 +202,7 @@ def event_kinds() -> dict[tuple[str, str], EventKind]:
 def _kind(group: dict[str, Any], code: str, name: str) -> EventKind:
     action = group["action"]
     said = {key: value for key, value in group.items() if key != "names"}
-    evidence = "the catalogue has no action for it" if action == UNLISTED else "by itself"
+    evidence = "the catalogue has no action for this event" if action == UNLISTED else "by itself"
     evidence = f"by its code alone ({action})" if action.isupper() else evidence
     return EventKind(**{**_table()["actions"][action], **said}, code=code, name=name, evidence=evidence)
 

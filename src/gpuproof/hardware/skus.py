@@ -1,7 +1,7 @@
-"""What should a machine of a product have, and which versions are free of security notices? With sources.
+"""With sources: the hardware that a product should have, and versions without security notices.
 
-The figures are in `skus.toml` and `versions.toml`, with what was left out and why. Nothing is guessed: a
-board or a branch that is not listed has no expectation.
+The values are in `skus.toml` and `versions.toml`, which also list what was omitted and why. Nothing is
+guessed: there are no expectations for a board or branch that is not listed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuproof.base.files import packaged_text
 
 
 class Sourced(NamedTuple):
-    """A number, or a version, and the document that states it."""
+    """A number or version, and the document that states it."""
 
     value: float | str
     source: str
@@ -27,21 +27,21 @@ class Sourced(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sku:
-    """A product: a server, or an instance type of a cloud."""
+    """A product: a server, or a cloud instance type."""
 
     name: str
     boards: tuple[str, ...]
-    """Names of its GPU, as drivers report them."""
+    """Names of its GPU model, as reported by drivers."""
     values: Mapping[str, Sourced]
-    """By the keys of skus.toml: `gpus`, `memory_gb`, `nvlinks`, `pcie_gen` …"""
+    """Expected values by key, as in skus.toml: `gpus`, `memory_gb`, `nvlinks`, `pcie_gen` …"""
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs it has."""
+        """How many GPUs the product has."""
         return int(self.values["gpus"].value)
 
     def is_product(self, dmi_name: str | None) -> bool:
-        """Say whether a name from DMI begins with one of the product's own."""
+        """Return whether a DMI name starts with one of the product's names."""
         return dmi_name is not None and _plain(dmi_name).startswith(
             tuple(_plain(name) for name in self.name.split(" / "))
         )
@@ -53,7 +53,7 @@ def _plain(name: str) -> str:
 
 @cache
 def all_skus() -> tuple[Sku, ...]:
-    """Return every product of skus.toml."""
+    """Return every product in skus.toml."""
     data = tomllib.loads(packaged_text("hardware/skus.toml"))
     sources = {key: f"{text}, as of {date}" for key, (text, date) in data["sources"].items()}
     return tuple(
@@ -67,10 +67,10 @@ def all_skus() -> tuple[Sku, ...]:
 
 
 def find_sku(name: str) -> Sku:
-    """Return the product of a name, or of one of its names.
+    """Return the product with this name or alias.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no product has it.
     """
     names = {_plain(part): sku for sku in all_skus() for part in (sku.name, *sku.name.split(" / "))}
     if _plain(name) in names:
@@ -78,13 +78,14 @@ def find_sku(name: str) -> Sku:
     close = get_close_matches(_plain(name), names, n=1)
     hint = f"Did you mean {names[close[0]].name!r}? " if close else ""
     known = ", ".join(sku.name for sku in all_skus())
-    raise UsageError(f"--sku: no product is called {name!r}", next_step=f"{hint}Known: {known}")
+    raise UsageError(f"--sku: there is no product named {name!r}", next_step=f"{hint}Known: {known}")
 
 
 def detect_skus(board: str, number: int, dmi_name: str | None) -> Sequence[Sku]:
-    """Return the products that a machine with `number` boards of this name may be.
+    """Return the products that a machine with `number` boards of this name could be.
 
-    A product that DMI names is the only one; else those with as many GPUs, else those with more.
+    If DMI identifies a product, it is the only one; otherwise those with the same number of GPUs, or failing
+    that, those with more.
     """
     having = [sku for sku in all_skus() if board in sku.boards]
     named = [sku for sku in having if sku.is_product(dmi_name)]
@@ -93,13 +94,13 @@ def detect_skus(board: str, number: int, dmi_name: str | None) -> Sequence[Sku]:
 
 
 def shared_values(skus: Sequence[Sku]) -> dict[str, Sourced]:
-    """Return the values that all of these products share."""
+    """Return the expected values that all of these products share."""
     values = {key: {sku.values.get(key, (None,))[0] for sku in skus} for key in skus[0].values}
     return {key: skus[0].values[key] for key, numbers in values.items() if len(numbers) == 1}
 
 
 def find_minimum(component: str, version: str) -> Sourced | None:
-    """Return the lowest version, of the branch of `version`, that no notice names; None of other branches."""
+    """Return the lowest version without a notice on the branch of `version`; None for other branches."""
     rows = tomllib.loads(packaged_text("hardware/versions.toml"))["minimum"]
     of = (component, version.partition(".")[0])
     return next(

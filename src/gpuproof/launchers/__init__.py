@@ -1,1 +1,1 @@
-"""Launchers: start the ranks of a case where the devices are. They know files and processes, no results."""
+"""Launchers: start the ranks of a case where the devices are; they only handle processes and files."""

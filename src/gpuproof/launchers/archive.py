@@ -1,8 +1,8 @@
-"""The node side as one file: `gpuproof-node.pyz`, which any Python runs as it stands.
+"""The node side as a single file: `gpuproof-node.pyz`, which any Python can run directly.
 
-It holds the node side's packages and the metadata that makes built-in workloads known, and of the control
-side what shows and compares recordings, which no launcher asks for. Two archives of the same version are the
-same, byte for byte.
+It contains the node side's packages and the metadata that registers built-in workloads, plus the code from
+the control side that shows and compares recordings, which no launcher uses. Two archives of the same version
+are identical byte for byte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READING_FILES = (
 )
 METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member: an archive says what it holds, not when it was made."""
+"""The date of every archive member: an archive depends only on its content, not on when it was created."""
 SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = """import sys
 from gpuproof.observe import node_file
@@ -44,7 +44,7 @@ sys.exit(node_file.main(words) if words and words[0] in node_file.COMMANDS else 
 
 
 def build_archive(target: Path) -> Path:
-    """Write the archive to `target`, aside and then renamed; returns `target`."""
+    """Write the archive to `target` via a temporary file; return `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.part")
     with aside.open("wb") as file:
@@ -75,7 +75,7 @@ def _members() -> dict[str, str]:
 
 @contextmanager
 def built_node_side() -> Iterator[Path]:
-    """Give the node side as one file, for as long as it is needed."""
+    """Yield the node side as one file, which exists only while it is needed."""
     with scratch_folder() as folder:
         yield build_archive(folder / "gpuproof-node.pyz")
 

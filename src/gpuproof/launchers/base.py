@@ -1,13 +1,13 @@
-"""What every launcher offers: places, launches on them, and news of all that it started.
+"""What every launcher provides: places, launches on them, and events from everything it started.
 
-A launcher starts node-side processes and brings their files into the case's folder. It judges nothing:
-what happened is in the records.
+A launcher starts node-side processes and copies their files to the case's folder. It does not judge anything:
+the records show what happened.
 
-Launchers come in two shapes. One of *places* (this one: this host, hosts over SSH, an allocation) says what
-there is, and is told where each case goes. One of *queue* (sbatch, Kubernetes) has no places of its own: it
-takes cases that say how many hosts they need, and reports where they ran (`Launched.placed`) once they do.
-It offers `start(case, (), folder)` and `wait`, with `places()` empty: the scheduler starts what the suite
-asks for without waiting for room, up to `max_busy` launches.
+There are two kinds of launcher. A *places* launcher (this host, hosts over SSH, an allocation) lists what is
+available, and is given a place for each case. A *queue* launcher (sbatch, Kubernetes) has no places of its
+own: it accepts cases that state how many hosts they need, and reports where they ran (`Launched.placed`) once
+that is known. It provides `start(case, (), folder)` and `wait`, and its `places()` is empty: the scheduler
+gets what the suite requests without waiting for room, up to `max_busy` launches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuproof.suites.base import HostPlace
 
 
 class HostError(EnvironmentUnfitError):
-    """A host cannot be used: which, at which stage, and why."""
+    """A host cannot be used: which host, at which stage, and why."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class HostError(EnvironmentUnfitError):
         next_step: str | None = None,
         is_interruption: bool = False,
     ) -> None:
-        """Take the cause; an interruption is a host that was taken back, with which nothing is wrong."""
+        """Store the cause; an interruption means that a host was taken back, but nothing is wrong."""
         super().__init__(cause, place=f"{host}: {stage}", next_step=next_step)
         self.host = host
         self.stage = stage
@@ -42,15 +42,15 @@ class HostError(EnvironmentUnfitError):
 
 
 class Launched(Protocol):
-    """The processes of one case, from its start to the last byte of its files."""
+    """The processes of one case, from the start until the last byte of their files has arrived."""
 
     @property
     def command(self) -> str:
-        """What was started, as a person could type it; empty until then."""
+        """The command that was started, as a user could type it; empty until then."""
 
     @property
     def placed(self) -> Placed | None:
-        """Where it runs, once it does."""
+        """The places where it runs, once it is running."""
 
     @property
     def status(self) -> int | None:
@@ -58,60 +58,61 @@ class Launched(Protocol):
 
     @property
     def error(self) -> HostError | None:
-        """Why it could not begin."""
+        """Why the launch could not start."""
 
     @property
     def waits_for(self) -> str | None:
-        """What keeps it from beginning, in the scheduler's words; None where nothing is known to."""
+        """What keeps the launch from starting, in the scheduler's words; None if nothing is known."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all processes have ended and all files are here."""
+        """Whether all processes have exited and all files have arrived."""
 
     def end(self, grace_s: float) -> None:
-        """Have all processes end: asked to, given `grace_s` for last words, then killed. Does not wait.
+        """Stop all processes: SIGTERM, `grace_s` for last messages, then SIGKILL. Returns immediately.
 
-        Whoever started a launch ends it, however it went. Called again, it may cut the time short.
+        The caller that starts a launch also stops it, whatever its outcome. Another call may shorten the
+        grace period.
         """
 
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Starts cases on the places that it offers."""
+    """Starts cases on the places that the launcher provides."""
 
     world_size: int | None
-    """Ranks of each launch where it is not this launcher that starts them all."""
+    """Number of ranks per launch, if this launcher does not start all of them."""
     max_busy: int | None
-    """Places that may be busy at the same time, of a queue launches; None is all."""
+    """Maximum number of places or queued launches that may be busy at the same time; None means no limit."""
 
     def places(self) -> Sequence[HostPlace]:
-        """Return the places in the order of preference; a single one without a name is this machine.
+        """Return the places in order of preference; if there is one without a name, it is this machine.
 
-        A queue has none.
+        A queue has no places.
         """
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return the places that cannot be used any more, and why."""
+        """Return the places that can no longer be used, with the reasons."""
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> Launched:
-        """Begin to start the case's ranks on these places, in the order of node ranks.
+        """Start the case's ranks on these places, in the order of node ranks.
 
-        They write into `folder`, which holds spec.json. It does not wait for hosts: that one cannot be
-        reached is news like any other.
+        The ranks write to `folder`, which contains spec.json. This does not wait for hosts: an unreachable
+        host is reported later, like any other event.
 
         Raises:
             EnvironmentUnfitError: no processes can be started here.
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch: it begins, its ranks end, it is over; at most `timeout_s`.
+        """Wait at most `timeout_s` for an event in any launch: it starts, its ranks exit, or it is over.
 
         Raises:
-            GpuproofError: a queue does not take what it was given, or does not answer any more.
+            GpuproofError: a queue rejects what was submitted, or no longer responds.
         """
 
     def notes(self) -> Sequence[str]:
-        """Return what a person should know of it in the end, a line each."""
+        """Return final notes for the user, each as one line."""
 
     def close(self) -> None:
-        """End what is kept from case to case, and leave no trace."""
+        """Stop everything that is kept between cases, and leave nothing behind."""

@@ -1,7 +1,7 @@
-"""What is started on a host, as argument lists: pure, so that it can be shown without a host.
+"""Argument lists for what is started on a host: pure, so they can be shown without a host.
 
-In: a case, and how its node side is reached. Out: the command lines of the ranks, of the sampler beside them
-and of the server that they are forked from, and the environment of a rank.
+In: a case, and how its node side is reached. Out: the command lines for the ranks, their sampler and their
+fork server, and the environment of a rank.
 """
 
 from __future__ import annotations
@@ -19,56 +19,56 @@ from gpuproof.store import layout
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
 AGENT_GRACE_S = 8
-"""Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
-because each rank has a session of its own, and only the agent can kill it."""
+"""The time that torch's agent gives ranks between SIGTERM and SIGKILL. It is less than a campaign gives the
+agent, because each rank has its own session and only the agent can kill it."""
 EXAMPLE_PORT = 29500
-"""Stands for a free port where commands are only shown."""
+"""Placeholder for a free port when commands are only shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSide:
-    """How the node side is started on a host, and where it keeps its files."""
+    """How the node side is started on a host, and where it stores its files."""
 
     python: str
     worker: tuple[str, ...]
-    """How that Python finds the node side."""
+    """How that Python finds the node side's code."""
     run: str
-    """The run directory there."""
+    """The run directory on that host."""
     host: str
-    """What the host calls itself."""
+    """The host's own name."""
     pid: int | str
-    """The process that starts it all: ranks end when it is gone."""
+    """The process that starts everything; ranks exit when it is gone."""
     folder: str | None = None
-    """The launch's folder there, where it is not known by its name in the run directory yet."""
+    """The launch's folder on that host, if its name in the run directory is not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """A host's rank among those of one job, and where the ranks meet.
+    """The rank of a host within a job, and the rendezvous address.
 
-    A word stands for what only the host itself will know.
+    A word may be a placeholder for something that only the host itself will know.
     """
 
     node_rank: int | str = 0
     address: str = "127.0.0.1"
     port: int | str | None = None
-    """None where one rank is alone."""
+    """None if there is only one rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommands:
-    """What is started on one host for a case."""
+    """Everything that is started on one host for a case."""
 
     started: list[list[str]]
-    """Command lines: the ranks', and the sampler's if there is one."""
+    """Command lines: for the ranks, and for the sampler if there is one."""
     server: list[str] | None
-    """The server that the case is forked from; None where it is started by exec."""
+    """The server from which the case is forked; None if the case is started by exec."""
     forked: list[list[str]]
-    """What that server is asked for. It adds the parent of a sampler, which is itself."""
+    """The request to that server, which fills in the parent of the sampler: the server itself."""
 
     @property
     def text(self) -> str:
-        """All of it as lines of shell."""
+        """Return all commands as shell lines."""
         by = [] if self.server is None else [f"# forked by: {shlex.join(self.server)}"]
         return "".join(f"{line}\n" for line in [*by, *map(shlex.join, self.started)])
 
@@ -76,14 +76,14 @@ class LaunchCommands:
 def commands_for(
     case: Case, node: NodeSide, rendezvous: Rendezvous, *, attached_launch: int | None = None
 ) -> LaunchCommands:
-    """Return what one host starts; `attached_launch` counts those of one rank of a launcher not ours."""
+    """Return what one host starts; `attached_launch` counts launches under the user's own launcher."""
     start = [node.python, *node.worker]
     folder = node.folder or f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
     rank = ["run", f"{folder}/{layout.SPEC}", folder, f"--parent-pid={node.pid}"]
     attached = [] if attached_launch is None else [f"--attached={attached_launch}"]
     ranks = [node.python, *_torchrun_words(case, rendezvous), *node.worker, *rank, *attached]
     samplers = [] if case.monitor is None else [_sampler_words(case.monitor, node, folder)]
-    # Several ranks are started by torch's agent, and not forked.
+    # Several ranks are started by torch's agent; they are not forked.
     is_forked = case.start == "fork" and case.placement.num_ranks == 1 and attached_launch is None
     threads = case.work.parallel.threads_per_rank
     server = ["serve-cases", node.run, *([] if threads is None else [f"--threads={threads}"])]
@@ -95,7 +95,7 @@ def commands_for(
 
 
 def _torchrun_words(case: Case, rendezvous: Rendezvous) -> list[str]:
-    """Return the words of torch's elastic agent; none for a single rank."""
+    """Return the arguments for torch's elastic agent; none for a single rank."""
     if rendezvous.port is None:
         return []
     nodes = f"--nnodes={case.placement.num_hosts}"
@@ -103,7 +103,7 @@ def _torchrun_words(case: Case, rendezvous: Rendezvous) -> list[str]:
         *("-m", "torch.distributed.run", nodes, f"--node-rank={rendezvous.node_rank}"),
         *(f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"),
         *(f"--master-addr={rendezvous.address}", f"--master-port={rendezvous.port}"),
-        f"--log-dir={os.devnull}",  # else it leaves a torchelastic_* in the host's temporary folder
+        f"--log-dir={os.devnull}",  # otherwise it leaves a torchelastic_* folder in the temporary folder
     ]
 
 
@@ -115,14 +115,14 @@ def _sampler_words(monitor: MonitorSpec, node: NodeSide, folder: str) -> list[st
 
 
 def rank_environment(interface: str | None = None) -> dict[str, str]:
-    """Return the variables that ranks get beside the host's own; `interface` is what they talk over."""
+    """Return the variables that ranks get besides the host's; they communicate over `interface`."""
     talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
     return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **SAFE_PATH, **talk}
 
 
 @contextmanager
 def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
-    """Give the words that start the node side: as installed, or as one file for another Python."""
+    """Return the command that starts the node side: as installed or, for another Python, as one file."""
     if python is None:
         yield INSTALLED_WORKER
         return

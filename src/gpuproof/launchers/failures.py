@@ -1,6 +1,6 @@
-"""What the ranks of a launch could not say themselves: records of the launcher's own.
+"""The launcher's own records, for what the ranks of a launch could not record themselves.
 
-In: what is on disk of a launch, and how its processes ended. Out: a `Failure` without a rank, or nothing.
+In: the files of a launch, and how its processes exited. Out: a `Failure` that names no rank, or nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ WHERE_IT_HANGS = (
 _FIRST_KILLED: Final = re.compile(
     r"^Root Cause \(first observed failure\):\n(?:.*\n){0,4}? *rank +: (\d+)\b.*\n *exitcode +: (-\d+)", re.M
 )
-"""Where torch's agent says which rank ended first, and by which signal; it ended the others itself."""
+"""Where torch's agent reports which rank exited first, and by which signal; the agent then stops the
+others."""
 
 
 def launch_failure(
@@ -36,7 +37,7 @@ def launch_failure(
     host: str | None = None,
     phase: str = "launch",
 ) -> Failure:
-    """Make the record of a launch that failed as a whole; without a host it is this one's."""
+    """Build the record of a launch that failed as a whole; if no host is given, it is this one."""
     return Failure(
         rank=None,
         host=host or socket.gethostname(),
@@ -49,7 +50,7 @@ def launch_failure(
 
 
 def host_failure(error: HostError) -> Failure:
-    """Make the record of a launch whose host cannot be used, or whose files cannot be read."""
+    """Build the record of a launch whose host cannot be used, or whose files cannot be read."""
     next_step = "Finish the run with --resume once this host can be reached and used"
     cause: FailureCause = "exception" if error.stage in ("parse", "exception") else "environment"
     if error.is_interruption:
@@ -62,16 +63,18 @@ def host_failure(error: HostError) -> Failure:
 def unexplained_failure(
     records: CaseRecords, status: int | None, folder: Path, *, time_limit_s: float | None
 ) -> Failure | None:
-    """Say what the ranks could not say of a launch that ended with `status`, None if its time ran out."""
+    """Report what the ranks could not; the launch exited with `status`, or None if it timed out."""
     if records.status == "done" or any(failure.rank is None for failure in records.of(Failure)):
         return None
     host = records.case.placement.host
     if status is None:
-        return launch_failure("timeout", f"not done within {time_limit_s:g} s", host=host)
+        return launch_failure("timeout", f"not finished within {time_limit_s:g} s", host=host)
     from gpuproof.verdict.blame.hang import explain_hang
 
     reported = {r.rank for r in records.of(RankResult)} | {f.rank for f in records.of(Failure)}
-    silent = [rank for rank in range(records.world_size) if rank not in reported]  # left no last words either
+    silent = [
+        rank for rank in range(records.world_size) if rank not in reported
+    ]  # it did not leave a last message either
     hang = explain_hang(records)
     if silent and not records.of(Start) and status > 0:
         return _not_begun(folder, host)
@@ -84,24 +87,24 @@ def unexplained_failure(
 
 
 def _not_begun(folder: Path, host: str | None) -> Failure:
-    """Return why a launch ended by itself before any rank began, in its own last words."""
+    """Return, in its own last words, why a launch exited before any rank started."""
     killed = _first_killed(folder)
     if killed is not None:
         rank, how = killed
         return launch_failure(
             "lost_rank",
-            f"rank {rank} was ended by {how} before its first record: from outside, or by the kernel for "
-            "want of memory",
+            f"rank {rank} was killed by {how} before its first record: from outside, or by the "
+            "kernel because memory ran out",
             next_step=f"Look at stderr-{rank}.txt in {folder} and at dmesg; finish the run with --resume",
             host=host,
         )
     output = _launcher_output(folder).strip()
     return launch_failure(
         "environment",
-        "no rank could begin: "
+        f"no rank could start: "
         f"{output.splitlines()[-1] if output else 'the launch ended without an error message'}",
-        next_step=f"Try the command in {folder / layout.LAUNCH_TEXT} by hand; then finish the run with "
-        "--resume",
+        next_step=f"Try the command in {folder / layout.LAUNCH_TEXT} manually; then finish the run "
+        "with --resume",
         host=host,
     )
 
@@ -114,7 +117,7 @@ def _launcher_output(folder: Path) -> str:
 
 
 def _first_killed(folder: Path) -> tuple[int, str] | None:
-    """Return the rank that torch's agent saw end first, and the signal; None where it names none."""
+    """Return the rank that exited first and the signal, as seen by torch's agent; None if unnamed."""
     match = _FIRST_KILLED.search(_launcher_output(folder))
     how = None if match is None else signal_name(int(match[2]))
     return None if match is None or how is None else (int(match[1]), how)
@@ -125,18 +128,20 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
     hosts = " and ".join(sorted({start.host for start in starts} - {socket.gethostname()}))
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
     how = _loss_text(ranks, status, folder)
-    killed = f"ended without an error message {how}: killed from outside, by the kernel for want of memory, "
+    killed = (
+        f"ended without an error message {how}: killed from outside, by the kernel because memory ran out, "
+    )
     message = f"{who} {killed}or stuck in native code"
     next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
     if hosts:
         message = f"{who} on {hosts} {killed}stuck in native code, or cut off from this host"
-        next_step = f"Look at the launcher's output and at dmesg on {hosts}; for the way there, at "
+        next_step = f"Look at the launcher's output and at dmesg on {hosts}; for the connection to it, at "
         next_step += "`gpuproof doctor --multi-node`"
     return launch_failure("lost_rank", message, next_step=next_step, host=records.case.placement.host)
 
 
 def _loss_text(ranks: Sequence[int], status: int, folder: Path) -> str:
-    """Name the signal of the rank that ended first, or how the launch as a whole ended."""
+    """Name the signal of the rank that exited first, or else how the launch as a whole ended."""
     rank, how = _first_killed(folder) or (None, None)
     if rank in ranks:
         return f"by {how}" if len(ranks) == 1 else f"(rank {rank} first, by {how})"

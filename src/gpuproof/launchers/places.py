@@ -1,8 +1,8 @@
-"""Which places are free for which case: what a campaign holds of what its launcher offers.
+"""Which places are free for which case: the campaign's view of what its launcher provides.
 
-A case has its hosts to itself, unless it says `exclusive: devices`: then they may run others of its kind on
-other devices; under `exclusive: nothing` on the same ones too. A queue offers no places, and takes any case
-while not too many are in it.
+A case has its hosts to itself unless it sets `exclusive: devices`: then they may also run other such cases on
+other devices; with `exclusive: nothing`, even on the same devices. A queue has no places and accepts any
+case, unless too many are already in it.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from gpuproof.records.case import Placement
 from gpuproof.suites.base import HostPlace, LaunchKey
 
 Devices = frozenset[int] | None
-"""Devices of a host, None for the whole host."""
+"""Devices of a host; None means the whole host."""
 
 
 def held_places(offered: Sequence[HostPlace], *, max_busy: int | None) -> HeldPlaces | HeldQueue:
-    """Hold what a launcher offers: its places, or without any its queue."""
+    """Track what a launcher provides: its places or, if it has none, its queue."""
     return HeldPlaces(offered, max_busy=max_busy) if offered else HeldQueue(max_busy)
 
 
 class HeldQueue:
-    """The launches that are in a queue; where they run is not decided here."""
+    """The launches in a queue; the queue decides where they run."""
 
     def __init__(self, max_busy: int | None) -> None:
         self._held: set[LaunchKey] = set()
         self._max_busy = max_busy
 
     def has_room(self, lost: Collection[str]) -> bool:
-        """Say whether another launch may join it."""
+        """Check whether another launch may enter the queue."""
         del lost
         return self._max_busy is None or len(self._held) < self._max_busy
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
-        """Return no places: the queue chooses."""
+        """Return no places: the queue assigns them."""
         return ()
 
     def reason_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
-        """Return nothing: the queue says itself what it cannot hold."""
+        """Return nothing: the queue itself reports what it cannot run."""
         return None
 
     def take(self, key: LaunchKey, hosts: Sequence[str], placement: Placement) -> tuple[LaunchKey, ...]:
-        """Note a launch; what runs beside it is not known."""
+        """Record a launch; what else runs next to it is unknown."""
         self._held.add(key)
         return ()
 
     def release(self, key: LaunchKey) -> None:
-        """Note that a launch is over."""
+        """Record that a launch is over."""
         self._held.discard(key)
 
 
@@ -60,43 +60,43 @@ class HeldPlaces:
         self._max_busy = max_busy
 
     def has_room(self, lost: Collection[str]) -> bool:
-        """Say whether any case could begin now; also where no place is left, so that cases are told so."""
+        """Check whether some case could start now; also true if no places are left, so that cases fail."""
         usable = [name for name in self._held if name not in lost]
         return not usable or any(self._is_free(name, frozenset()) for name in usable)
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
-        """Return the places for a case, in the order of node ranks; None where it has to wait."""
+        """Return the places for a case, in the order of node ranks; None if the case has to wait."""
         gpus = _devices(placement)
         free = [
             name for name in placement.hosts or self._held if name not in lost and self._is_free(name, gpus)
         ]
-        if gpus == frozenset():  # the host with the fewest cases on it
+        if gpus == frozenset():  # the host with the fewest cases
             free.sort(key=lambda name: len(self._held[name]))
         free = free[: placement.num_hosts]
         return tuple(free) if len(free) == placement.num_hosts and self._may_be_busy(free) else None
 
     def reason_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
-        """Say why no place that is left can ever hold a case; None where one can."""
+        """Return why none of the remaining places can ever run a case; None if one of them can."""
         unknown = [name for name in placement.hosts if name not in self._held]
         if unknown:
-            return f"no such host is offered: {', '.join(unknown)}"
+            return f"no such host is available: {', '.join(unknown)}"
         if placement.hosts and len(placement.hosts) != placement.num_hosts:
-            return f"{len(placement.hosts)} hosts are named, and {placement.num_hosts} are asked for"
+            return f"{len(placement.hosts)} hosts are named, but {placement.num_hosts} are requested"
         left = [name for name in self._held if name not in lost]
         if not placement.hosts and placement.num_hosts > len(left):
             gone = "".join(f"; {name} is lost: {error.cause}" for name, error in lost.items())
-            return f"{placement.num_hosts} hosts are asked for, and there are {len(left)}{gone}"
+            return f"{placement.num_hosts} hosts are requested, but only {len(left)} are available{gone}"
         return None
 
     def take(self, key: LaunchKey, hosts: Sequence[str], placement: Placement) -> tuple[LaunchKey, ...]:
-        """Give places to a launch; return what runs beside it there."""
+        """Assign places to a launch; return what else is running there."""
         beside = dict.fromkeys(other for name in hosts for other in self._held[name])
         for name in hosts:
             self._held[name][key] = _devices(placement)
         return tuple(beside)
 
     def release(self, key: LaunchKey) -> None:
-        """Take back what a launch had."""
+        """Release the places of a launch."""
         for held in self._held.values():
             held.pop(key, None)
 
@@ -112,7 +112,7 @@ class HeldPlaces:
 
 
 def _devices(placement: Placement) -> Devices:
-    """Return the devices that a case takes of each host."""
+    """Return the devices that a case uses on each of its hosts."""
     if placement.exclusive == "nothing":
         return frozenset()
     if placement.exclusive == "hosts" or placement.devices is None:

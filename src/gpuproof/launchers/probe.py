@@ -1,4 +1,4 @@
-"""Ask a node what it has: start its probe and read what it prints."""
+"""Query what a node has, by running its probe and reading the output."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def probe(
     wait_s: float = 0.0,
     timeout_s: float = TIMEOUT_S,
 ) -> dict[str, Any]:
-    """Return the facts of this host as seen by `python`, by default our own.
+    """Return the facts about this host as seen by `python`, by default our own.
 
-    `words` are the probe's own options, with which it may take up to `wait_s` longer than `timeout_s`.
+    `words` are options for the probe, with which it may run up to `wait_s` longer than `timeout_s`.
 
     Raises:
         EnvironmentUnfitError: the probe cannot be started, fails, or hangs.
@@ -45,7 +45,7 @@ def probe(
         facts: dict[str, Any] = parse_json(answer.stdout)
     except subprocess.TimeoutExpired as error:
         raise EnvironmentUnfitError(
-            f"the probe gave no answer within {limit_s:.0f} s",
+            f"the probe did not respond within {limit_s:.0f} s",
             place=place,
             next_step="A driver may hang: try nvidia-smi, and look at dmesg",
         ) from error

@@ -1,8 +1,8 @@
-"""What launches in a scheduler's queue have in common: a thread of its own talks to the scheduler.
+"""Common parts of launches in a scheduler's queue: a separate thread talks to the scheduler.
 
-In: cases, and how a launcher begins, looks at and ends them. Out: news of each. The thread begins what was
-started since it last looked, asks for all by one call, ever less often while nothing changes, and waits for a
-scheduler that is away for a while.
+In: cases, and how a launcher starts, checks and stops them. Out: events for each. The thread starts what was
+requested since its last round, queries all launches in one call (less often while nothing changes), and waits
+if a scheduler is temporarily unavailable.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from gpuproof.records.case import Case, Placed
 from gpuproof.suites.base import HostPlace
 
 SILENT_S = 600.0
-"""Time that a scheduler may be away, as for a restart, before a run is given up."""
+"""How long a scheduler may be unavailable, e.g. during a restart, before the run is given up."""
 FIRST_POLL_S, SLOWER, LAST_POLL_S = 0.5, 1.5, 10.0
-"""Time between two looks: after a change, its growth while nothing changes, and its most."""
+"""Time between two polls: after a change, the factor by which it grows while nothing changes, and its
+maximum."""
 FAILED_STATUS = 1
 
 
 class SchedulerSilentError(EnvironmentUnfitError):
-    """A scheduler does not answer; it may yet."""
+    """A scheduler does not respond, but still may."""
 
 
 class QueuedLaunch:
-    """One case in a queue."""
+    """A case in a queue."""
 
     def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
         self.case = case
@@ -45,21 +46,21 @@ class QueuedLaunch:
         self.is_over = False
         self.waits_for: str | None = "to be submitted"
         self.since_s = time.monotonic()
-        """Since when it waits for what it waits for."""
+        """When it started to wait."""
         self.num_end_requests = 0
         self.num_end_signals = 0
-        """Of these, how many the scheduler has been told of."""
+        """How many of these requests have been passed to the scheduler."""
         self._wake = wake
 
     def end(self, grace_s: float) -> None:
-        """Have it told to end, with the scheduler's grace; asked again, it ends at once. Does not wait."""
+        """Ask the launch to stop, with the scheduler's grace period; a second call stops it at once."""
         del grace_s
         if not self.is_over:
             self.num_end_requests += 1
             self._wake()
 
     def finish(self, status: int) -> None:
-        """Note that it is over."""
+        """Record that the launch is over."""
         self.status = status
         self.waits_for = None
         self.is_over = True
@@ -69,21 +70,22 @@ L = TypeVar("L", bound=QueuedLaunch)
 
 
 class LaunchQueue(ABC, Generic[L]):
-    """Gives cases to a scheduler; offers no places of its own."""
+    """Passes cases to a scheduler; has no places of its own."""
 
     world_size: int | None = None
     end_s: float
-    """Time that launches which were told to end may take, before a silent scheduler is given up."""
+    """How long launches may take to stop before we give up on a scheduler that does not respond."""
 
     def __init__(self, launch_type: Callable[..., L], *, name: str, max_busy: int | None) -> None:
-        """Begin to listen."""
+        """Start the thread."""
         self.max_busy = max_busy
         self._launch_type = launch_type
         self._new: SimpleQueue[L] = SimpleQueue()
         self._open: list[L] = []
         self._notes: list[str] = []
         self._has_begun = False
-        """Whether the scheduler took a launch: until then, a refusal is the user's to see at once."""
+        """Whether the scheduler has accepted a launch yet; until then, a rejection is shown to the user
+        immediately."""
         self._heard_s = time.monotonic()
         self._fault: BaseException | None = None
         self._news, self._wake = threading.Event(), threading.Event()
@@ -91,26 +93,26 @@ class LaunchQueue(ABC, Generic[L]):
         self._thread = threading.Thread(target=self._work, name=f"gpuproof-{name}", daemon=True)
 
     def places(self) -> Sequence[HostPlace]:
-        """Return none: the scheduler chooses."""
+        """Return no places: the scheduler chooses."""
         return ()
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return nothing: the scheduler has other nodes."""
+        """Return nothing: the scheduler has other nodes to use."""
         return {}
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> L:
-        """Take a case; it is submitted with what is started before the next `wait`."""
+        """Accept a case; it is submitted together with all others started before the next `wait`."""
         del hosts
         launch = self._launch_type(case, folder.absolute(), wake=self._wake.set)
         self._new.put(launch)
         return launch
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch.
+        """Wait for an event in any launch.
 
         Raises:
-            GpuproofError: the first launch is not taken.
-            EnvironmentUnfitError: the scheduler does not answer any more.
+            GpuproofError: the first launch was rejected.
+            EnvironmentUnfitError: the scheduler no longer responds.
         """
         if not self._new.empty():
             self._wake.set()
@@ -121,32 +123,32 @@ class LaunchQueue(ABC, Generic[L]):
             raise fault
 
     def notes(self) -> Sequence[str]:
-        """Return what a person should know of launches that were stopped on their way, or may be left."""
+        """Return notes for the user about launches that were stopped midway, or that may still be there."""
         return tuple(self._notes)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop the thread."""
         self._is_closing = True
         self._wake.set()
         self._thread.join()
 
-    # In the thread.
+    # The methods below run in the thread.
 
     @abstractmethod
     def _begin(self, launches: Sequence[L]) -> None:
-        """Submit these, which were started since the last look; raise what the first refusal says."""
+        """Submit the launches started since the last poll; raise an error if the first one is rejected."""
 
     @abstractmethod
     def _tell_ends(self) -> None:
-        """Tell the scheduler of launches whose end was asked for."""
+        """Tell the scheduler which launches to stop."""
 
     @abstractmethod
     def _look(self) -> bool:
-        """Ask how all open launches stand; return whether anything is new."""
+        """Query the state of all open launches; return whether anything has changed."""
 
     @abstractmethod
     def _abandon(self) -> None:
-        """Leave nothing with the scheduler if that can be done, and finish all launches."""
+        """Leave nothing with the scheduler if possible, and finish all launches."""
 
     def _work(self) -> None:
         pause_s = FIRST_POLL_S
@@ -167,7 +169,7 @@ class LaunchQueue(ABC, Generic[L]):
             if self._may_answer_yet():
                 return False
             self._give_up(error)
-        except BaseException as error:  # noqa: BLE001  # told to whoever waits, in the main thread
+        except BaseException as error:  # noqa: BLE001  # raised in the main thread, which waits
             self._give_up(error)
         return True
 
@@ -191,7 +193,7 @@ class LaunchQueue(ABC, Generic[L]):
 
 
 def next_pause_s(pause_s: float, *, is_news: bool) -> float:
-    """Return how long to wait before the next look at the queue.
+    """Return the time to wait before the next poll of the queue.
 
     >>> next_pause_s(8.0, is_news=True), next_pause_s(0.5, is_news=False), next_pause_s(9.0, is_news=False)
     (0.5, 0.75, 10.0)

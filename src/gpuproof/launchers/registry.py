@@ -1,7 +1,7 @@
-"""Which launchers there are, one line each, and on which hosts a command is to work, as its options say it.
+"""Which launchers exist, one line each, and on which hosts a command runs, from its options.
 
-A line has what stands for a launcher on the command line and in run.json. Nothing of one is loaded before it
-is used, and of what the options name nothing is read.
+A line defines how a launcher appears on the command line and in run.json. A launcher is only loaded when it
+is used, and no file named in the options is read.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherEntry:
-    """What is known of a launcher before it is loaded; its parts are `module:name` in its folder."""
+    """What is known about a launcher before it is loaded; parts are `module:name` in its folder."""
 
     site: str
-    """Its `LaunchSite`."""
+    """The launcher's `LaunchSite`."""
     file: Literal["none", "optional", "required"]
-    """What stands behind its name in `--on NAME:FILE`: nothing, options if there are any, or its hosts."""
+    """What follows the launcher's name in `--on NAME:FILE`: nothing, an options file if there is one, or its
+    hosts."""
     file_option: str = ""
-    """The option that stands for `--on NAME:FILE`."""
+    """An option that does the same as `--on NAME:FILE`."""
     options: str = ""
-    """Its own options on every command that measures: name → option, keywords of `click.option`."""
+    """The launcher's own options on every command that measures: name → option, keywords of
+    `click.option`."""
     command: str = ""
-    """A group of commands of its own …"""
+    """The launcher's own command group …"""
     summary: str = ""
-    """… and how its help begins."""
+    """… and the first line of its help."""
     key: str = ""
-    """The key of run.json that holds its site, where that is not its name."""
+    """The key in run.json that contains the launcher's site, if it is not the launcher's name."""
 
 
 LAUNCHERS: Mapping[str, LauncherEntry] = {
@@ -63,18 +65,18 @@ LAUNCHERS: Mapping[str, LauncherEntry] = {
 
 
 def file_options() -> str:
-    """Return the options that stand for `--on NAME:FILE`."""
+    """Return the options that do the same as `--on NAME:FILE`."""
     return " or ".join(entry.file_option for entry in LAUNCHERS.values() if entry.file_option)
 
 
 def options_of_launchers() -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Return the options that launchers add, in the order of `--help`: name → option, keywords of click's."""
+    """Return the options that launchers add, in the order of `--help`: name → option, click keywords."""
     parts = [_part(name, entry.options) for name, entry in LAUNCHERS.items() if entry.options]
     return {name: option for options in parts for name, option in options.items()}
 
 
 def commands_of_launchers() -> dict[str, str]:
-    """Return the groups of commands that launchers add, by name, as `module:name`."""
+    """Return the command groups that launchers add, by name, as `module:name`."""
     return {name: _path(name, entry.command) for name, entry in LAUNCHERS.items() if entry.command}
 
 
@@ -85,21 +87,21 @@ def site_type(launcher: str) -> type[LaunchSite]:
 
 
 def resumed_site(run: RunDirectory, choice: HostChoice, *, python: str | None) -> LaunchSite:
-    """Return where a run goes on: as its run.json has it, by other options if they are named.
+    """Return where a run continues: as in its run.json, with different options if any are given.
 
     Raises:
-        UsageError: other hosts are named, or the file of options is wrong.
+        UsageError: hosts other than those of the run are named, or the options file is wrong.
         RecordError: run.json is damaged.
     """
     description = run.description()
-    # The last that is in it: a run in an allocation has its hosts there, too.
+    # Take the last one in run.json: a run in an allocation also lists its hosts there.
     launcher = [LOCAL, *(name for name, entry in LAUNCHERS.items() if (entry.key or name) in description)][-1]
     takes_options = LAUNCHERS[launcher].file == "optional"
     if choice.are_named and (choice.one_job or choice.launcher != launcher or not takes_options):
         raise UsageError(
-            "a resumed run goes on with its own hosts",
+            "a resumed run continues on its own hosts",
             place="--resume",
-            next_step=f"Leave {file_options()}, --on and --one-job out, or start a new run",
+            next_step=f"Omit {file_options()}, --on and --one-job, or start a new run",
         )
     return site_type(launcher).recorded(run, choice, python=python)
 
@@ -107,19 +109,19 @@ def resumed_site(run: RunDirectory, choice: HostChoice, *, python: str | None) -
 def open_launcher(
     site: LaunchSite, *, environment: Mapping[str, str] = os.environ, many_launches: bool = False
 ) -> AbstractContextManager[Launcher]:
-    """Give the launcher of a site, closed in the end.
+    """Yield the launcher of a site; it is closed at the end.
 
-    `many_launches` says that a launcher of the user's has to keep its ranks for more than one.
+    `many_launches` means that the user's own launcher has to keep its ranks for more than one launch.
 
     Raises:
-        UsageError: keys or known hosts cannot be read.
-        EnvironmentUnfitError: what it needs is not installed.
+        UsageError: SSH keys or known hosts cannot be read.
+        EnvironmentUnfitError: a required package is not installed.
     """
     try:
         return site.opened(environment=environment, many_launches=many_launches)
     except ImportError as error:
         raise EnvironmentUnfitError(
-            f"{site.launcher} needs {error.name}, which is not here ({error})",
+            f"{site.launcher} needs {error.name}, which is not installed here ({error})",
             next_step=f"pip install 'gpuproof[{site.launcher}]'",
         ) from error
 
@@ -135,23 +137,23 @@ def _path(launcher: str, part: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChoice:
-    """A launcher, and what its options say; by default this machine alone."""
+    """A launcher and the values of its options; by default, only this machine."""
 
     launcher: str = LOCAL
     file: str = ""
-    """Of `--on LAUNCHER:FILE`; empty where none is named."""
+    """From `--on LAUNCHER:FILE`; empty if no launcher is named."""
     one_job: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The values of all launchers' own options, by name."""
+    """The values of the options added by all launchers, by name."""
 
     @property
     def are_named(self) -> bool:
-        """Say whether the command is to work on other hosts."""
+        """Check whether the command runs on other hosts."""
         return self.launcher != LOCAL or self.one_job
 
 
 def places_to_run() -> list[str]:
-    """Return what `--on` takes.
+    """Return the values accepted by `--on`.
 
     >>> places_to_run()
     ['local', 'ssh:FILE', 'slurm', 'slurm:FILE', 'kubernetes', 'kubernetes:FILE']
@@ -161,10 +163,10 @@ def places_to_run() -> list[str]:
 
 
 def chosen_hosts(on: str, options: Mapping[str, Any], *, one_job: bool) -> HostChoice:
-    """Return the choice that `--on` and the launchers' own options make.
+    """Return what was chosen with `--on` and with the launchers' own options.
 
     Raises:
-        UsageError: there is no such place, or hosts are named twice.
+        UsageError: the place does not exist, or hosts are given twice.
     """
     name, colon, file = on.partition(":")
     if (f"{name}:FILE" if colon and file else on) not in places_to_run():
@@ -177,7 +179,7 @@ def chosen_hosts(on: str, options: Mapping[str, Any], *, one_job: bool) -> HostC
             raise _not_a_place(on, "cannot be combined with a file of hosts")
         if name == launcher and file != named:
             raise UsageError(
-                "the hosts are named twice", place=entry.file_option, next_step="Give one of the two"
+                "the hosts are given twice", place=entry.file_option, next_step="Specify one of the two"
             )
         name, file = launcher, named
     return HostChoice(launcher=name, file=file, one_job=one_job, options=options)
@@ -188,5 +190,5 @@ def _not_a_place(on: str, cause: str) -> UsageError:
     return UsageError(
         cause,
         place=f"--on {on}",
-        next_step=f"Write {', '.join(places)} or {last}, and {file_options()} with {LOCAL} alone",
+        next_step=f"Use {', '.join(places)} or {last}, and {file_options()} only with {LOCAL}",
     )

@@ -1,6 +1,6 @@
-"""Where the launches of a run take place: what a launcher is opened with, from options or from run.json.
+"""Where the launches of a run take place; a site opens a launcher, from options or from run.json.
 
-A site loads nothing heavy: that is for launchers. It connects to nothing.
+A site loads nothing heavy and opens no connections; launchers do that.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ class LaunchSite(ABC):
     """This machine, hosts, or a cluster."""
 
     launcher: ClassVar[str]
-    """The name of its launcher."""
+    """The name of the site's launcher."""
     is_here: ClassVar[bool] = False
-    """Whether it is this machine."""
+    """Whether the site is this machine."""
     reads_ranks: ClassVar[bool] = True
-    """Whether `gpuproof run` may be one of several ranks that a launcher of the user's started."""
+    """Whether `gpuproof run` may be one of several ranks started by the user's own launcher."""
     libraries: ClassVar[Mapping[str, str]] = {}
-    """Modules that it needs on this machine → the extra of gpuproof that installs each."""
+    """Modules required on this machine → the extra of gpuproof that installs them."""
     starts: ClassVar[str] = "commands"
-    """What `shown` shows, in a word."""
+    """What `shown` contains, in one word."""
     can_sample: ClassVar[bool] = False
-    """Whether its hosts can be watched without a launch on them."""
+    """Whether the site's hosts can be monitored without a launch on them."""
 
     @classmethod
     @abstractmethod
     def chosen(cls, choice: HostChoice, *, python: str | None) -> Self:
-        """Read what the options name; `python` runs the ranks where no host says otherwise.
+        """Read the options; `python` runs the ranks unless a host specifies otherwise.
 
         Raises:
-            UsageError: a file is wrong, or something is asked for that cannot be had there.
-            EnvironmentUnfitError: a scheduler does not say which hosts these are.
+            UsageError: a file is wrong, or requests something that is impossible at this site.
+            EnvironmentUnfitError: a scheduler does not report which hosts there are.
         """
 
     @classmethod
     @abstractmethod
     def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
-        """Read back what `described` wrote into run.json; a file of options takes its place.
+        """Read back what `described` wrote to run.json; an options file replaces it.
 
         Raises:
             UsageError: the file is wrong.
@@ -62,7 +62,7 @@ class LaunchSite(ABC):
 
     @classmethod
     def device_numbers(cls, choice: HostChoice) -> Sequence[int | None]:
-        """Return the number of devices of each host that is named, as far as a file says it."""
+        """Return the number of devices on each named host, if a file specifies it."""
         del choice
         return ()
 
@@ -70,60 +70,60 @@ class LaunchSite(ABC):
     def enter(
         cls, choice: HostChoice, *, python: str | None, dry_run: bool, ranks_per_host: int, device: str
     ) -> str | None:
-        """Go on as this same command where its hosts are reserved, if that has to be done before.
+        """If hosts must be reserved first, reserve them and run this same command again on them.
 
-        Return, with `dry_run`, the command that would be; None where nothing is to be reserved.
+        With `dry_run`, return the command that would do so; None if nothing needs to be reserved.
         """
         del choice, python, dry_run, ranks_per_host, device
         return None
 
     def words(self, choice: HostChoice) -> list[str]:
-        """Return the config words that the choice stands for."""
+        """Return the config words implied by the choice of site."""
         del choice
         return []
 
     def facts(self, choice: HostChoice) -> Facts:
-        """Return what the rules of a recipe may know of it."""
+        """Return what the rules for recipes may know about the site."""
         del choice
         return Facts(hosts=None)
 
     @abstractmethod
     def places(self) -> Sequence[HostPlace]:
-        """Return its hosts; none where a scheduler chooses."""
+        """Return the site's hosts; none if a scheduler chooses them."""
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """Where it is, in words."""
+        """Describe the location as text."""
 
     def missing(self) -> Iterator[str]:
-        """Yield what it needs on this machine and is not there, with what to do; it connects to nothing."""
+        """Yield what is required on this machine but missing, with how to fix it; opens no connections."""
         for module, extra in self.libraries.items():
             if find_spec(module) is None:
                 yield f"{module} is not installed here: pip install 'gpuproof[{extra}]'"
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """Return the keys of run.json by which the run is found again."""
+        """Return the keys for run.json with which the run can be found again."""
 
     def follow(self, config: RunConfig) -> None:
-        """Become a rank of another process's run, where this process is to be one; else do nothing."""
+        """If this process should be a rank in another process's run, become one; otherwise do nothing."""
         del config
 
     @abstractmethod
     def shown(self, cases: Iterable[Case], run: Path) -> Iterable[str]:
-        """Yield what would be started for the cases, as text."""
+        """Yield what would be started for the cases as text."""
 
     @abstractmethod
     def opened(
         self, *, environment: Mapping[str, str], many_launches: bool
     ) -> AbstractContextManager[Launcher]:
-        """Give its launcher, closed in the end.
+        """Yield the site's launcher; it is closed at the end.
 
         Raises:
-            ImportError: a library that it needs is not installed.
+            ImportError: a required library is not installed.
         """
 
     def sampled(self, words: Sequence[str]) -> AbstractContextManager[dict[str, Records]]:
-        """Give the records of a sampler on each host, started when they are first asked for."""
+        """Yield the records from a sampler on each host; samplers start on first use."""
         raise NotImplementedError

@@ -1,16 +1,16 @@
-"""Who started this process, and as which of how many? Read from what launchers leave in the environment.
+"""Which launcher started this process, and as which rank? Determined from environment variables.
 
-Explicit ranks come before Slurm's, those before Kubernetes', those before MPI's; without any the process is
-alone. What contradicts that is refused: a process that takes itself for a world of one, while others of its
-job do the same, would pass by itself, and nothing would have been tried between them.
+Explicit ranks take precedence over Slurm's, Slurm's over Kubernetes', and Kubernetes' over MPI's; if there
+are none, the process is alone. Contradictions are rejected: a process that assumes a world size of one
+although its job has other processes would pass on its own, without any communication being tested.
 
 >>> ranks_around({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
 ...               "OMPI_COMM_WORLD_LOCAL_SIZE": "2"})["RANK"]
 '1'
 >>> ranks_around({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"})
 Traceback (most recent call last):
-gpuproof.base.errors.UsageError: environment: this pod is number 3 of a job, and WORLD_SIZE does not say of \
-how many. Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for a pod by itself).
+gpuproof.base.errors.UsageError: environment: this pod has index 3 in a job, but WORLD_SIZE is not set. \
+Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for a single pod).
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from gpuproof.base.errors import UsageError
 Environment = Mapping[str, str]
 DEFAULT_PORT = "29500"
 PORT, NUM_PORTS = 20_000, 12_000
-"""Where ranks of srun's meet: by their job and step, below the ports that a kernel gives out by itself."""
+"""Ports for the rendezvous of srun's ranks, derived from job and step, below the kernel's ephemeral ports."""
 OF_LAUNCHERS = re.compile(
     r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|JOB_COMPLETION_INDEX"
     r"|(SLURM|PMI|PMIX|MPI|OMPI|MV2|TORCHELASTIC|KUBERNETES)_.*"
 )
-"""Variables by which launchers say what they started."""
+"""Variables set by launchers to describe what they started."""
 ORDINAL = re.compile(r".+-(\d{1,3})")
-"""The host name of a pod of a StatefulSet; the five random characters of other pods are longer."""
+"""Matches the host name of a StatefulSet pod; other pods' names end in five random characters, which is
+longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpiVariables:
-    """Where a launcher, mostly an implementation of MPI, puts what."""
+    """The variables that a launcher, usually an MPI implementation, sets."""
 
     name: str
     rank: str
@@ -77,16 +78,16 @@ SLURM_STEP = MpiVariables(
     local_rank="SLURM_LOCALID",
     local_size="SLURM_STEP_TASKS_PER_NODE",
 )
-"""Of a task of srun's, which `ranks_of_srun` reads; by these names what contradicts it."""
+"""The variables of srun tasks, which `ranks_of_srun` reads; here they are used to detect contradictions."""
 SLURM_JOB = replace(SLURM_STEP, rank="RANK", size="SLURM_NTASKS")
-"""Outside of a step: a job's tasks, of which a process does not know which one it is."""
+"""The variables outside a step: the number of tasks in a job, but not which of them this process is."""
 
 
 def ranks_around(environment: Environment) -> dict[str, str]:
-    """Return RANK and its like as the launcher has them; nothing where they are set, or the process is alone.
+    """Return RANK etc. as set by the launcher; empty if already set, or if the process is alone.
 
     Raises:
-        UsageError: launchers contradict each other, or one says that there are others and not who this is.
+        UsageError: launchers contradict each other, or one reports other processes but not which one this is.
     """
     if environment.keys() & {"RANK", "WORLD_SIZE"}:
         _refuse_other_world(environment)
@@ -103,15 +104,15 @@ def ranks_around(environment: Environment) -> dict[str, str]:
 
 
 def is_attached(environment: Environment) -> bool:
-    """Say whether this process is one rank of several that somebody else started.
+    """Return whether this process is one of several ranks started by another launcher.
 
     Raises:
-        UsageError: the variables that say so contradict each other.
+        UsageError: the launcher's variables contradict each other.
     """
     world_size = number_in(environment, "WORLD_SIZE", default=1)
     if world_size > 1 and "RANK" not in environment:
         raise UsageError(
-            f"WORLD_SIZE={world_size} is set and RANK is not",
+            f"WORLD_SIZE={world_size} is set but RANK is not",
             place="environment",
             next_step="Set RANK too, or unset WORLD_SIZE and use --nproc",
         )
@@ -119,20 +120,20 @@ def is_attached(environment: Environment) -> bool:
 
 
 def attached_world_size(environment: Environment) -> int | None:
-    """Return how many ranks the user's launcher started; None where there is no such launcher."""
+    """Return how many ranks the user's launcher started; None if there is no such launcher."""
     return number_in(environment, "WORLD_SIZE", default=1) if is_attached(environment) else None
 
 
 def is_follower(environment: Environment) -> bool:
-    """Say whether this process is a rank other than the first."""
+    """Return whether this process is a rank other than the first."""
     return is_attached(environment) and number_in(environment, "RANK", default=0) > 0
 
 
 def take_ranks(environment: MutableMapping[str, str]) -> None:
-    """Put RANK and its like where everything reads them; of a pod that nobody gave a rank, say that.
+    """Set RANK etc. in the environment, and warn about a pod that has no rank.
 
     Raises:
-        UsageError: as `ranks_around`.
+        UsageError: as for `ranks_around`.
     """
     ranks = ranks_around(environment)
     if (
@@ -140,14 +141,15 @@ def take_ranks(environment: MutableMapping[str, str]) -> None:
         and not {"RANK", "WORLD_SIZE"} & {**environment, **ranks}.keys()
     ):
         sys.stderr.write(
-            "gpuproof: this pod is taken to be alone: nothing says that it is one of several. Where it is, "
-            "set WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 says that it is alone.\n"
+            "gpuproof: this pod is assumed to be alone: nothing indicates that it is one of "
+            "several. If it is, set WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 "
+            "confirms that it is alone.\n"
         )
     environment.update(ranks)
 
 
 def without_launchers(environment: Environment) -> dict[str, str]:
-    """Return an environment in which no launcher says anything: for what is about this machine alone.
+    """Return an environment without launcher variables, for work that only concerns this machine.
 
     >>> without_launchers({"RANK": "1", "SLURM_JOB_ID": "7", "JOB_COMPLETION_INDEX": "0", "HOME": "/root"})
     {'HOME': '/root'}
@@ -156,45 +158,49 @@ def without_launchers(environment: Environment) -> dict[str, str]:
 
 
 def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:
-    """Refuse to be one of several: what starts ranks of its own is started once.
+    """Reject being one of several ranks: a command that starts ranks must only be started once.
 
     Raises:
-        UsageError: this process is a rank of a launcher's, or launchers contradict each other.
+        UsageError: this process is one of a launcher's ranks, or launchers contradict each other.
     """
     if is_attached({**environment, **ranks_around(environment)}):
         raise UsageError(
-            f"{command} starts ranks of its own, and this process is one of another launch",
+            f"{command} starts its own ranks, but this process is already a rank of another launch",
             place="environment",
-            next_step="Start it once, outside of the launcher, or `gpuproof run CONFIG` under it",
+            next_step=(
+                "Start it once, outside the launcher, or run `gpuproof run CONFIG` under the launcher"
+            ),
         )
 
 
 def _refuse_other_world(environment: Environment) -> None:
-    """Refuse ranks that were set for other processes than a launcher says that it started."""
+    """Reject ranks that do not match the processes that a launcher says it started."""
     if "WORLD_SIZE" not in environment and number_in(environment, "RANK"):
         raise UsageError(
-            f"RANK={environment['RANK']} is set and WORLD_SIZE is not",
+            f"RANK={environment['RANK']} is set but WORLD_SIZE is not",
             place="environment",
             next_step="Set WORLD_SIZE too, or unset RANK",
         )
     size = number_in(environment, "WORLD_SIZE", default=1)
     for launcher in _launchers_around(environment):
         started = number_in(environment, launcher.size)
-        contradiction = f"WORLD_SIZE={size} is set, and {launcher.name}'s {launcher.size} says {started}"
+        contradiction = f"WORLD_SIZE={size} is set, but {launcher.name}'s {launcher.size} is {started}"
         if size < started and (launcher is not SLURM_JOB or "TORCHELASTIC_RUN_ID" not in environment):
-            alone = "each process would run alone" if size == 1 else "some would take part in nothing"
+            alone = "each process would run alone" if size == 1 else "some would not take part"
             raise _other_world(f"{contradiction}: {alone}", launcher)
         if _is_nested(environment, size, started):
             continue
         if size > started:
-            raise _other_world(f"{contradiction}: others would be waited for in vain", launcher)
+            raise _other_world(f"{contradiction}: ranks would wait for others in vain", launcher)
         if "RANK" in environment and number_in(environment, "RANK") != number_in(environment, launcher.rank):
-            rank = f"RANK={environment['RANK']} is set, and {launcher.name}'s {launcher.rank} is"
-            raise _other_world(f"{rank} {environment[launcher.rank]}: two may take the same place", launcher)
+            rank = f"RANK={environment['RANK']} is set, but {launcher.name}'s {launcher.rank} is"
+            raise _other_world(
+                (f"{rank} {environment[launcher.rank]}: two processes may get the same rank"), launcher
+            )
 
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
-    """Say whether processes that were started start ranks of their own: one, torchrun, or as many on each."""
+    """Return whether started processes start ranks: a single one, torchrun, or equally many each."""
     local = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
     return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (local > 1 and size == started * local)
 
@@ -203,36 +209,39 @@ def _other_world(cause: str, launcher: MpiVariables) -> UsageError:
     return UsageError(
         cause,
         place="environment",
-        next_step="Unset RANK and WORLD_SIZE, or set them for all that were started (with LOCAL_WORLD_SIZE "
-        f"where each starts several); or unset {launcher.size}, where you start all of these by yourself",
+        next_step="Unset RANK and WORLD_SIZE, or set them for all processes (with "
+        f"LOCAL_WORLD_SIZE if each starts several ranks); or unset {launcher.size} if "
+        "you start all of them yourself",
     )
 
 
 def _launchers_around(environment: Environment) -> list[MpiVariables]:
-    """Return the launchers that say how many processes they started, and which of them this is."""
+    """Return the launchers that report how many processes they started, and which of them this is."""
     is_step = environment.keys() >= {"SLURM_STEP_ID", SLURM_STEP.size, SLURM_STEP.rank}
     launchers = (*MPI, SLURM_STEP if is_step else SLURM_JOB)
     return [launcher for launcher in launchers if environment.keys() >= {launcher.size, launcher.rank}]
 
 
 def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:
-    """Refuse MPI ranks inside a Slurm step that are other than its tasks: mpirun under srun."""
+    """Reject MPI ranks in a Slurm step that differ from its tasks, as with mpirun under srun."""
     for mpi in MPI:
         of_mpi = environment.get(mpi.size), environment.get(mpi.rank)
         if None not in of_mpi and of_mpi != (slurm["WORLD_SIZE"], slurm["RANK"]):
             of_slurm = f"rank {slurm['RANK']} of {slurm['WORLD_SIZE']}"
             raise UsageError(
-                f"Slurm says {of_slurm}, and {mpi.name} says {of_mpi[1]} of {of_mpi[0]}",
+                f"Slurm reports {of_slurm}, but {mpi.name} reports {of_mpi[1]} of {of_mpi[0]}",
                 place="environment",
-                next_step="Start it by srun alone, or set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE",
+                next_step=(
+                    "Start it with srun alone, or set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE"
+                ),
             )
 
 
 def ranks_of_srun(environment: Environment) -> dict[str, str]:
-    """Return RANK and its like for one of several tasks of srun's; nothing where it is none, or RANK is set.
+    """Return RANK etc. for one of several srun tasks; empty if this is not one, or if RANK is set.
 
-    A batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task: only a step counts. What is set of
-    MASTER_ADDR and MASTER_PORT is kept.
+    A batch script also has SLURM_PROCID and SLURM_NTASKS, but is not a task: only a step counts. MASTER_ADDR
+    and MASTER_PORT are kept if they are set.
     """
     named = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
     if {"RANK", "WORLD_SIZE"} & environment.keys() or not environment.keys() >= set(named):
@@ -251,7 +260,7 @@ def ranks_of_srun(environment: Environment) -> dict[str, str]:
 
 
 def first_node(nodes: str) -> str:
-    """Return the first of Slurm's nodes; `scontrol`, which could tell, is not in a container.
+    """Return the first Slurm node without using `scontrol`, which is not available in a container.
 
     >>> first_node("node[01-04,07],login"), first_node("a-1,b"), first_node("r[2-3]n[08,10]")
     ('node01', 'a-1', 'r2n08')
@@ -260,7 +269,7 @@ def first_node(nodes: str) -> str:
 
 
 def tasks_per_node(written: str) -> list[int]:
-    """Write out Slurm's numbers of tasks.
+    """Expand Slurm's compact list of task counts.
 
     >>> tasks_per_node("2(x3),1"), tasks_per_node("8")
     ([2, 2, 2, 1], [8])
@@ -270,7 +279,7 @@ def tasks_per_node(written: str) -> list[int]:
 
 
 def _ranks_of_pod(environment: Environment) -> dict[str, str]:
-    """Return the rank of a pod, from the index of its Job or the ordinal of its StatefulSet."""
+    """Return the rank of a pod, from its index in a Job or its ordinal in a StatefulSet."""
     if "KUBERNETES_SERVICE_HOST" not in environment:
         return {}
     ordinal = ORDINAL.fullmatch(environment.get("HOSTNAME", ""))
@@ -280,14 +289,14 @@ def _ranks_of_pod(environment: Environment) -> dict[str, str]:
         return {}
     if size is None:
         raise UsageError(
-            f"this pod is number {index} of a job, and WORLD_SIZE does not say of how many",
+            f"this pod has index {index} in a job, but WORLD_SIZE is not set",
             place="environment",
-            next_step="Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods "
-            "(WORLD_SIZE=1 for a pod by itself)",
+            next_step="Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for "
+            "a single pod)",
         )
     if index is None:
         raise UsageError(
-            f"WORLD_SIZE={size} is set, and nothing says which of the pods this is",
+            f"WORLD_SIZE={size} is set, but nothing indicates which of the pods this is",
             place="environment",
             next_step="Use an Indexed Job or a StatefulSet, or set RANK",
         )
@@ -302,7 +311,7 @@ def _ranks_of_mpi(environment: Environment) -> dict[str, str]:
     lacking = [name for name in (mpi.rank, mpi.size) if name not in environment]
     if lacking:
         raise UsageError(
-            f"{mpi.name} started this process, and {' and '.join(lacking)} is not set",
+            f"{mpi.name} started this process, but {' and '.join(lacking)} is not set",
             place="environment",
             next_step="Set RANK and WORLD_SIZE",
         )
@@ -310,10 +319,11 @@ def _ranks_of_mpi(environment: Environment) -> dict[str, str]:
         return {}
     lacking = [name for name in (mpi.local_rank, mpi.local_size) if name not in environment]
     if lacking:
+        verb = "is" if len(lacking) == 1 else "are"
         raise UsageError(
-            f"{mpi.name} does not say which GPU is whose: {' and '.join(lacking)} is not set",
+            f"{mpi.name} does not assign GPUs to ranks: {' and '.join(lacking)} {verb} not set",
             place="environment",
-            next_step="Set LOCAL_RANK and LOCAL_WORLD_SIZE beside RANK and WORLD_SIZE",
+            next_step="Set LOCAL_RANK and LOCAL_WORLD_SIZE in addition to RANK and WORLD_SIZE",
         )
     size, local = environment[mpi.size], environment[mpi.local_size]
     return {
@@ -326,24 +336,24 @@ def _ranks_of_mpi(environment: Environment) -> dict[str, str]:
 
 
 def _meeting(environment: Environment, *, is_one_host: bool) -> dict[str, str]:
-    """Return where ranks meet; what is set is kept, and on several hosts it has to be."""
+    """Return where ranks rendezvous; settings are kept, and are required on several hosts."""
     if "MASTER_ADDR" not in environment and not is_one_host:
         raise UsageError(
-            "there are several hosts, and MASTER_ADDR does not say where they meet",
+            "there are several hosts, but MASTER_ADDR is not set",
             place="environment",
-            next_step="Set MASTER_ADDR to the host of rank 0, for all ranks",
+            next_step="Set MASTER_ADDR to the host of rank 0, on all ranks",
         )
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": DEFAULT_PORT}
     return {name: value for name, value in meeting.items() if name not in environment}
 
 
 def number_in(environment: Environment, name: str, *, default: int = 0) -> int:
-    """Return the number that a variable holds, else the default.
+    """Return the number in a variable, or the default if it is not set.
 
     Raises:
-        UsageError: it holds another word.
+        UsageError: the variable does not contain a number.
     """
     try:
         return int(environment.get(name, default))
     except ValueError as error:
-        raise UsageError(f"{name}={environment[name]!r} is no whole number", place="environment") from error
+        raise UsageError(f"{name}={environment[name]!r} is not an integer", place="environment") from error

@@ -1,1 +1,1 @@
-"""What one launch shows: its rate, its ranks, what limited it, idle time and requests."""
+"""What one launch shows: its rate, its ranks, what limited it, idle time, and requests."""

@@ -1,16 +1,17 @@
-"""Do the requests of a rate stay within their bounds? Judged over all launches at it, each of fresh arrivals.
+"""Do requests at a given rate meet their bounds? Judged over all launches, with fresh arrivals.
 
-In: each launch's requests as numbers, and the bounds. Out: for every bound met, missed, or undecided with the
-number of requests that would decide it. A rate is confirmed by no launch alone: all of its launches together
-must meet every bound at 99 % confidence, with as many requests as they are worth (`statistics/spells.py`),
-and each of three or more must be within by itself. A server begins each launch idle, which flatters the first
-requests, or cold, which does the opposite: met and missed must hold with the first tenth of every launch and
-without it, and the second halves must agree.
+In: each launch's requests as numbers, and the bounds. Out: for every bound, whether it is met, missed, or
+undecided, with the number of requests that would decide it. A single launch never confirms a rate. All
+launches together must meet every bound at 99 % confidence, given their effective number of requests
+(`statistics/spells.py`), and three or more launches must each be within the bounds on their own. A server
+starts each launch idle, which flatters the first requests, or cold, which does the opposite. Therefore "met"
+and "missed" must also hold with the first tenth of every launch dropped, and must agree with the second
+halves.
 
-One launch by itself is judged by MLPerf LoadGen's early-stopping rule, and its counterpart for a bound
-missed. The rule is exact for independent requests; requests of one busy spell are not, so it is a rule, and
-no more. Source: https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix
-Early Stopping.
+A single launch is judged by the early-stopping rule of MLPerf LoadGen, and by its counterpart for a missed
+bound. The rule is exact for independent requests; requests within one busy spell are not independent, so it
+is only a rule of thumb. Source:
+https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix Early Stopping.
 """
 
 from __future__ import annotations
@@ -35,28 +36,30 @@ from gpuproof.statistics.spells import (
 
 RISK = 0.01
 MIN_LAUNCHES_TO_MISS = 2
-"""A stall in one launch refutes no rate."""
-ONE_LAUNCH = "one launch alone refutes nothing, since a stall may be its own: set run.repeats to 2 or more"
+"""A stall in a single launch does not refute a rate."""
+ONE_LAUNCH = (
+    "one launch alone refutes nothing, since it may have stalled by chance: set run.repeats to 2 or more"
+)
 HEAD = 10
-"""Met and missed must hold without the first of so many parts of each launch, too."""
+""""Met" and "missed" must also hold with the first part of each launch dropped: one part out of this many."""
 BoundName = Literal["latency", "time to first token", "time per token", "all bounds"]
 ALL: BoundName = "all bounds"
 CONFIDENCE = 0.99
 MIN_POINTS = 4
 MIN_DEPTH = 0.1
-"""Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
+"""If a curve stays below the chord by less than this share of the height, it has no meaningful knee."""
 BoundOutcome = Literal["met", "missed", "undecided", "client"]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSeries:
-    """A launch's requests in order of arrival, in seconds; infinite for a request that failed."""
+    """A launch's requests in order of arrival; times are in seconds, infinite if a request failed."""
 
     latency_s: FloatArray
     first_token_s: FloatArray
-    """Infinite where an answer has no first token, too."""
+    """Also infinite if an answer has no first token."""
     token_s: FloatArray
-    """Mean time per further token; 0 for an answer of a single one, which keeps no user waiting."""
+    """Mean time per further token; 0 for a single-token answer, since no user waits for more."""
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -65,22 +68,23 @@ class RequestSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What a percentile of the requests must stay under."""
+    """A limit on a percentile of the requests."""
 
     name: BoundName
     limit: float
-    """Seconds; 1 for all bounds, of the largest share of its bound that any figure of a request takes."""
+    """In seconds. For "all bounds" it is 1: each request then counts with the largest share of a bound that
+    it uses."""
     q: float
     parts: tuple[Bound, ...] = ()
-    """The bounds that must hold at once, of all bounds."""
+    """For "all bounds", the bounds that must all hold."""
 
     @property
     def allowed(self) -> float:
-        """Return the share of requests that may be over it."""
+        """Return the share of requests that may exceed the limit."""
         return 1 - self.q / 100
 
     def values(self, series: RequestSeries) -> FloatArray:
-        """Return what of each request is held against the limit."""
+        """Return, for each request, the value that is compared with the limit."""
         match self.name:
             case "latency":
                 return series.latency_s
@@ -92,13 +96,13 @@ class Bound:
         return largest
 
     def percentile(self, *launches: RequestSeries) -> float:
-        """Return the q-th percentile of what is held against the limit; infinite if that request failed."""
+        """Return the q-th percentile of the compared values; infinite if it is a failed request."""
         ordered = np.sort(np.concatenate([self.values(series) for series in launches]))
         return float(ordered[min(int(self.q / 100 * len(ordered)), len(ordered) - 1)])
 
 
 def separate_bounds(spec: ServingSpec) -> tuple[Bound, ...]:
-    """Return the bounds that a launch was asked to keep, each with its own percentile."""
+    """Return the bounds that a launch must meet, each with its own percentile."""
     limits_of_tokens = spec.bounds
     limits: tuple[tuple[BoundName, float | None, float], ...] = (
         ("latency", spec.latency_bound_s, spec.latency_percentile),
@@ -109,20 +113,20 @@ def separate_bounds(spec: ServingSpec) -> tuple[Bound, ...]:
 
 
 def bounds_judged(spec: ServingSpec) -> tuple[Bound, ...]:
-    """Return what decides over a rate: each bound, or all at once where the recipe asks for goodput."""
+    """Return the bounds that decide about a rate: each separately, or all at once for goodput."""
     bounds, q = separate_bounds(spec), spec.bounds.goodput_percentile
     return bounds if q is None or not bounds else (Bound(name=ALL, limit=1.0, q=q, parts=bounds),)
 
 
 def num_within(series: RequestSeries, bounds: Sequence[Bound]) -> int:
-    """Return how many requests are within all bounds: the numerator of goodput."""
+    """Return the number of requests within all bounds, the numerator of goodput."""
     within = [bound.values(series) <= bound.limit for bound in bounds]
     return int(np.logical_and.reduce(within).sum()) if within else int(np.isfinite(series.latency_s).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundStanding:
-    """What all launches of a rate say of one bound."""
+    """What all launches at one rate show about one bound."""
 
     name: BoundName
     limit: float
@@ -130,25 +134,25 @@ class BoundStanding:
     outcome: BoundOutcome
     num_requests: int
     num_over: int
-    """Requests over the bound, those that failed among them."""
+    """Number of requests over the bound, including failed ones."""
     num_confirming: int
-    """Launches whose own requests are within."""
+    """Number of launches whose own requests are within the bound."""
     effective_requests: float | None
-    """Independent requests that they are worth; None where it cannot be told."""
+    """Effective number of independent requests; None if unknown."""
     largest_share_over: float | None
-    """Of all requests to come, how many may be over the bound, at 99 % confidence."""
+    """Upper limit, at 99 % confidence, on the share of future requests that are over the bound."""
     percentile: float | None
-    """The q-th percentile of all, in the unit of the limit; None where it is a request that failed."""
+    """The q-th percentile of all requests, in the unit of the limit; None if it is a failed request."""
     percentile_at_most: float | None
-    """Its upper bound at 99 % confidence; None where requests are too few for one."""
+    """Upper bound of that percentile at 99 % confidence; None if there are too few requests."""
     needed_requests: float | None
-    """Requests that would decide, if it is what it seems; None where it is decided or unknown."""
+    """Number of requests needed to decide if the trend so far is real; None if it is decided or unknown."""
     reason: str | None
-    """Why it is undecided."""
+    """Why the bound is undecided."""
 
 
 def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int) -> BoundStanding:
-    """Judge one bound by all launches of a rate, in order of launch."""
+    """Judge one bound by all launches at a rate, given in launch order."""
     values = [bound.values(series) for series in launches]
     num, num_over = sum(map(len, values)), sum(int((part > bound.limit).sum()) for part in values)
     confirming = sum(float((part > bound.limit).mean()) <= bound.allowed for part in values)
@@ -179,7 +183,7 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
 
 
 def _outcome(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
-    """Say what holds with each launch's first part and without it, and what its second half agrees with."""
+    """Return the outcome if it also holds without launches' first parts and for their second halves."""
     outcome = _by_counts(values, bound, effect)
     if outcome == "undecided" or not _second_halves_agree(values, bound, outcome):
         return "undecided"
@@ -194,7 +198,8 @@ def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, outcome: Bo
 
 def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
     if isinstance(effect, Unavailable):
-        # Launches are independent however long their spells are: one that is over is one observation.
+        # Launches are independent however long their busy spells are: one launch over the bound is one
+        # observation.
         over = sum(float((part > bound.limit).mean()) for part in values)
         is_refuted = chance_of_so_many(over, len(values), bound.allowed) <= RISK
         return "missed" if is_refuted and len(values) >= MIN_LAUNCHES_TO_MISS else "undecided"
@@ -207,9 +212,9 @@ def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unava
 
 
 def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float | None:
-    """Return the upper bound of the percentile: the value that few enough requests are over."""
+    """Return the upper bound of the percentile: a value that sufficiently few requests exceed."""
     ordered = np.sort(np.concatenate(values))
-    low, high = -1, len(ordered) - 1  # requests over the bound: allowed, not allowed
+    low, high = -1, len(ordered) - 1  # low: still allowed; high: no longer allowed
     while high - low > 1:
         middle = (low + high) // 2
         fits = chance_of_so_few(middle / effect, len(ordered) / effect, bound.allowed) <= RISK
@@ -235,16 +240,16 @@ def _reason(
         return None
     if outcome == "met":
         missing = confirmations - confirming
-        more = "" if num_launches < confirmations else " that are within by themselves"
+        more = "" if num_launches < confirmations else " that are within on their own"
         return f"{confirming} of {confirmations} launches{more}" if missing > 0 else None
     if isinstance(effect, Unavailable):
         return effect.reason
-    return "the share over the bound is too near to what is allowed for so many requests"
+    return "the share over the bound is too close to the allowed share for this many requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateJudgement:
-    """What the launches at one rate say of all bounds."""
+    """What the launches at one rate show about all bounds."""
 
     outcome: BoundOutcome
     num_launches: int
@@ -253,26 +258,26 @@ class RateJudgement:
 
     @property
     def num_confirming(self) -> int:
-        """Return the launches that are within every bound by themselves, at most."""
+        """Return the number of launches that are within every bound on their own, at most."""
         return min((standing.num_confirming for standing in self.standings), default=0)
 
     @property
     def needed_requests(self) -> float | None:
-        """Return the requests that would decide; None where it is decided, or too few to say."""
+        """Return the number of requests needed to decide; None if decided, or too few to tell."""
         needed = [standing.needed_requests for standing in self.standings if standing.outcome == "undecided"]
         counts = [value for value in needed if value is not None]
         return max(counts) if counts and len(counts) == len(needed) else None
 
     @property
     def reason(self) -> str | None:
-        """Return why it is undecided."""
+        """Return why the rate is undecided."""
         return next((standing.reason for standing in self.standings if standing.outcome == "undecided"), None)
 
 
 def judge_rate(
     launches: Sequence[RequestSeries], bounds: Sequence[Bound], *, confirmations: int
 ) -> RateJudgement:
-    """Judge all bounds: met where each is, missed where any is."""
+    """Judge all bounds: "met" if each is met, "missed" if any is missed."""
     standings = tuple(judge(launches, bound, confirmations=confirmations) for bound in bounds)
     outcomes = {standing.outcome for standing in standings}
     outcome: BoundOutcome = "missed" if "missed" in outcomes else "undecided"
@@ -286,23 +291,23 @@ def judge_rate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
-    """What so many requests say of a latency bound at a percentile."""
+    """What a given number of requests shows about a latency bound at a percentile."""
 
     outcome: BoundOutcome
     bound_s: float
     q: float
     num_requests: int
     num_over: int
-    """Requests over the bound, those that failed among them."""
+    """Number of requests over the bound, including failed ones."""
     num_needed: int
-    """Requests from which so many over the bound would still meet it."""
+    """Minimum number of requests at which this many over the bound would still meet it."""
 
 
 def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -> BoundVerdict:
-    """Judge whether the q-th percentile lies under the bound, at 99 % confidence.
+    """Judge, at 99 % confidence, whether the q-th percentile is below the bound.
 
-    Met: requests ≥ h(t) + t, t being those over the bound. Missed: so many over it would be seen in at most
-    1 % of windows if the share over it were 1 − q/100.
+    Met: requests ≥ h(t) + t, where t is the number over the bound. Missed: at most 1 % of windows would have
+    this many over it if the share over it were 1 − q/100.
 
     >>> judge_bound(num_requests=661, num_over=1, bound_s=0.1, q=99).outcome
     'undecided'
@@ -326,7 +331,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:
-    """Return the index of the knee of a convex rising curve; None for too few points or no clear bend."""
+    """Return the index of the knee of a convex, rising curve; None if too few points or no bend."""
     if len(points) < MIN_POINTS:
         return None
     (low_x, low_y), (high_x, high_y) = points[0], points[-1]

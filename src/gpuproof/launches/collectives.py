@@ -1,9 +1,10 @@
-"""How fast did all ranks talk? Time, algorithm bandwidth and bus bandwidth of each operation and size.
+"""How fast did all ranks communicate? Time and bandwidths per operation and size.
 
-In: the trials of every rank of a launch. Bandwidths are those of nccl-tests
+In: the trials of every rank in a launch. Bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): algorithm bandwidth is size over time;
-bus bandwidth is that times a factor of the number of ranks, so that it can be held against the speed of the
-links whatever that number is. Over one rank the factors are 0, and there is no bus bandwidth.
+bus bandwidth is that times a factor that depends on the number of ranks, which makes it comparable with the
+speed of the links for any number of ranks. For a single rank the factors are 0, and there is no bus
+bandwidth.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gpuproof.statistics.percentiles import Percentile, percentile
 
 
 def bus_factor(operation: Operation, num_ranks: int) -> float | None:
-    """Return bus bandwidth over algorithm bandwidth; None where one rank is alone and nothing moves.
+    """Return the ratio of bus to algorithm bandwidth; None for one rank, where no data moves.
 
     >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 8), bus_factor("broadcast", 8)
     (1.75, 0.875, 1.0)
@@ -36,7 +37,7 @@ def bus_factor(operation: Operation, num_ranks: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveValues:
-    """One operation at one size, in one launch."""
+    """One operation at one size in one launch."""
 
     operation: Operation
     asked_bytes: int
@@ -44,9 +45,9 @@ class CollectiveValues:
     num_elements: int
     num_ranks: int
     rank_times_s: tuple[float, ...]
-    """Mean time of an iteration on each rank, in the order of ranks."""
+    """Mean time per iteration on each rank, in the order of ranks."""
     iterations_s: tuple[float, ...]
-    """Of each iteration, that of the rank which took longest."""
+    """For each iteration, the time on the slowest rank."""
     num_checked: int
     num_wrong: int
     wrong_ranks: tuple[int, ...]
@@ -54,7 +55,7 @@ class CollectiveValues:
 
     @property
     def time_s(self) -> float:
-        """Mean over the iterations and over the ranks, as nccl-tests has it."""
+        """Mean over the iterations and over the ranks, as in nccl-tests."""
         return fmean(self.rank_times_s)
 
     @property
@@ -64,42 +65,42 @@ class CollectiveValues:
 
     @property
     def bus_bytes_per_s(self) -> float | None:
-        """Algorithm bandwidth in terms of the links."""
+        """Algorithm bandwidth converted to the bandwidth of the links."""
         factor = bus_factor(self.operation, self.num_ranks)
         return None if factor is None else factor * self.algorithm_bytes_per_s
 
     @property
     def rank_spread(self) -> float:
-        """The slowest rank's mean time over the fastest one's, less 1."""
+        """Mean time of the slowest rank over that of the fastest, minus 1."""
         return max(self.rank_times_s) / min(self.rank_times_s) - 1
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether every rank does the same, so that their times should be alike."""
+        """Whether every rank does the same work, so that their times should be similar."""
         return self.operation not in ROOTED and self.operation != "all_to_all_v"
 
     def latency(self, q: float) -> Percentile:
-        """Give a percentile of the iterations, only with enough of them."""
+        """Return a percentile of the iteration times if there are enough iterations."""
         return percentile(self.iterations_s, q)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveLaunch:
-    """A launch that measured collectives."""
+    """A launch in which collectives were measured."""
 
     launch: Launch
     figures: tuple[CollectiveValues, ...]
-    """In the order in which they were measured."""
+    """Results in the order in which they were measured."""
     left_out: tuple[str, ...]
-    """Sizes that hold no element of every rank."""
+    """Sizes that are too small for one element per rank."""
     not_measured: tuple[str, ...]
-    """Operations that were asked for, and of which no size has the times of every rank."""
+    """Requested operations for which no size has times from every rank."""
     num_gpus_seen: int | None
-    """GPUs that torch sees on the first host; None where it was not asked."""
+    """Number of GPUs that torch sees on the first host; None if it was not queried."""
 
 
 def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
-    """Return a launch's figures; None where it did not end well or timed nothing."""
+    """Return a launch's results; None if it did not finish normally or timed nothing."""
     launch, trials = summarize_launch(records), records.of(CollectiveTrial)
     if launch is None:
         return None
@@ -144,7 +145,7 @@ def _values(trials: Sequence[CollectiveTrial]) -> CollectiveValues:
 
 
 def _reason_not_checked(trial: CollectiveTrial) -> str | None:
-    """Say why a rank compared nothing; where there is a root, only some have something to compare."""
+    """Explain why a rank compared nothing; for operations with a root, only some ranks can compare."""
     is_symmetric = trial.operation not in ROOTED and trial.operation != "all_to_all_v"
-    silent = f"rank {trial.rank} compared nothing and does not say why"
+    silent = f"rank {trial.rank} compared nothing and does not report why"
     return trial.not_checked or (silent if is_symmetric and not trial.num_checked else None)

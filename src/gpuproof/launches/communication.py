@@ -1,17 +1,17 @@
-"""Where the time of a training step goes: its phases, and its communication measured in three ways.
+"""Where does a training step's time go? Phases, and communication measured in three ways.
 
-The phases (data, forward, backward, communication, optimizer, host gap) sum to the step. They are timed
-between marks, on a device that runs ahead behind a queue that is never empty, so that none holds a wait for
-the host; the **host gap** is what a step without marks takes beyond them. **Communication** is by how much
-averaging gradients makes the backward pass longer, copies into buckets and back included. What the phases sum
-to was measured after the window: the **residual** is the window's mean step less that sum.
+The phases (data, forward, backward, communication, optimizer, host gap) add up to the step. They are timed
+between markers on a device whose queue never runs empty, so none of them includes waiting for the host. The
+**host gap** is the extra time of a step without markers. **Communication** is how much longer the backward
+pass takes because gradients are averaged, including copies into buckets and back. The phases are measured
+after the window: the **residual** is the window's mean step minus their sum.
 
-How much of a step is communication has three answers, which are never mixed into one. `sync_difference`: by
-how much averaging gradients makes a step longer, less the same difference in a group of one, whose code is
-the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on the device beside
-which nothing was, and something was, computed. `standalone`: what all-reduces of the same buckets take, one
-after another, with nothing beside them. Each is a `AcrossLaunches`: a value a launch, their mean, and where
-another launch would lie.
+There are three answers to the question of how much of a step is communication, and they are never combined
+into one. `sync_difference`: how much longer a step is because gradients are averaged, minus the same
+difference in a group of one, which runs the same code without communicating. `exposed` and `overlapped`: how
+long collectives ran on the device without and with concurrent compute. `standalone`: how long all-reduces of
+the same buckets take one after another, with nothing else running. Each is an `AcrossLaunches`: a value per
+launch, their mean, and the range expected for another launch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpuproof.statistics.launches import interval_of_launches
 
 INSEPARABLE = "no step of this rank runs without communication, which is part of forward and backward"
 NOT_QUEUED = (
-    "the device caught up with the host even behind a full queue, so the phases include waiting for the host"
+    "the device caught up with the host even with a full queue, so the phases include waiting for the host"
 )
-ALONE = "one device communicates with no other"
+ALONE = "a single device does not communicate"
 NOT_BEHIND = (
     "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
     "for the host"
@@ -40,27 +40,28 @@ NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseValues:
-    """A step by its phases, in seconds: means over ranks and launches."""
+    """The phases of a step, in seconds, as means over ranks and launches."""
 
     num_launches: int
     data_s: float
     forward_s: float
     backward_s: float
-    """Without the average of gradients, where that can be left out."""
+    """Backward pass without averaging gradients, if averaging can be skipped."""
     communication_s: float | None
     communication_missing: str | None
     optimizer_s: float
     host_gap_s: float
     residual_s: float
-    """Mean step of the window, less the sum of the phases."""
+    """Mean step time in the window minus the sum of the phases."""
     mark_overhead: float
-    """What marks add to a step, as a share of it; no phase has it twice, and the window has none."""
+    """What markers add to a step, as a share of it; no phase includes it twice, and the window does not
+    include it."""
     remark: str | None
-    """What a reader must know of how they were timed."""
+    """What a reader must know about how the phases were timed."""
 
     @property
     def parts_s(self) -> dict[str, float]:
-        """Each phase by its name, in the order of a step."""
+        """Return each phase by name, in the order within a step."""
         return {
             "data": self.data_s,
             "forward": self.forward_s,
@@ -72,12 +73,12 @@ class PhaseValues:
 
     @property
     def sum_s(self) -> float:
-        """All phases together."""
+        """The sum of all phases."""
         return sum(self.parts_s.values())
 
 
 def phases_of(launches: Sequence[Launch]) -> PhaseValues | str:
-    """Return the phases of one point's launches, or why there are none."""
+    """Return the phases for the launches of one point, or why there are none."""
     figures = [_of_launch(launch) for launch in launches if _marked_phases(launch)]
     if not figures:
         reasons = [phases.missing for launch in launches for phases in launch.step_phases]
@@ -133,7 +134,7 @@ def _of_launch(launch: Launch) -> PhaseValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCommunication:
-    """The communication of a step, measured in three ways. Means over ranks, in seconds a step."""
+    """The communication of a step, measured in three ways, as means over ranks in seconds per step."""
 
     sync_difference: AcrossLaunches
     exposed: AcrossLaunches
@@ -141,13 +142,13 @@ class StepCommunication:
     standalone: AcrossLaunches
     bucket_bytes: tuple[int, ...]
     kernels: tuple[str, ...]
-    """Names of the collectives' kernels, where the device's list of work shows any."""
+    """Names of the collective kernels, if the device trace contains any."""
     bus_bytes_per_s: float | None
-    """Of the stand-alone all-reduces together."""
+    """Bandwidth of all stand-alone all-reduces together."""
 
 
 def communication_of(launches: Sequence[Launch]) -> StepCommunication:
-    """Return the communication of one point's launches."""
+    """Return the communication for the launches of one point."""
     alone = ALONE if all(launch.num_devices == 1 for launch in launches) else None
     standalone = _value(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
     buckets = [record.bucket_bytes for launch in launches for record in launch.bucket_all_reduce]
@@ -186,7 +187,7 @@ def _reason(record: BucketAllReduce | CollectiveOverlap | GradientSync) -> str |
 
 
 def sync_difference_s(launch: Launch) -> float | None:
-    """Return by how much averaging gradients makes a step longer, corrected by a group of one."""
+    """Return how much longer a step is with gradient averaging, corrected by a group of one."""
     ranks = [median(map(_corrected, sync.rounds)) for sync in launch.gradient_sync if sync.rounds]
     return fmean(ranks) if ranks else None
 
@@ -201,19 +202,19 @@ def _overlaps(launch: Launch) -> list[CollectiveOverlap]:
 
 
 def exposed_s(launch: Launch) -> float | None:
-    """Return how long collectives ran in a step with nothing computed beside them."""
+    """Return how long collectives ran in a step while no compute was running."""
     ranks = [o.exposed_s / o.num_steps for o in _overlaps(launch)]
     return fmean(ranks) if ranks else None
 
 
 def overlapped_s(launch: Launch) -> float | None:
-    """Return how long they ran beside computing."""
+    """Return how long collectives ran in a step while compute was also running."""
     ranks = [(o.collective_s - o.exposed_s) / o.num_steps for o in _overlaps(launch)]
     return fmean(ranks) if ranks else None
 
 
 def standalone_s(launch: Launch) -> float | None:
-    """Return what all buckets take one after another."""
+    """Return the time for the all-reduces of all buckets, one after another."""
     buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
     if not buckets or not all(record.is_queued for record in buckets):
         return None
@@ -229,7 +230,7 @@ def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcrossLaunches:
-    """One value a launch, in seconds."""
+    """One value per launch, in seconds."""
 
     values_s: tuple[float, ...]
     interval: Interval | None
@@ -238,14 +239,14 @@ class AcrossLaunches:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean over launches; None where none has a value."""
+        """Mean over the launches; None if no launch has a value."""
         return fmean(self.values_s) if self.values_s else None
 
 
 def across_launches(values_s: Iterable[float | None], *, missing: str | None = None) -> AcrossLaunches:
-    """Return the figure of the launches that have a value; `missing` says why none has.
+    """Return the result over the launches that have a value; `missing` is the reason if none has one.
 
-    >>> figure_of([0.010, 0.012]).mean_s
+    >>> across_launches([0.010, 0.012]).mean_s
     0.011
     """
     measured_s = tuple(value for value in values_s if value is not None)

@@ -1,10 +1,10 @@
-"""Why was a launch slow or noisy, and what energy did it take? Its records joined to its readings.
+"""Why was a launch slow or noisy, and how much energy did it use? From its records and readings.
 
-In: a launch and the evidence of its run. Out: what devices and host did in its window, causes with the
-gravest first, and the energy that an item took. A cause is named only of what was read: a device that tells
-no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are faults; a
-power cap is a limit that somebody chose. A recording that is missing or broken is said, and takes nothing
-else with it. What limited a launch is decided in `launches.limits`.
+In: a launch and the evidence of its run. Out: what the devices and the host did in its window, the causes
+with the most severe first, and the energy per item. A cause is only named if it was read: a device that does
+not report throttle reasons is listed as unknown, not as healthy. Thermal, brake and hardware reasons are
+faults; a power cap is a limit that somebody chose. A missing or broken recording is reported, but affects
+nothing else. What limited a launch is determined in `launches.limits`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuproof.records.run import Window
 from gpuproof.records.what_ran import AT_CAP
 
 SLOWER = 0.02
-"""A rank this share below its peers' median is said to be slower."""
+"""A rank that is below the median of its peers by this share is reported as slower."""
 Gravity = Literal["fault", "limit", "host", "unknown"]
 _ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
 _REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
@@ -39,51 +39,51 @@ _REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
     "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),
 }
 _TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an unnamed throttle reason"}
-"""Those that a sentence calls otherwise than a table does."""
+"""Reasons that have a different name in a sentence than in a table."""
 MIN_SHARE: Final = 0.01
-"""A reason that held for less of the window than this is not worth a sentence."""
+"""A reason that was active for less than this share of the window is not worth a sentence."""
 CLOCK_DROP: Final = 0.03
-"""Clocks are named where the mean lies this far under the highest, and for every fault."""
+"""Clocks are reported if their mean is this far below the highest, and for every fault."""
 MIN_COVERAGE: Final = 0.5
-"""Of a window of which less was read it is said how little; a window with no reading in it has none."""
+"""Coverage of a window below which it is reported; a window without readings has no coverage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchReadings:
-    """What one host and the devices that a launch used did during its window."""
+    """What one host and the launch's devices on it did during the window."""
 
     replicate: int
     host: str
     device_names: Mapping[str, str]
-    """Physical index (as text) → name."""
+    """Physical index (as text) → name of the device."""
     readings: WindowReadings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchExplanation:
-    """One launch explained."""
+    """A launch with its explanation."""
 
     replicate: int
     readings: tuple[LaunchReadings, ...]
     sentences: tuple[str, ...]
-    """What held the launch back, the gravest first; what could not be read, too."""
+    """What slowed the launch down, the most severe first, and what could not be read."""
     faults: tuple[str, ...]
-    """Those of the sentences that tell of a fault: a device that slowed itself down, an error."""
+    """The sentences that report a fault, such as a device that throttled itself, or an error."""
     energy_j: float | None
-    """Of all devices of the launch, over the window."""
+    """Energy of all devices of the launch, over the window."""
     energy: EnergyPerItem
-    """That of one item with its method and coverage, or why it is not known."""
+    """The energy per item with its method and coverage, or why it is unknown."""
     case_id: str = "main"
 
 
 def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
-    """Explain every launch that was read beside, from the recordings."""
+    """Explain every monitored launch, from the recordings."""
     launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
     return tuple(explain_launch(launch, evidence) for launch in launches if launch.case.monitor is not None)
 
 
 def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
-    """Explain a launch from what was read beside it."""
+    """Explain a launch with the readings taken during it."""
     readings: list[LaunchReadings] = []
     causes: list[SlowdownCause] = []
     unread: list[str] = []
@@ -118,31 +118,31 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
 def _unread_devices(
     launch: Launch, host: str, windows: Sequence[Window], readings: WindowReadings
 ) -> Iterator[str]:
-    """Say how many devices of the launch on a host are not among those that were read."""
+    """Report how many of the launch's devices on a host could not be read."""
     used = len(windows) if launch.setup.device.kind != "cpu" else 0
     if len(readings.devices) < used:
         yield (
-            f"{used - len(readings.devices)} of {used} devices of the launch on {host} were not read: "
-            "their clocks, heat and errors are not known"
+            f"{used - len(readings.devices)} of {used} devices of the launch on {host} were not "
+            "read: their clocks, temperatures and errors are not known"
         )
 
 
 def readings_by_launch(
     explanations: Iterable[LaunchExplanation],
 ) -> dict[tuple[str, int], list[WindowReadings]]:
-    """Return what was read beside each launch, by its case and replicate."""
+    """Return the readings taken during each launch, by case and replicate."""
     return {(of.case_id, of.replicate): [host.readings for host in of.readings] for of in explanations}
 
 
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
-    """Return the highest clock that any device of the launches may run at; None where it was not read."""
+    """Return the highest clock at which any device of the launches may run; None if it was not read."""
     hosts = (host.readings for explanation in explanations for host in explanation.readings)
     clocks = (device.clock_sm_max_mhz for host in hosts for device in host.devices)
     return max((clock for clock in clocks if clock is not None), default=None)
 
 
 def _readings(launch: Launch, host: str, readings: WindowReadings) -> LaunchReadings:
-    # Where the processor is the device, that it is busy is no bottleneck.
+    # If the CPU is the device, it is not a bottleneck when busy.
     of_host = replace(readings.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else readings.host
     return LaunchReadings(
         replicate=launch.case.replicate,
@@ -153,20 +153,20 @@ def _readings(launch: Launch, host: str, readings: WindowReadings) -> LaunchRead
 
 
 def _ranks(launch: Launch) -> dict[str, int]:
-    """Map the permanent identity of each device that the launch used to its rank, however it is spelt."""
+    """Map the permanent identity (in any spelling) of each device used by the launch to its rank."""
     used = ((setup.device.uuid, setup.rank) for setup in launch.setups)
     return {bare_uuid(uuid): rank for uuid, rank in used if uuid is not None}
 
 
 def used_devices(launch: Launch, recording: RecordingData) -> frozenset[int]:
-    """Name the devices that the launch used by their physical index."""
+    """Name the devices used by the launch, by physical index."""
     identities = [track.identity for track in recording.devices]
     places = named_among(_ranks(launch).keys(), [identity.uuid for identity in identities])
     return frozenset(identities[place].physical_index for place in places)
 
 
 def _slower_by(launch: Launch, readings: WindowReadings) -> dict[int, float]:
-    """Name the devices that were slower than the median of all, and by what share."""
+    """Name the devices that were slower than the median of all, with the difference."""
     rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
     middle, ranks = median(rates.values()), _ranks(launch)
     ranks_by_index = {d.physical_index: ranks.get(bare_uuid(d.uuid or "")) for d in readings.devices}
@@ -185,18 +185,18 @@ def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> EnergyPerItem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnergy:
-    """The energy of all launches of a run together."""
+    """The total energy of all launches of a run."""
 
     energy_j: float | None
-    """None where that of a launch is not known."""
+    """None if the energy of any launch is unknown."""
     text: str
-    """How far launches differ, by which method, how well covered; or of which launch it is not known."""
+    """The spread over the launches, the method and its coverage; or the launch for which it is unknown."""
 
 
 def energy_of_run(
     explanations: Sequence[LaunchExplanation], *, num_launches: int, item: str
 ) -> RunEnergy | None:
-    """Add the launches' energies up; None where that of none is known."""
+    """Add up the energies of the launches; None if no energy is known."""
     measured = [explanation for explanation in explanations if explanation.energy_j is not None]
     if not measured:
         return None
@@ -214,14 +214,14 @@ def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
     lowest = min(explanation.energy.coverage or 0.0 for explanation in measured)
     span = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
     return (
-        f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from {bases}, "
-        f"which cover {share_text(lowest)} of a window or more"
+        f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from "
+        f"{bases}, which cover at least {share_text(lowest)} of a window"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowdownCause:
-    """One sentence, how grave it is, and the device that it is about (None: the host)."""
+    """One sentence, with its severity and its device (None means the host)."""
 
     gravity: Gravity
     physical_index: int | None
@@ -230,24 +230,24 @@ class SlowdownCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyPerItem:
-    """Energy of all devices together for one item."""
+    """Energy per item, for all devices together."""
 
     energy_j_per_item: float | None
     sentence: str
-    """The figure with its method and coverage, or why there is none."""
+    """The value with its method and coverage, or why there is none."""
     num_devices: int = 0
     basis: str = ""
     coverage: float | None = None
-    """The share of the window for which it is known, of the device of which least is."""
+    """The share of the window for which energy is known, for the device with the lowest coverage."""
 
 
 def explain(
     readings: WindowReadings, *, slower_by: Mapping[int, float] | None = None
 ) -> tuple[SlowdownCause, ...]:
-    """Say what held the devices back in a window, the gravest first, then by device.
+    """Report what slowed the devices down in a window, the most severe first, then by device.
 
-    `slower_by` is how much slower a device was than its peers (0.18 for 18 %), where that is known; it
-    stands before the reason. An empty answer means that everything was read and nothing was found.
+    `slower_by` is how much slower a device was than its peers (0.18 for 18 %), if known; it precedes the
+    reason. An empty result means that everything was read and nothing was found.
     """
     has_samples = readings.coverage is None or readings.coverage.num_samples > 0
     causes: list[SlowdownCause] = []
@@ -268,13 +268,13 @@ def explain(
 
 
 def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> EnergyPerItem:
-    """Divide the energy of all devices in the window by its items, in joules an item.
+    """Divide the energy of all devices in the window by its number of items (joules per item).
 
-    An energy that covers part of the window is scaled by its coverage when that is 90 % or more, and
-    refused below: the unseen rest may differ.
+    Energy that covers only part of the window is scaled up if its coverage is at least 90 %, and rejected
+    otherwise, because the part without readings may differ.
 
     Raises:
-        ValueError: the count of items is not above 0.
+        ValueError: the number of items is not above 0.
     """
     if items <= 0:
         raise ValueError(f"energy per item needs items, not {items}")
@@ -304,13 +304,13 @@ def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> Energ
 
 
 def _whole_energy(device: DeviceWindow) -> float | str:
-    """Give the energy of the whole window in joules, or why there is none."""
+    """Return the energy in the whole window in joules, or why it is unknown."""
     if device.is_divided:
         return "in MIG mode, its energy is that of all its instances"
     if device.energy_j is None or not device.energy_coverage:
         return device.energy_missing or "neither an energy counter nor power readings"
     if device.energy_coverage < WHOLE_ENOUGH:
-        return f"its energy is known for {share_text(device.energy_coverage)} of the window only"
+        return f"its energy is known for only {share_text(device.energy_coverage)} of the window"
     return device.energy_j / device.energy_coverage
 
 
@@ -324,11 +324,13 @@ def _device_causes(
     if shares is not None:
         yield from _reasons(device, shares, "fault", slower_by)
         yield from _reasons(device, shares, "limit", slower_by)
-    elif has_samples:  # else it is said once, of the window
+    elif has_samples:  # otherwise reported once, for the whole window
         yield SlowdownCause(
             gravity="unknown",
             physical_index=index,
-            sentence=f"GPU {index}: reports no throttle reasons, so whether it was throttled is unknown",
+            sentence=(
+                f"GPU {index}: does not report throttle reasons, so whether it was throttled is unknown"
+            ),
         )
 
 
@@ -338,7 +340,7 @@ def _reasons(
     gravity: Gravity,
     slower_by: float | None,
 ) -> Iterator[SlowdownCause]:
-    """Join all reasons of one gravity into one sentence, the longest first; of a cap that limited it none."""
+    """Join all reasons of one severity into a sentence, longest first; omit a cap that had no effect."""
     held = sorted(
         (
             (shares[reason], _TITLES.get(reason) or throttle_title(reason))
@@ -373,17 +375,17 @@ def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
 
 
 def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
-    """Say where nothing can be said: silence would read as if nothing had been found."""
+    """Report if nothing can be said, since silence would read as if nothing had been found."""
     coverage = readings.coverage
     if coverage is None or (coverage.num_samples and coverage.share >= MIN_COVERAGE):
         return
-    sentence = "no reading lies in the window"
+    sentence = "no readings are in the window"
     if coverage.num_samples:
-        sentence = f"the readings cover {share_text(coverage.share)} of the window only"
+        sentence = f"the readings cover only {share_text(coverage.share)} of the window"
     last_s = coverage.last_sample_s
     if last_s is not None:
-        when = "after the window began" if last_s >= 0 else "before it"
-        sentence += f": the sampler was killed, its last reading came {seconds(abs(last_s))} {when}"
+        when = "after the window started" if last_s >= 0 else "before it"
+        sentence += f": the sampler was killed; its last reading came {seconds(abs(last_s))} {when}"
     yield SlowdownCause(gravity="unknown", physical_index=None, sentence=sentence)
 
 
@@ -391,6 +393,6 @@ def _host_sentences(host: HostWindow) -> Iterator[str]:
     if host.cpu_percent is not None and host.cpu_percent >= 95:
         yield f"host CPU was saturated: {significant(host.cpu_percent)} % busy over the window"
     if host.cpu_iowait_percent is not None and host.cpu_iowait_percent >= 10:
-        yield f"the host waited for its disks in {significant(host.cpu_iowait_percent)} % of CPU time"
+        yield f"the host waited for its disks for {significant(host.cpu_iowait_percent)} % of CPU time"
     if host.swap_growth_bytes is not None and host.swap_growth_bytes > 0:
         yield f"the host swapped: {significant(host.swap_growth_bytes / 2**20)} MiB more at the end"

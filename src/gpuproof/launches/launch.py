@@ -1,8 +1,8 @@
-"""One launch in figures: how long, how much, how fast, from the records of all its ranks.
+"""One launch in numbers, from the records of all its ranks: how long, how much, how fast.
 
-Throughput is the items of all ranks over the longest rank's window. Step times are those of that same rank,
-since it is the one that all others wait for. Every rate is made by `throughput`: a mean of per-step rates
-overstates, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s. The two
+Throughput is the items of all ranks divided by the window of the slowest rank. Step times come from that same
+rank, since all others wait for it. Every rate is computed by `throughput`; a mean of per-step rates would be
+too high, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s. The two
 ceilings of its roofline come from the repeats that each device timed.
 
 >>> round(throughput(6_400, 0.8722), 1)
@@ -38,96 +38,97 @@ from gpuproof.records.work.probe import COSTS, ProbeReading
 from gpuproof.records.work.training import Pruned
 
 LEAST_UNCERTAINTY = 0.02
-"""Two measurements of a few milliseconds do not agree better than this, whatever their own spread."""
+"""Two measurements of a few milliseconds never agree better than this, however small their own spread is."""
 
 
 def throughput(items_total: float, longest_window_s: float) -> float:
-    """Return items a second: those of all ranks over the seconds of the longest rank's window.
+    """Return items per second: the items of all ranks over the window of the slowest, in seconds.
 
     Raises:
-        ValueError: the seconds are not above 0, the items are negative, or one is not finite.
+        ValueError: the seconds are not above 0, the items are negative, or one of them is not finite.
     """
     if not (isfinite(longest_window_s) and longest_window_s > 0):
         raise ValueError(f"a rate needs a window longer than 0 s, not {longest_window_s} s")
     if not (isfinite(items_total) and items_total >= 0):
-        raise ValueError(f"a rate needs a count of items, not {items_total}")
+        raise ValueError(f"a rate needs a number of items, not {items_total}")
     return items_total / longest_window_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A launch that measured something."""
+    """A launch that produced measurements."""
 
     case: Case
     windows: tuple[Window, ...]
     setups: tuple[Setup, ...]
     step_times_s: tuple[float, ...]
-    """Of the slowest rank; empty where they were not kept."""
+    """Step times of the slowest rank; empty if they were not stored."""
     num_step_times: tuple[int, ...] = ()
-    """Step times that were kept of each rank, in the order of ranks."""
+    """Number of stored step times of each rank, in rank order."""
     memory: tuple[Memory, ...] = ()
-    """Of each rank; empty in runs of versions that did not look."""
+    """Memory of each rank; empty in runs of versions that did not check it."""
     ceilings: tuple[Ceilings, ...] = ()
-    """What each device could do at most after the window; empty where that was not measured."""
+    """The maximum that each device could reach after the window; empty if this was not measured."""
     evaluations: tuple[Evaluation, ...] = ()
-    """What each rank's model had learnt after the window; empty where nobody looked."""
+    """What each rank's model had learnt by the end of the window; empty if this was not checked."""
     busy: tuple[DeviceBusy, ...] = ()
-    """How busy each device was in steps after the window; empty where none was seen to wait in it."""
+    """How busy each device was in steps after the window; empty if no device was seen waiting in the
+    window."""
     fp8_casts: tuple[Fp8Casts, ...] = ()
-    """What rounding to fp8 took on each rank; empty where nothing is rounded, or a compiler joins it."""
+    """The cost of rounding to fp8 on each rank; empty if nothing is rounded, or if a compiler fuses it."""
     start: StartMode = "exec"
-    """Launches that were forked from one process share its choices, and are no replicates."""
+    """Launches forked from one process share that process's choices, so they are not replicates."""
     effective: tuple[Effective, ...] = ()
-    """What the kernels of each rank were given; empty in runs of versions that did not look."""
+    """The inputs of kernels on each rank; empty in runs of versions that did not check them."""
     compilations: tuple[Compilation, ...] = ()
-    """What torch.compile made on each rank; empty where it was not asked to."""
+    """What torch.compile generated on each rank; empty if it was not requested."""
     own_compute: tuple[OwnCompute, ...] = ()
-    """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
+    """How fast each rank is when it runs alone, in rank order; empty if this was not checked."""
     pruned: tuple[Pruned, ...] = ()
-    """What each rank pruned, in the order of ranks; empty where nothing is pruned."""
+    """What each rank pruned, in rank order; empty if nothing is pruned."""
     checks: tuple[ProbeReading, ...] = ()
-    """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
+    """The result of comparing each rank's values with a reference; empty if nothing was compared."""
     costs: tuple[ProbeReading, ...] = ()
-    """What starting a kernel takes and what the cache carries on each rank, after passes over memory."""
+    """Kernel start time and cache bandwidth on each rank, after passes over memory."""
     step_phases: tuple[StepPhases, ...] = ()
-    """Steps taken apart on each rank; empty where nobody looked, as in the three fields that follow."""
+    """Breakdown of steps on each rank; like the next three fields, empty if not checked."""
     gradient_sync: tuple[GradientSync, ...] = ()
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
     trained_alike: tuple[TrainingAgreement, ...] = ()
-    """Whether ranks together learn what one alone does."""
+    """Whether the ranks together learn the same as one rank alone."""
     settle_times_s: tuple[float, ...] = ()
-    """Steps of the slowest rank before the window, while a power cap settled."""
+    """Steps of the slowest rank before the window, until a power cap had settled."""
 
     @property
     def slowest(self) -> Window:
-        """The window of the rank that took longest."""
+        """The window of the slowest rank."""
         return max(self.windows, key=lambda window: window.wall_s)
 
     @property
     def setup(self) -> Setup:
-        """What the first rank built; the others built the same."""
+        """What the first rank built; the other ranks built the same."""
         return self.setups[0]
 
     @property
     def world_size(self) -> int:
-        """Ranks: processes that work together."""
+        """Number of ranks: processes that work together."""
         return len(self.windows)
 
     @property
     def num_devices(self) -> int:
-        """Devices that worked: one a rank, but where one process trains on several."""
+        """Number of devices in use: one per rank, unless one process trains on several."""
         return sum(1 if setup.replicas is None else setup.replicas.num_devices for setup in self.setups)
 
     @property
     def data_parallel_size(self) -> int:
-        """Devices that work on different samples: all, but one of each tensor-parallel group."""
+        """Number of devices with different samples: all of them, but one per tensor-parallel group."""
         parallelism = self.setup.parallelism
         return self.num_devices if parallelism is None else parallelism.arrangement.data_parallel_size
 
     @property
     def items_total(self) -> int:
-        """Items of all ranks in the window."""
+        """Number of items of all ranks in the window."""
         return sum(window.items for window in self.windows)
 
     @property
@@ -137,17 +138,17 @@ class Launch:
 
     @property
     def items_per_step_total(self) -> int:
-        """Items of all ranks in one update of the weights."""
+        """Number of items of all ranks in one weight update."""
         return sum(setup.items_per_step for setup in self.setups)
 
     @property
     def samples_per_step_total(self) -> int:
-        """The effective batch: samples of all ranks in one update of the weights."""
+        """The effective batch size: samples of all ranks in one weight update."""
         return self.items_per_step_total // self.setup.items_per_sample
 
     @property
     def samples_total(self) -> int:
-        """Samples of all ranks in the window: its items, unless these are the tokens of sequences."""
+        """Number of samples of all ranks in the window: its items, unless these are tokens of sequences."""
         return self.items_total // self.setup.items_per_sample
 
     @property
@@ -157,7 +158,7 @@ class Launch:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What it says, by the name of the measure: items a second, items, steps, and seconds."""
+        """The launch's values by measure name: items per second, items, steps, and seconds."""
         return {
             THROUGHPUT: self.items_per_s_total,
             ITEMS: self.items_total,
@@ -168,20 +169,20 @@ class Launch:
 
     @property
     def roofline(self) -> Roofline | None:
-        """The ceilings of the slowest device; None where they were not measured."""
+        """The ceilings of the slowest device; None if they were not measured."""
         return build_roofline(self.ceilings)
 
     @property
     def flops_per_step(self) -> float | None:
-        """Model FLOPs of one device in one step: from the closed form, else as torch counted them."""
+        """Model FLOPs of one device per step: from the closed form if any, else as counted by torch."""
         setup = self.setup
         return setup.flops_per_step_counted if setup.flops_per_step is None else setup.flops_per_step
 
     @property
     def least_flops_per_step(self) -> float | None:
-        """Those of `flops_per_step` that no kernel can leave out; None where that is not known.
+        """The part of `flops_per_step` that no kernel can skip; None if unknown.
 
-        Model FLOPs count attention over the full square, of which a causal kernel skips what is masked.
+        Model FLOPs count attention over the full square, but a causal kernel skips the masked part.
         """
         setup, flops = self.setup, self.flops_per_step
         if flops is None or (setup.flops_skippable_per_step is None and "tokens" in setup.item):
@@ -190,17 +191,17 @@ class Launch:
 
     @property
     def least_flops_per_s_per_device(self) -> float | None:
-        """FLOP/s that one device cannot but have done, where that is known."""
+        """The minimum FLOP/s that one device must have reached, if known."""
         return self._per_second(self.least_flops_per_step)
 
     @property
     def flops_per_s_per_device(self) -> float | None:
-        """Model FLOP/s of one device, where the work of a step is known."""
+        """Model FLOP/s of one device, if the work per step is known."""
         return self._per_second(self.flops_per_step)
 
     @property
     def bytes_per_s_per_device(self) -> float | None:
-        """Bytes a second to and from one device's memory, where a closed form gives those of a step."""
+        """Bytes per second to and from one device's memory, if a closed form gives the bytes per step."""
         return self._per_second(self.setup.bytes_per_step)
 
     def _per_second(self, work_per_step: float | None) -> float | None:
@@ -210,7 +211,7 @@ class Launch:
 
 
 def summarize_launch(records: CaseRecords) -> Launch | None:
-    """Return the launch's figures; None where it did not end well or measured no step."""
+    """Return the launch's results; None if it did not finish normally or measured no step."""
     windows = tuple(sorted(records.windows, key=lambda window: window.rank))
     if records.status != "done" or not windows or any(not window.num_steps for window in windows):
         return None
@@ -247,42 +248,42 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCeiling:
-    """The fastest repeat of the fastest size: what the device did do, so that it can."""
+    """The fastest repeat of the fastest size, a rate that the device has actually reached."""
 
     value_per_s: float
     """FLOP/s or bytes/s."""
     relative_spread: float
-    """From the fastest repeat down to the median of that size, over the fastest."""
+    """Difference between the fastest repeat and the median of that size, relative to the fastest."""
     what: str
     size: tuple[int, ...]
     num_repeats: int
 
     @property
     def highest_per_s(self) -> float:
-        """The rate over which another measurement contradicts this one."""
+        """The rate above which another measurement would contradict this one."""
         return self.value_per_s * (1 + max(self.relative_spread, LEAST_UNCERTAINTY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """The two ceilings of a launch, each of the slowest device: all devices keep step with that one."""
+    """The two ceilings of a launch, each from the slowest device: all others keep pace with it."""
 
     compute: MeasuredCeiling | None
     memory: MeasuredCeiling | None
     num_devices: int
     missing: str | None
-    """Why there is no ceiling of arithmetic."""
+    """Why there is no compute ceiling."""
 
     @property
     def ridge_flops_per_byte(self) -> float | None:
-        """The arithmetic intensity from which on arithmetic, not memory, is the limit."""
+        """The arithmetic intensity above which compute, rather than memory, is the limit."""
         if self.compute is None or self.memory is None:
             return None
         return self.compute.value_per_s / self.memory.value_per_s
 
 
 def best_ceiling(trials: Sequence[CeilingTrial]) -> MeasuredCeiling | None:
-    """Return the highest rate among trials of one sort; None where there is none."""
+    """Return the highest rate among the trials of one kind; None if there are none."""
     timed = [trial for trial in trials if trial.durations_s]
     if not timed:
         return None
@@ -298,7 +299,7 @@ def best_ceiling(trials: Sequence[CeilingTrial]) -> MeasuredCeiling | None:
 
 
 def build_roofline(ceilings: Sequence[Ceilings]) -> Roofline | None:
-    """Put the ceilings of a launch's ranks together; None where none were measured."""
+    """Combine the ceilings of a launch's ranks; None if no ceilings were measured."""
     if not ceilings:
         return None
     products = [[trial for trial in record.trials if trial.what == "gemm"] for record in ceilings]

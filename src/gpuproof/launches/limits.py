@@ -1,16 +1,17 @@
-"""What limited a launch: the one thing whose removal would raise its rate most, and what else applies.
+"""What limited a launch: the limit whose removal would raise the rate most, and other limits.
 
-In: a launch, what was read beside it, and the peaks of its device. Out: `LaunchLimits`, the largest gain
-first. A time limit (host, data loading, communication, power cap, temperature) is a share of the window that
-a step could do without. Memory bandwidth and compute are left where none of these holds, and need a ceiling
-that the launch came close to. Where nothing of this is found, the limit is unknown, with the reason. A gain
-is an upper bound: an idle device clocks higher than a busy one, and what removes one wait may add another.
+In: a launch, what was read during it, and the peaks of its device. Out: `LaunchLimits`, sorted by gain, the
+largest first. A time limit (host, data loading, communication, power cap, temperature) is a share of the
+window that a step could do without. Memory bandwidth and compute remain if none of these applies, and count
+only if the launch came close to their ceiling. If no limit is found, the limit is unknown, with the reason. A
+gain is an upper
+bound: an idle device clocks higher than a busy one, and removing one wait may cause another.
 
-Waiting for data is of the rank that waited longest, since all others wait for it in every step; where no
-loader ran it is None. How idle a device was comes from how often it had come to the end of its queue and from
-the busy time of a step in blocks after the window, with the interval over the blocks; time in which a loader
-was waited for is left out. How busy the device is in a step is taken to be the same in the window and after
-it.
+The time spent waiting for data is that of the rank that waited longest, since all others wait for it in every
+step; without a loader it is None. How idle a device was is computed from how often it had reached the end of
+its queue, and from the busy time of a step in blocks of steps after the window, with an interval over the
+blocks. Time spent waiting for a loader is excluded. The device is assumed to be equally busy per step in the
+window and after it.
 """
 
 from __future__ import annotations
@@ -43,18 +44,19 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 
 CEILINGS: Final[tuple[LimitName, ...]] = ("memory bandwidth", "compute")
-"""What remains where nothing else holds a launch back; they follow all others."""
+"""What remains if nothing else limits a launch; these limits come last."""
 DATA_BOUND = 0.05
-"""Share of the window from which waiting for data counts. Without it a device would do 1 / (1 - 0.05) = 1.05
-times the work, as far off as an interval that is called wide (±5 %): such a rate is the loader's as well."""
+"""Share of the window from which waiting for data counts as a limit. Without the wait a device would do 1 /
+(1 - 0.05) = 1.05 times the work, a difference as large as an interval that counts as wide (±5 %): such a rate
+also depends on the loader."""
 COMMUNICATION_BOUND = 0.05
-"""Share of a step that collectives add to it, likewise."""
+"""Share of a step added by collectives from which they count as a limit."""
 NEAR_MEASURED = 0.7
-"""Share of a ceiling that plain work reached on the spot from which it is the limit …"""
+"""Share of a ceiling from which it is the limit: for a ceiling measured on the spot with plain work …"""
 NEAR_PEAK = 0.5
-"""… and of a data sheet's, which no real work reaches: the largest products get to 70 % of it."""
+"""… and for a data sheet's ceiling, which no real work reaches: the largest GEMMs get to 70 % of it."""
 ANSWERED = 0.95
-"""Share of the offered requests from which on the rate was kept."""
+"""Share of the offered requests that must be answered for the rate to count as sustained."""
 NOT_KNOWN: Final[Mapping[LimitName, str]] = {
     "compute": "its share of the compute peak is not known",
     "memory bandwidth": "its memory traffic is not known",
@@ -68,7 +70,7 @@ def limits_of(
     peak: Peak | None = None,
     memory_peak: BandwidthPeak | None = None,
 ) -> LaunchLimits:
-    """Say what limited a launch, from its records, the readings beside it and its device's peaks."""
+    """Determine what limited a launch, from its records, its readings and its device's peaks."""
     found = [*recorded_limits(launch), *caps_read(readings), *_host_read(launch, readings)]
     found += _ceilings(launch, peak, memory_peak)
     found.sort(key=lambda limit: (limit.name in CEILINGS, -limit.gain))
@@ -76,23 +78,25 @@ def limits_of(
 
 
 def limits_of_requests(offered_per_s: float | None, answered_per_s: float, *, is_ours: bool) -> LaunchLimits:
-    """Say what limited the requests that a server answered in a second; `offered_per_s` None: all at once."""
+    """Determine what limited a server's requests per second; `offered_per_s` None: all came at once."""
     if offered_per_s is not None and answered_per_s >= ANSWERED * offered_per_s:
         answered = units.share(min(1.0, answered_per_s / offered_per_s))
-        text = f"{units.rate(offered_per_s, 'requests')} were offered, and {answered} of that answered"
+        text = f"{units.rate(offered_per_s, 'requests')} were offered, and {answered} of them were answered"
         return LaunchLimits(found=(LaunchLimit(name="requested rate", share=1.0, gain=0.0, text=text),))
-    why = "nothing timed how long its device was idle" if is_ours else "the server's host was not read"
-    return LaunchLimits(found=(), unknown=f"it answered all that it could, and {why}")
+    why = "nothing measured how long its device was idle" if is_ours else "the server's host was not read"
+    return LaunchLimits(found=(), unknown=f"it answered as many as it could, and {why}")
 
 
 def communication_limit(text: str) -> LaunchLimits:
-    """Return the limit of a launch that does nothing but communicate."""
+    """Return the limit for a launch that only communicates."""
     return LaunchLimits(found=(LaunchLimit(name="communication", share=1.0, gain=0.0, text=text),))
 
 
 def recorded_limits(launch: Launch) -> Iterator[LaunchLimit]:
-    """Yield the limits that a launch's own records show: host, data loading and communication."""
-    if launch.slowest.clock != "host" and not launch.case.measures_latency:  # there it waits by design
+    """Yield the limits shown by a launch's own records: host, data loading and communication."""
+    if (
+        launch.slowest.clock != "host" and not launch.case.measures_latency
+    ):  # in these cases the device waits by design
         yield from _host(launch)
     window = waiting_window(launch)
     waited = 0.0 if window is None else (window.data_wait_s or 0.0) / window.wall_s
@@ -107,7 +111,7 @@ def recorded_limits(launch: Launch) -> Iterator[LaunchLimit]:
 
 
 def _host(launch: Launch) -> Iterator[LaunchLimit]:
-    """Find a device that waits for its host: between steps, or between the kernels of a step."""
+    """Find a device that waits for its host, either between steps or between the kernels of a step."""
     idle, gap = idle_share(launch), 1 - launch.slowest.steps_s / launch.slowest.wall_s
     if isinstance(idle, Interval) and idle.low > HOST_BOUND:
         yield _of_time("host", launch, idle.centre, f"GPU idle for {idle_text(idle)}", most=idle.high)
@@ -118,7 +122,7 @@ def _host(launch: Launch) -> Iterator[LaunchLimit]:
 def _of_time(
     name: LimitName, launch: Launch, share: float, text: str, *, most: float | None = None
 ) -> LaunchLimit:
-    """Return a limit that took a share of the window, with the most that the rest allows."""
+    """Return a limit that took up a share of the window, and the maximum gain that the rest allows."""
     rest = 1 - (share if most is None else most)
     if rest > 0 and launch.setups:
         rate = units.rate(launch.items_per_s_total / rest, launch.setup.item)
@@ -127,9 +131,9 @@ def _of_time(
 
 
 def _host_read(launch: Launch, readings: Sequence[WindowReadings]) -> Iterator[LaunchLimit]:
-    """Yield the host where nobody timed how idle the device was, and one CPU was busy while no GPU was."""
+    """Yield the host as limit if idle time was not measured and one CPU was busy while no GPU was."""
     if launch.slowest.clock != "host" and idle_share(launch) is None:
-        return  # the device was looked at, and did not wait
+        return  # this was checked, and the device did not wait
     if isinstance(idle_share(launch), Interval):
         return
     for host in readings:
@@ -137,7 +141,7 @@ def _host_read(launch: Launch, readings: Sequence[WindowReadings]) -> Iterator[L
 
 
 def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None) -> Iterator[LaunchLimit]:
-    """Yield the ceiling that the launch came closest to, if it came close."""
+    """Yield the ceiling that the launch came closest to, if it came close enough."""
     near = [
         (share, name, of)
         for name, (share, least, of) in _shares(launch, peak, memory_peak).items()
@@ -152,7 +156,7 @@ def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | No
 def _shares(
     launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None
 ) -> dict[LimitName, tuple[float, float, str]]:
-    """Return the share of each known ceiling, the least that makes it the limit, and what it is of."""
+    """Return, per known ceiling, its name, the share reached, and the share that makes it the limit."""
     roofline, shares = launch.roofline, dict[LimitName, tuple[float, float, str]]()
     measured = (None, None) if roofline is None else (roofline.compute, roofline.memory)
     flops, traffic = launch.flops_per_s_per_device, launch.bytes_per_s_per_device
@@ -176,12 +180,12 @@ def _shares(
 
 
 def _unknown(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None) -> str:
-    """Say why nothing that was looked at limited the launch."""
+    """Explain why none of the limits that were checked applies to the launch."""
     idle, shares = idle_share(launch), _shares(launch, peak, memory_peak)
     if launch.case.measures_latency:
-        return "each batch is waited for, so that the device is idle between two of them"
+        return "each batch is waited for, so the device is idle between batches"
     if launch.slowest.clock == "host":
-        return "nothing says how busy the CPU was with this work"
+        return "how busy the CPU was with this work is not known"
     if isinstance(idle, Unavailable):
         return f"how long the GPU was idle is not known: {idle.reason}"
     if isinstance(idle, Interval) and idle.high > HOST_BOUND:
@@ -193,11 +197,11 @@ def _unknown(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | Non
 
 
 def limits_together(limits: Sequence[LaunchLimits], measures: Sequence[Measure], noun: str) -> list[Measure]:
-    """Return the measure of a run: of its launches' limits, or of those that its points or hosts have."""
+    """Return what limited a run, as a measure: from its launches, or from its points or hosts."""
     if limits:
         return [limit_measure(limits)]
     parts = [measure for measure in measures if measure.name == LIMITED_BY]
-    if noun == "hosts":  # that of all points of a host is its last
+    if noun == "hosts":  # the last one of a host applies to all of its points
         parts = list({part.subject: part for part in parts}.values())
     if len(parts) == 1:
         return [replace(parts[0], case=THE_RUN, subject=WHOLE)]
@@ -205,7 +209,7 @@ def limits_together(limits: Sequence[LaunchLimits], measures: Sequence[Measure],
 
 
 def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
-    """Return what limited a run of several points or hosts: what most of them were limited by."""
+    """Return what limited a run that has several points or hosts: the most frequent limit."""
     names = Counter(part.text for part in parts)
     name, times = names.most_common(1)[0]
     others = [f", {ARTICLE.get(other, other)} at {num}" for other, num in names.items() if other != name]
@@ -219,7 +223,7 @@ def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
 
 
 def data_wait_share(launches: Sequence[Launch]) -> float | None:
-    """Return the share of all windows together that was waited; None where no loader ran.
+    """Return the share of all windows that was spent waiting; None if no loader ran.
 
     >>> data_wait_share([]) is None
     True
@@ -232,15 +236,15 @@ def data_wait_share(launches: Sequence[Launch]) -> float | None:
 
 
 def waiting_window(launch: Launch) -> Window | None:
-    """Return the window of the rank that waited longest; None where none waited by a clock."""
+    """Return the window of the rank that waited longest; None if waiting was not measured."""
     windows = [window for window in launch.windows if window.data_wait_s is not None]
     return max(windows, key=lambda window: window.data_wait_s or 0.0, default=None)
 
 
 def idle_share(launch: Launch) -> Interval | Unavailable | None:
-    """Return the share of the rank whose device was idle the most, by the interval's lower end.
+    """Return the idle share of the rank whose device was idle most, by the lower end of the interval.
 
-    None where no device was seen to wait, and so nobody looked; the reason where looking told nothing.
+    None if no device was seen waiting, so that nothing was checked; the reason if the check was inconclusive.
     """
     by_rank = {window.rank: window for window in launch.windows}
     shares = [_of_rank(by_rank[busy.rank], busy) for busy in launch.busy if busy.rank in by_rank]
@@ -249,7 +253,7 @@ def idle_share(launch: Launch) -> Interval | Unavailable | None:
 
 
 def idle_text(idle: Interval) -> str:
-    """Write the share of the window, and its interval where that tells anything.
+    """Write the share of the window, with its interval if that adds information.
 
     >>> idle_text(Interval(low=0.5, high=0.52, centre=0.51, confidence=0.95, method="", num_launches=1,
     ...                    num_samples=6, between_launches=False))
@@ -262,9 +266,11 @@ def idle_text(idle: Interval) -> str:
 def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:
     if busy.missing is not None:
         return Unavailable(reason=busy.missing)
-    per_step = interval_of_launches(busy.busy_s_per_step)  # blocks, like launches, are taken as independent
+    per_step = interval_of_launches(
+        busy.busy_s_per_step
+    )  # blocks are treated as independent, as launches are
     if isinstance(per_step, Unavailable):
-        return Unavailable(reason="the device was looked at only once")
+        return Unavailable(reason="the device was checked only once")
     step_s = window.wall_s / window.num_steps
     waited = (window.data_wait_s or 0.0) / window.wall_s
 

@@ -1,6 +1,6 @@
-"""One recipe of a run in figures: the only one, a point of a sweep or a test of a suite.
+"""The results of one recipe in a run: its only one, a point of a sweep, or a test of a suite.
 
-It has words and measures; what the measures of a recipe are called stands here, too.
+Contains texts and measures, and defines the names of the measures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuproof.records.run import Failure
 
 THROUGHPUT, PEAK_MEMORY = "throughput", "peak memory"
 RATE_ONE_BY_ONE = "rate, one batch after another"
-"""Of latency mode, in which nothing is queued: no throughput."""
+"""For latency mode, which queues nothing; therefore not called throughput."""
 TIME_PER_OUTPUT = "time per output token"
 ITEMS, STEPS, WINDOW = "items", "steps", "window"
 STEP, ENERGY = "step of all launches", "energy of all launches"
@@ -22,67 +22,67 @@ STEP, ENERGY = "step of all launches", "energy of all launches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointMeasures:
-    """One recipe of a run: the only one, a point of a sweep or a test of a suite."""
+    """One recipe in a run: its only one, a point of a sweep, or a test of a suite."""
 
     case_id: str
     assignment: Mapping[str, Any]
-    """Swept key → value; empty for the only one."""
+    """Swept key → value; empty if the recipe is the only one."""
     kind: str
     model: str
     batch_size: int
     item: str
     items_per_sample: int
     device: str | None
-    """None where nothing was measured."""
+    """None if no launch measured anything."""
     num_devices: int | None
     num_launches: int
-    """That measured something."""
+    """Number of launches that measured something."""
     num_planned: int
     validity: Validity | None
     failures: tuple[Failure, ...]
-    """The first failure of each launch that failed or was cut short."""
+    """The first failure of each launch that failed or was interrupted."""
     refused: bool = False
-    """It failed as the search meant it to, for want of memory."""
+    """Whether it ran out of memory, as a batch-size search expects."""
     doubts: tuple[Doubt, ...] = ()
-    """Of a point among several, its own; of the only recipe of a run they are the run's."""
+    """The point's own warnings if there are several points; if there is only one recipe, those of the run."""
     measures: tuple[Measure, ...] = ()
-    """Of the point as a whole; a result has them among its own, and not with the point."""
+    """Measures of the point as a whole; a result lists them with its own measures, not with the point."""
 
     @property
     def success(self) -> bool | None:
-        """Whether every launch measured what it was asked to; None where it was not run to an end."""
+        """Whether every launch measured what it should; None if the point did not run to completion."""
         if self.failures:
             return False
         return True if self.num_launches >= self.num_planned else None
 
     @property
     def are_replicates(self) -> bool:
-        """Whether launches may feed an interval between launches: each must be a fresh process."""
+        """Whether an interval between launches may be computed; for that, each must be a fresh process."""
         return all(launch.start == "exec" for launch in self.launches)
 
     @property
     def without_measures(self) -> PointMeasures:
-        """The point as a detail holds it: the result has its measures."""
+        """Return the point as stored in the details, without its measures, which are in the result."""
         return replace(self, measures=())
 
     def measure(self, *names: str) -> Measure | None:
-        """Return its measure of the first of these names that it has."""
+        """Return the first of the named measures that exists."""
         by_name = {measure.name: measure for measure in self.measures}
         return next((by_name[name] for name in names if name in by_name), None)
 
     def value(self, *names: str) -> float | None:
-        """Return the value of a measure; None where there is none."""
+        """Return the value of a measure; None if it does not exist."""
         measure = self.measure(*names)
         return None if measure is None else measure.value
 
     @property
     def rate(self) -> Measure | None:
-        """Items a second, all ranks of all launches together."""
+        """Items per second, for all ranks and all launches together."""
         return self.measure(THROUGHPUT, RATE_ONE_BY_ONE)
 
     @property
     def rate_value(self) -> float | None:
-        """The value of the rate; None where nothing was measured."""
+        """The value of the rate; None if nothing was measured."""
         return None if self.rate is None else self.rate.value
 
     @property

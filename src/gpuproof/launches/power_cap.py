@@ -1,15 +1,16 @@
-"""Was a launch measured at its power cap, and what does its window say then?
+"""Was a launch measured at its power cap, and how does that affect its window?
 
-In: a launch and the readings beside it. Out: what `statistics.power_cap` makes of its step times where the
-cap held a device for half of the window or longer, and sentences about it. The time is the driver's own
-count, where it counts; `readings.totals` believes no counter that stands still beside capped samples.
+In: a launch and its readings. Out: the result of `statistics.power_cap` for its step times, if the cap slowed
+a device down for at least half of the window, and sentences about it. The time at the cap is the driver's own
+count, if available; `readings.totals` does not trust a counter that does not move while samples show a cap.
 
-Step times of decode are judged without what comes from their place in a generation (`evened_steps`): each
-step attends to one token more than the one before, until the cache goes back to the prompt. Where a window
-holds twenty generations, what a place makes is the median of its steps; with fewer, a line through the
-medians of ten parts of a generation, where they lie on one. Steps that replay one graph for each bucket of
-lengths are alike within a bucket, and what counts is the bucket's median. In less than two generations time
-and place run together, and a device that slows down looks like a cache that grows: `is_separable` says so.
+Decode step times are judged without the effect of their position in a generation (`evened_steps`), because
+each step attends to one token more than the one before, until the cache is reset to the prompt. If a window
+contains twenty generations or more, the effect of a position is the median of its steps; with fewer, it is a
+line through the medians of ten parts of a generation, provided that they lie on a line. Steps that replay one
+graph per bucket of lengths take equally long within a bucket, so the bucket's median is used. In less than
+two generations, time and position coincide, and a device that slows down looks like a growing cache:
+`is_separable` indicates that.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 
 FROM_IDLE_S: Final = 0.1
-"""An H100 met its cap after it."""
+"""An H100 starting from idle reached its cap after this time."""
 Places = NDArray[np.signedinteger]
 MANY_GENERATIONS = 20
-"""A median of fewer would take much of the noise with it."""
+"""A median over fewer generations would absorb much of the noise."""
 TOLD_APART = 2
-"""Generations from which place and time do not run together."""
+"""Number of generations from which position and time can be separated."""
 NUM_PARTS = 10
 FEWEST_STEPS = 20
-"""With less no line is drawn."""
+"""With fewer steps, no line is fitted."""
 ON_A_LINE = 0.9
-"""Correlation of the parts' medians with their places; of ten that do not grow 2 in 10,000 come so near."""
+"""Minimum correlation of the parts' medians with their positions; by chance, 2 in 10,000 without growth get
+this close."""
 
 
 def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCapWindow | None:
-    """Judge the window of a launch at its power cap; None where it was not at it, or kept no step times."""
+    """Judge a launch's window at its power cap; None if it was not at the cap or has no step times."""
     devices = (device for host in readings for device in host.devices)
     shares = ((device.throttle_shares or {}).get("power_cap", 0.0) for device in devices)
     if max(shares, default=0.0) < AT_CAP:
@@ -54,7 +56,7 @@ def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCa
 
 
 def rate_from_idle(launch: Launch) -> float | None:
-    """Return the items a second of all ranks before the power cap was met; None where it was not."""
+    """Return the items per second of all ranks before the power cap; None if it was not reached."""
     cap = launch.slowest.power_cap
     if cap is None or cap.settled_after_s is None or not launch.settle_times_s:
         return None
@@ -64,27 +66,29 @@ def rate_from_idle(launch: Launch) -> float | None:
 
 
 def periods_text(window: PowerCapWindow) -> str:
-    """Say how many periods of the cap's controller a window holds.
+    """Report how many periods of the power cap's controller a window contains.
 
     >>> from gpuproof.statistics.power_cap import judge_power_cap
     >>> periods_text(judge_power_cap([1.0 + 0.1 * (step % 50 < 25) for step in range(1200)]))
     '24 periods of 52 s'
     """
     if window.period_s is None or window.num_periods is None:
-        return f"{units.seconds(window.duration_s)} in which no period shows"
+        return f"{units.seconds(window.duration_s)} without a visible period"
     return f"{window.num_periods:.0f} periods of {units.significant(window.period_s, 2)} s"
 
 
 def resolution_text(window: PowerCapWindow) -> str | None:
-    """Say which drift a window at the power cap would have shown; None of one that was too short."""
+    """Report the drift that a window at the power cap would have revealed; None if it was too short."""
     if window.verdict == "too short" or window.detects is None:
         return None
     smallest = units.share(window.detects)
-    return f"at the power cap for {periods_text(window)}: a drift of {smallest} over it would have shown"
+    return (
+        f"at the power cap for {periods_text(window)}: a drift of {smallest} over it would have been visible"
+    )
 
 
 def continuation(window: Window) -> str:
-    """Say what was requested of a window that continued; nothing of one that did not."""
+    """Report what was requested for an extended window; nothing if the window was not extended."""
     is_at_cap = window.stop_reason.endswith(AT_POWER_CAP)
     if window.requested_steps and window.num_steps > window.requested_steps:
         requested = f"{units.count(window.requested_steps)} steps"
@@ -97,23 +101,23 @@ def continuation(window: Window) -> str:
         period_s = window.power_cap.period_s if window.power_cap else None
         each = f" of {units.significant(period_s, 2)} s" if period_s else ""
         key, reason = ("power_cap_limit_s", f"periods{each} of the power cap")
-    return f"{requested} a launch requested, continued for {reason} (benchmark.{key})"
+    return f"{requested} per launch requested, continued for {reason} (benchmark.{key})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvenedSteps:
-    """Step times of a launch as those of equal steps."""
+    """Step times of a launch, adjusted as if all steps were equal."""
 
     times_s: tuple[float, ...]
     growth: float | None
-    """From the first place of a generation that the window holds to the last (0.1 is 10 %); None where steps
-    do not grow, or nothing was evened."""
+    """Growth from the first position of a generation in the window to the last (0.1 is 10 %); None if steps
+    do not grow, or if nothing was adjusted."""
     is_separable: bool
-    """Whether growth with the place could be told from a change with time."""
+    """Whether growth with the position can be separated from a change over time."""
 
 
 def evened_steps(launch: Launch) -> EvenedSteps:
-    """Return the step times of a launch without the growth of a generation; others as they are."""
+    """Return a launch's step times without growth within a generation; others are unchanged."""
     times_s = launch.step_times_s
     length, begin = launch.case.model_work.steps_of_a_generation, launch.slowest.tokens_before
     enough = length is not None and len(times_s) >= MANY_GENERATIONS * length
@@ -137,7 +141,7 @@ def evened_steps(launch: Launch) -> EvenedSteps:
 
 
 def _buckets(launch: Launch, places: Places) -> Places | None:
-    """Return the bucket of each step whose steps are alike, having one graph; None where there are none."""
+    """Return the bucket of each step if steps in a bucket share one graph; None without buckets."""
     options, prompt = launch.setup.options, launch.setup.input_shape
     if options is None or not options.graph_ends or prompt is None:
         return None
@@ -145,13 +149,13 @@ def _buckets(launch: Launch, places: Places) -> Places | None:
 
 
 def _medians(times: FloatArray, places: Places) -> FloatArray:
-    """Give each step the median of the steps of its place."""
+    """Replace each step time by the median at the step's position."""
     by_place = {place: np.median(times[places == place]) for place in np.unique(places).tolist()}
     return np.array([by_place[place] for place in places.tolist()])
 
 
 def _line(times: FloatArray, places: Places) -> FloatArray | None:
-    """Give each step what a line makes of its place; None where steps do not become longer along one."""
+    """Replace each step time by the line's value at its position; None if steps do not grow linearly."""
     if len(np.unique(places)) < NUM_PARTS:
         return None
     parts = np.array_split(np.argsort(places, kind="stable"), NUM_PARTS)

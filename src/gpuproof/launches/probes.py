@@ -1,6 +1,6 @@
-"""The figures of a probe's launch: of whom, how much, and from what.
+"""The results of a probe launch: which subject, how much, and measured from what.
 
-A rate is what all repeats did over the time that all of them took.
+A rate is the work of all repeats over their total time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXPOSED = "exposed communication"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeValue:
-    """One figure of one launch."""
+    """A single result of a single launch."""
 
     quantity: str
     subject: str
@@ -35,26 +35,26 @@ class ProbeValue:
     is_inapplicable: bool = False
     evidence: tuple[str, ...] = ()
     device_name: str = ""
-    """Of the device that it is of, or of the rank's own."""
+    """Name of the device that it describes; empty for the rank's own device."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from all others of its launch, and is the same in every launch."""
+        """What distinguishes it from all other results of its launch; the same in every launch."""
         return self.quantity, self.subject, tuple(sorted(self.labels.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeLaunch:
-    """A launch of a probe that ended well."""
+    """A probe launch that finished normally."""
 
     records: CaseRecords
     launch: Launch | None
-    """None where nothing was done, since it applies to nothing there."""
+    """None if nothing was done because the probe does not apply there."""
     values: tuple[ProbeValue, ...]
 
 
 def summarize_probe(records: CaseRecords) -> ProbeLaunch | None:
-    """Return a launch's figures; None where it did not end well, or tells of no window."""
+    """Return a launch's results; None if it did not finish normally, or has no window."""
     if records.status != "done" or not records.windows:
         return None
     windows = sorted(records.windows, key=lambda window: window.rank)
@@ -82,7 +82,7 @@ def _value(figure: ProbeReading, rank: RankSubjects, device: Device) -> ProbeVal
 
 
 def value_of(figure: ProbeReading) -> float | None:
-    """Return the value that was given, else the rate or the mean time of the repeats; None without either."""
+    """Return the given value, or else the rate or mean time of the repeats; None if there is neither."""
     if figure.value is not None or not figure.durations_s:
         return figure.value
     if figure.amount is None:
@@ -102,7 +102,7 @@ def _subject(figure: ProbeReading, rank: RankSubjects) -> str:
 
 
 def _exposed(values: list[ProbeValue]) -> Iterator[ProbeValue]:
-    """Yield, for each device, the time that communication adds to compute, and what part of it is hidden."""
+    """Yield, per device, the time that communication adds to compute, and how much of it is hidden."""
     times: dict[str, dict[str, ProbeValue]] = {}
     for value in values:
         if value.quantity == "time" and "of" in value.labels:
@@ -113,7 +113,7 @@ def _exposed(values: list[ProbeValue]) -> Iterator[ProbeValue]:
             continue
         exposed_s = (both.value or 0.0) - (compute.value or 0.0)
         labels = {key: value for key, value in both.labels.items() if key != "of"}
-        evidence = "both together less compute alone; of a fast link it may come out below 0 by chance"
+        evidence = "both together minus compute alone; with a fast link it can be below 0 by chance"
         for quantity, unit, amount in (
             (EXPOSED, "s", exposed_s),
             ("hidden communication", "share", 1 - exposed_s / alone.value),

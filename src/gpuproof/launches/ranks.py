@@ -1,13 +1,13 @@
-"""Are the ranks of a launch alike, and which of them is it that the others wait for?
+"""Are the ranks of a launch equally fast, and for which of them do the others wait?
 
-In: a launch of several ranks. Out: what each did, by how much it differs from the median of the others, and
-on what ground. Where ranks average gradients all windows are as long as the slowest rank's, and only steps
-that each took by itself tell them apart; where ranks work side by side their own steps in the window do.
+In: a launch with several ranks. Out: what each rank did, how much it differs from the median of the others,
+and on what basis. If ranks average gradients, all windows are as long as that of the slowest rank, so only
+steps that each rank ran alone tell them apart; if ranks work independently, their own steps in the window do.
 
-A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by: Student's
-t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps resemble those
-before them, so do bursts, and the error of a rank's mean is taken as that much larger (`_widening`).
-`benchmarks/rank_errors.py` shows how often that is wrong.
+A difference between ranks' own steps counts if it is over 5 % and exceeds the differences between bursts of
+equal ranks: Student's t on the bursts' log medians, with one spread for all ranks, at 5 % per launch. If
+successive steps are correlated, so are bursts, and the error of a rank's mean is increased accordingly
+(`_widening`). `benchmarks/rank_errors.py` shows how often the result is wrong.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from gpuproof.statistics.distributions import student_t_quantile
 from gpuproof.statistics.estimate import FloatArray
 
 UNEQUAL = 0.05
-"""Ranks that differ by more are no equals: the slowest sets the rate of all."""
+"""Ranks that differ by more than this are unequal: the slowest sets the rate of all."""
 FALSE_ALARM = 0.05
-"""Of a launch whose ranks are alike."""
+"""False alarm rate for a launch whose ranks are equally fast."""
 SHORTEST_S = 1e-9
-"""What a clock shows at least."""
+"""The resolution of the clock."""
 MOST_ALIKE = 0.95
-"""Steps more alike than this tell no burst from another."""
+"""If successive steps are more similar than this, one burst looks like another."""
 MEDIAN_SPREAD = 1.57
-"""Variance of the median of many, over that of their mean, for normal values: π / 2."""
+"""Variance of the median of many normal values relative to that of their mean: π / 2."""
 Basis = Literal["own steps", "steps in the window", "windows"]
 
 
@@ -49,31 +49,32 @@ class RankValues:
     device: Device
     window_s: float
     step_s: float
-    """Mean in the window, waits for other ranks within steps included."""
+    """Mean step in the window, including the time spent waiting for other ranks."""
     own_step_s: float | None
-    """Median of the steps that it took by itself."""
+    """Median of the steps that the rank ran alone."""
     slower_by: float = 0.0
-    """Than the median of the other ranks (0.3 is 30 %), by the figure that `RanksCompared.basis` names."""
+    """Difference from the median of the other ranks (0.3 is 30 %), for the value that `RanksCompared.basis`
+    names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksCompared:
-    """All ranks of a launch, and those that stand apart."""
+    """All ranks of a launch, and which of them are outliers."""
 
     ranks: tuple[RankValues, ...]
     basis: Basis
     apart: tuple[RankValues, ...]
-    """Slower than the others, the slowest first; faster ones where most ranks are equally slow."""
+    """Ranks slower than the others, the slowest first; faster ones if most ranks are equally slow."""
     own_missing: str | None
-    """Why no rank was timed by itself."""
+    """Why no rank was timed alone."""
 
     def time_s(self, rank: RankValues) -> float:
-        """Return the time by which a rank is compared with the others."""
+        """Return the time used to compare a rank with the others."""
         return _by(rank, self.basis)
 
 
 def compare_ranks(launch: Launch) -> RanksCompared | None:
-    """Compare the ranks of a launch; None where it has one."""
+    """Compare the ranks of a launch; None if there is only one."""
     if launch.world_size < 2:
         return None
     bursts = {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
@@ -102,9 +103,9 @@ def _values(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | No
 
 
 def find_outliers(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
-    """Say of each rank whether its own steps differ from the others' by more than chance and `UNEQUAL`.
+    """Determine for each rank if its own steps differ by more than chance and than `UNEQUAL`.
 
-    `bursts` are step times in seconds by rank and by burst, as many bursts of each rank.
+    `bursts` are step times in seconds, by rank and by burst; every rank has equally many bursts.
     """
     steps = _log([_median(rank) for rank in bursts])
     medians = _log([[median(burst) for burst in rank] for rank in bursts])
@@ -118,12 +119,12 @@ def find_outliers(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
 
 
 def _widening(bursts: Sequence[Sequence[Sequence[float]]]) -> float:
-    """Give the error of a rank's mean over what bursts that have nothing in common would show.
+    """Return the error of a rank's mean, relative to the error that independent bursts would have.
 
-    Steps are taken as AR(1), its coefficient pooled over ranks with the bias of short series taken out
-    (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41). As many steps as one has
-    pass between two bursts. With a mean correlation r of B bursts, the mean's variance is
-    σ²(1 + (B − 1)r)/B, while the bursts' own variance shows σ²(1 − r).
+    Steps are modelled as AR(1), with a coefficient that is pooled over ranks and corrected for the bias of
+    short series (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41). The gap
+    between two bursts is as long as a burst. With a mean correlation r between B bursts, the variance of the
+    mean is σ²(1 + (B − 1)r)/B, while the bursts' own variance shows σ²(1 − r).
     """
     num_steps = min(len(burst) for rank in bursts for burst in rank)
     if num_steps < 2:
@@ -136,7 +137,7 @@ def _widening(bursts: Sequence[Sequence[Sequence[float]]]) -> float:
 
 
 def _coefficient(logs: FloatArray) -> float:
-    """Give the AR(1) coefficient of steps by rank, burst and step, from neighbours within bursts."""
+    """Return the AR(1) coefficient of steps (by rank, burst and step), from neighbours within bursts."""
     off = logs - logs.mean(axis=(1, 2), keepdims=True)
     squares = float((off * off).mean())
     if squares == 0:
@@ -146,7 +147,7 @@ def _coefficient(logs: FloatArray) -> float:
 
 
 def _correlations(coefficient: float, *, num_bursts: int, num_steps: int) -> FloatArray:
-    """Give the correlations of the means of bursts that as many steps lie between."""
+    """Return the correlations between the means of bursts separated by one burst length."""
     places = (np.arange(num_bursts)[:, None] * 2 * num_steps + np.arange(num_steps)).ravel()
     steps = coefficient ** np.abs(places[:, None] - places)
     means: FloatArray = steps.reshape(num_bursts, num_steps, num_bursts, num_steps).mean(axis=(1, 3))
@@ -166,10 +167,10 @@ def _log(
 
 
 def _lags(log_times: FloatArray) -> FloatArray:
-    """Give each rank's logarithm less the median of the other ranks'."""
+    """Return each rank's logarithm minus the median of those of the other ranks."""
     order = np.argsort(log_times, kind="stable")
     ranked, num_others = log_times[order], len(log_times) - 1
-    low, high = (num_others - 1) // 2, num_others // 2  # of the others: the middle one, or the middle two
+    low, high = (num_others - 1) // 2, num_others // 2  # among the others: the middle one, or the middle two
     positions = np.empty(len(log_times), dtype=np.intp)
     positions[order] = np.arange(len(log_times))
     medians = (ranked[low + (positions <= low)] + ranked[high + (positions <= high)]) / 2
@@ -196,7 +197,7 @@ def _with_outliers(
 
 
 def _by(rank: RankValues, basis: Basis) -> float:
-    """Return the time that ranks are compared by."""
+    """Return the time by which the ranks are compared."""
     if basis == "own steps":
         assert rank.own_step_s is not None
         return rank.own_step_s

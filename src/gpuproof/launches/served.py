@@ -1,7 +1,8 @@
-"""One window of requests in figures: rates, latencies from the scheduled arrival, and every doubt.
+"""One window of requests in numbers: rates, latencies since the scheduled arrival, warnings.
 
-A latency counts from when a request was due, not from when it could be sent or was taken up. Requests that
-failed have none: they are counted, and over every bound. What the generator did late is a figure of its own.
+A latency is measured from when a request was due, not from when it could be sent or was accepted. Failed
+requests have no latency: they count as over every bound. The delay of the load generator is reported
+separately.
 """
 
 from __future__ import annotations
@@ -33,33 +34,33 @@ from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 LATENESS_SHARE = 0.05
-"""Of the median latency; a generator that is later than this shapes what it measures …"""
+"""Share of the median latency; a load generator that is later than this distorts what it measures …"""
 LATENESS_S = 1e-3
-"""… where it is also later than this, which a host's scheduler alone may cause."""
+"""… provided that it is also later than this, a delay that the host's scheduler alone may cause."""
 PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
-"""What a prompt may have more or fewer tokens than asked for: words are not all split alike."""
+"""How many tokens a prompt may have more or fewer than requested: not all words are split the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of the prompts or answers that were answered."""
+    """Tokens in the prompts or in the answers of answered requests."""
 
     asked: tuple[int, ...] = ()
-    """Empty where no endpoint is loaded."""
+    """Requested numbers of tokens; empty if no endpoint is loaded."""
     counted: tuple[int, ...] = ()
-    """By the endpoint; empty where it did not count those of each."""
+    """As counted by the endpoint; empty if it did not count all of them."""
     num_off: int = 0
-    """Those whose count is another than was asked for, by more than a share and a number."""
+    """How many counts differ from the requested number by more than a certain share and a certain number."""
 
     @classmethod
     def of_prompts(cls, rows: Sequence[_Row]) -> TokenCounts:
-        """Put the prompts of an endpoint together."""
+        """Combine the prompts sent to an endpoint."""
         pairs = [(asked, row.prompt_tokens) for row in rows if (asked := row.prompt_tokens_asked)]
         return cls._of(pairs, share=PROMPT_SHARE, tokens=PROMPT_TOKENS_OFF)
 
     @classmethod
     def of_answers(cls, rows: Sequence[_Row]) -> TokenCounts:
-        """Put its answers together, of which each has exactly the tokens asked for."""
+        """Combine an endpoint's answers, each of which should have exactly the requested tokens."""
         return cls._of([(asked, row.tokens) for row in rows if (asked := row.tokens_asked)])
 
     @classmethod
@@ -74,74 +75,74 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A launch that served requests."""
+    """A launch in which requests were served."""
 
     case: Case
     spec: ServingSpec
     window: ServingWindow
     latencies_s: tuple[float, ...]
-    """Of requests that were answered, in order of arrival."""
+    """Latencies of answered requests, in order of arrival."""
     lateness_s: tuple[float, ...]
-    """Issue less schedule, of all requests."""
+    """Time of issue minus scheduled time, for all requests."""
     first_token_s: tuple[float, ...]
-    """Latency of each request's first token; empty where no tokens are made."""
+    """Latency of each request's first token; empty if no tokens are generated."""
     first_content_s: tuple[float, ...]
-    """Latency of each request's first token that is no reasoning; empty where no endpoint is loaded."""
+    """Latency of each request's first token that is not reasoning; empty if no endpoint is loaded."""
     token_s: tuple[float, ...]
-    """Mean time per further token of a sequence, of each request that made two or more a sequence."""
+    """Mean time per further token of a sequence, for each request with at least two tokens per sequence."""
     tokens: int | None
-    """Of all answers; None where an endpoint did not count those of each."""
+    """Tokens in all answers; None if an endpoint did not count all of them."""
     chunks: int
-    """Parts of streams in which an endpoint sent them; 0 where none is loaded."""
+    """Number of stream chunks sent by an endpoint; 0 if none is loaded."""
     num_miscounted: int
-    """Answers in more chunks with text than the endpoint counts tokens."""
+    """Number of answers with more text chunks than tokens counted by the endpoint."""
     prompts: TokenCounts
     answers: TokenCounts
-    """Tokens of an endpoint's prompts and answers, asked for and as it counts them."""
+    """Tokens in an endpoint's prompts and answers, as requested and as counted by the endpoint."""
     sent_late_s: tuple[float, ...]
-    """When each request had a connection, less schedule; empty where no endpoint is loaded."""
+    """When each request had a connection, minus its scheduled time; empty if no endpoint is loaded."""
     busy_s: float | None
-    """Time in which batches ran; None where another server runs them."""
+    """Time during which batches ran; None if another server runs them."""
     setup: Setup | None
-    """What was built to be served; None where it is not ours."""
+    """What was built for serving; None if the server is not our own."""
     series: RequestSeries
-    """All requests as they are held against bounds, those that failed among them."""
+    """All requests, including failed ones, as they are compared with bounds."""
 
     @property
     def requests_per_s(self) -> float:
-        """Requests answered, over the time from the window's begin to the last answer."""
+        """Number of answered requests, over the time from the window's start to the last answer."""
         return throughput(len(self.latencies_s), self.window.wall_s)
 
     @property
     def samples_per_s(self) -> float:
-        """Samples answered, likewise."""
+        """Number of answered samples, divided by the same time."""
         return self.requests_per_s * self.window.samples_per_request
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens made, likewise; None where none are made."""
+        """Number of generated tokens, divided by the same time; None if no tokens are generated."""
         return throughput(self.tokens, self.window.wall_s) if self.tokens else None
 
     @property
     def gaps_s(self) -> FloatArray:
-        """Return the times between chunks, a sample a gap, in order of length."""
+        """Return the times between chunks, one sample per gap, sorted by length."""
         lengths, counts = zip(*self.window.gaps, strict=True) if self.window.gaps else ((), ())
         return np.repeat(np.array(lengths, dtype=np.float64), np.array(counts, dtype=np.int64))
 
     @property
     def mean_batch(self) -> float | None:
-        """Requests in a batch, on average; None where another server puts them together."""
+        """Mean number of requests per batch; None if another server forms the batches."""
         batches = sum(number for _, number in self.window.batches)
         return sum(size * number for size, number in self.window.batches) / batches if batches else None
 
     @property
     def lateness_allowed_s(self) -> float:
-        """Seconds that 1 % of requests may be issued late, or more, before that shapes the latencies."""
+        """How late, in seconds, the latest 1 % of requests may be before this distorts the latencies."""
         return max(LATENESS_S, LATENESS_SHARE * float(np.median(self.latencies_s)))
 
     @property
     def is_client_late(self) -> bool:
-        """Whether an endpoint was sent its requests later than that, and by a like part of its bounds."""
+        """Whether requests to an endpoint were later than that, and by a similar share of the bounds."""
         late_s = percentile(self.lateness_s, 99).value
         limits = [bound.limit for bound in separate_bounds(self.spec) if bound.name != "time per token"]
         allowed_s = max(self.lateness_allowed_s, LATENESS_SHARE * min(limits, default=0.0))
@@ -149,7 +150,7 @@ class Served:
 
     @property
     def verdict(self) -> BoundVerdict | None:
-        """Whether the latency bound was met; None where none was set."""
+        """Whether the latency bound was met; None if there is none."""
         if self.spec.latency_bound_s is None:
             return None
         bound_s = self.spec.latency_bound_s
@@ -162,37 +163,37 @@ class Served:
 
     @property
     def arrival_seed(self) -> int | None:
-        """What its arrivals and prompts were drawn from; None where it is of before."""
+        """The seed from which arrivals and prompts were drawn; None for older versions."""
         return self.case.work.arrival_seed if isinstance(self.case.work, ServingWork) else None
 
     @property
     def is_of_before(self) -> bool:
-        """Whether a version ran it that judged a rate by one launch, and drew arrivals otherwise."""
+        """Whether it is from a version that judged a rate by one launch, and drew arrivals differently."""
         return self.arrival_seed is None
 
     @property
     def num_within(self) -> int | None:
-        """Return the requests within all bounds; None where there is none."""
+        """Return the number of requests within all bounds; None if there are no bounds."""
         bounds = separate_bounds(self.spec)
         return num_within(self.series, bounds) if bounds else None
 
     @property
     def goodput_per_s(self) -> float | None:
-        """Requests within all bounds, over the same time as the requests answered."""
+        """Number of requests within all bounds, divided by the same time as the answered requests."""
         within = self.num_within
         return None if within is None else throughput(within, self.window.wall_s)
 
     @property
     def standing(self) -> RateJudgement:
-        """What this launch alone says of all bounds that are judged."""
+        """What this launch alone shows about all bounds that have to be judged."""
         return judge_rate([self.series], bounds_judged(self.spec), confirmations=1)
 
     def latency_percentiles(self) -> tuple[Percentile, ...]:
-        """Give the percentiles of the latency, each only with enough requests."""
+        """Return the percentiles of the latency for which there are enough requests."""
         return tuple(percentile(self.latencies_s, q) for q in PERCENTILES)
 
     def as_launch(self) -> Launch:
-        """Return the window as one rank's, a batch being a step: what readings beside it are joined to."""
+        """Return the window as if it were one rank's, with batches as steps, to combine with readings."""
         window, batches = self.window, sum(number for _, number in self.window.batches)
         samples = len(self.latencies_s) * window.samples_per_request
         items = samples * (1 if self.setup is None else self.setup.items_per_sample)
@@ -225,7 +226,7 @@ class Served:
 
 
 def summarize_requests(records: CaseRecords) -> Served | None:
-    """Return a launch's figures; None where it did not end well or no request was answered."""
+    """Return a launch's results; None if it did not finish normally, or answered no request."""
     windows, work = records.of(ServingWindow), records.case.work
     if records.status != "done" or len(windows) != 1 or not isinstance(work, ServingWork):
         return None
@@ -251,7 +252,7 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         prompts=TokenCounts.of_prompts(answered),
         answers=TokenCounts.of_answers(answered),
         sent_late_s=tuple(row.begun_s - row.scheduled_s for row in rows if row.tokens_asked),
-        # Requests of one batch share its begin and end.
+        # All requests in a batch share its start and end.
         busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
         if windows[0].batches
         else None,
@@ -261,13 +262,13 @@ def summarize_requests(records: CaseRecords) -> Served | None:
 
 
 def _latencies(rows: Sequence[_Row], name: str) -> tuple[float, ...]:
-    """Return a time of each request less its schedule, of those that have it."""
+    """Return a time minus the scheduled time, for each request that has it."""
     times = ((getattr(row, name), row.scheduled_s) for row in rows)
     return tuple(time_s - due_s for time_s, due_s in times if time_s is not None)
 
 
 def _series(rows: Sequence[_Row], sequences: int) -> RequestSeries:
-    """Return all rows as numbers; None in the records is NaN on the way."""
+    """Return all rows as numbers; None in a record becomes NaN."""
     due, done, first, tokens = (
         np.array([getattr(row, name) for row in rows], dtype=np.float64)
         for name in ("scheduled_s", "done_s", "first_token_s", "tokens")
@@ -297,7 +298,7 @@ class _Row:
     tokens_asked: int
 
     def time_per_token_s(self, sequences: int) -> float | None:
-        """Return the mean time from one token of a sequence to its next; all sequences grow in step."""
+        """Return the mean time between the tokens of a sequence; all sequences grow in step."""
         steps = 0 if self.tokens is None else self.tokens // sequences - 1
         if self.done_s is None or self.first_token_s is None or steps < 1:
             return None

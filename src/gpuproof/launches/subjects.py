@@ -1,7 +1,7 @@
-"""Of whom is a figure? The subjects of a launch's ranks: `host/H`, `host/H/gpu/UUID`, `link/A>B`.
+"""Which subject does a result describe? `host/H`, `host/H/gpu/UUID`, `link/A>B` for a launch.
 
-A host is called as the inventory does where the case names it, else as it calls itself. A device without a
-permanent identity goes by its index; a processor is `cpu-N`, N being the rank's number on its host.
+A host is called by its inventory name if the case gives it, else by its own name. A device without a
+permanent identity is called by its index; a CPU is `cpu-N`, where N is the rank's number on its host.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gpuproof.records.run import Device, Environment, Setup, Start, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSubjects:
-    """Where one rank is, as subjects."""
+    """The location of one rank, as subjects."""
 
     host: str
     device: str
 
 
 def device_subject(host: str, device: Device, *, local_rank: int) -> str:
-    """Return a device as a subject; `host` is one, too."""
+    """Return a device as a subject; `host` is a subject too."""
     if device.uuid is not None:
         return f"{host}/gpu/{device.uuid}"
     number = local_rank if device.index is None else device.index
@@ -32,7 +32,7 @@ def device_subject(host: str, device: Device, *, local_rank: int) -> str:
 
 
 def link_subject(source: str, target: str) -> str:
-    """Return the way from one subject to another.
+    """Return the link from one subject to another.
 
     >>> link_subject("host/a", "host/a/gpu/GPU-1")
     'link/host/a>host/a/gpu/GPU-1'
@@ -41,7 +41,7 @@ def link_subject(source: str, target: str) -> str:
 
 
 def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
-    """Return the number of each GPU on its host by its subject: as its driver counts, else as torch does."""
+    """Map each GPU's subject to its number on its host, as given by the driver or else by torch."""
     indices: dict[str, int] = {}
     for launch in launches:
         hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
@@ -60,7 +60,7 @@ def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
 
 
 def _listed(indices: Mapping[str, int], subject: str, index: int) -> int:
-    """Return the number that the driver gives a device; torch may write its UUID without the `GPU-`."""
+    """Return the driver's number for a device; torch may omit the `GPU-` of its UUID."""
     host, _, uuid = subject.rpartition("/gpu/")
     return indices.get(f"{host}/gpu/GPU-{uuid}", index)
 
@@ -68,7 +68,7 @@ def _listed(indices: Mapping[str, int], subject: str, index: int) -> int:
 def subjects_of_ranks(
     case: Case, windows: Sequence[Window], setups: Sequence[Setup]
 ) -> tuple[RankSubjects, ...]:
-    """Return the subjects of a launch's ranks, in their order; windows and setups are in it too."""
+    """Return the subjects of a launch's ranks in rank order, considering both windows and setups."""
     named = case.placement.hosts
     subjects, ranks_on = [], Counter[str]()
     for window, setup in zip(windows, setups, strict=True):

@@ -1,6 +1,6 @@
-"""The sampler: a process of its own that reads devices and host beside the work.
+"""The sampler: a separate process that reads devices and host while the work runs.
 
-Called, the package records beside a block of Python:
+The package itself can be called, to record while a block of Python runs:
 
     with gpuproof.monitor("training.jsonl", interval_s=0.5):
         train()
@@ -17,7 +17,7 @@ from types import ModuleType
 
 
 class _CallablePackage(ModuleType):
-    """The name `gpuproof.monitor` is this package and a function of the Python API."""
+    """The name `gpuproof.monitor` is both this package and a function of the Python API."""
 
     def __call__(
         self,
@@ -27,13 +27,14 @@ class _CallablePackage(ModuleType):
         slow_interval_s: float | None = None,
         devices: Sequence[int] | None = None,
     ) -> AbstractContextManager[Path]:
-        """Record GPUs and host of this machine to `out` while a block of Python runs; give the file's path.
+        """Record this machine's GPUs and host to `out` while a block of Python runs; return the path.
 
-        `out` is a new file of JSON Lines; `interval_s` and `slow_interval_s` are seconds between readings
-        (0.2) and between those of costly metrics (1); `devices` are physical indices, by default all.
+        `out` is a new JSON Lines file; `interval_s` is the time between readings in seconds (0.2) and
+        `slow_interval_s` that between readings of costly metrics (1); `devices` are physical indices, by
+        default all.
 
         Raises:
-            UsageError: `out` is there already, or the options cannot be met (standard error says why).
+            UsageError: `out` already exists, or the options cannot be satisfied (standard error says why).
             EnvironmentUnfitError: the sampler's process cannot be started.
         """
         from gpuproof.monitor.watch import monitor

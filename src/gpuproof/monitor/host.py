@@ -1,8 +1,8 @@
-"""What is the host doing beside the devices? CPU, memory, swap, disk and network, and what machine it is.
+"""What is the host doing meanwhile? CPU, memory, swap, disk, network, and its identity.
 
-In: nothing. Out: values by the names below; `disk_*` and `net_*` are running totals since boot, so that
-their differences are exact at any rate. psutil answers when it is there, else `/proc`. CPU shares need
-two readings: the reader takes the first when it is made, so that no share is ever the 0 of a first call.
+In: nothing. Out: values by the names below; `disk_*` and `net_*` are running totals since boot, so their
+differences are exact at any sampling rate. psutil is used if available, else `/proc`. CPU shares need two
+readings: the first is taken when the reader is created, so that a share is never the 0 of a first call.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gpuproof.processes.granted import cpus_allowed
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MIN_CPU_SPAN_S = 0.05
-"""The kernel counts CPU time in ticks of 10 ms; a share over less than five of them says nothing."""
+"""The kernel counts CPU time in ticks of 10 ms; a share over fewer than five ticks is meaningless."""
 
 _CPU_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 _VIRTUAL_LINKS = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali")
-_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector is
+_SECTOR_BYTES = 512  # unit of /proc/diskstats, whatever the sector size of the disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTimes:
-    """CPU seconds since boot, one entry a logical CPU."""
+    """CPU seconds since boot, with one entry per logical CPU."""
 
     busy_s: tuple[float, ...]
     iowait_s: tuple[float, ...]
@@ -38,7 +38,7 @@ class CpuTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTotals:
-    """One reading of the operating system's counters; `values` go into samples as they stand."""
+    """One reading of the operating system's counters; `values` are stored in samples as they are."""
 
     cpu: CpuTimes
     values: dict[str, float]
@@ -48,7 +48,7 @@ TotalsSource = Callable[[], HostTotals]
 
 
 class HostReader:
-    """Reads the host; CPU shares are over the time since the last reading that gave them."""
+    """Reads the host; CPU shares cover the time since the last reading in which they were returned."""
 
     def __init__(self, source: TotalsSource | None = None) -> None:
         self.source_name = "given"
@@ -58,7 +58,7 @@ class HostReader:
         self._before = source().cpu
 
     def read(self) -> dict[str, float]:
-        """Read the host now. CPU shares are absent when too little time went by to tell."""
+        """Read the host now. CPU shares are absent if too little time has passed."""
         totals = self._source()
         shares = cpu_shares(self._before, totals.cpu)
         if shares:
@@ -66,7 +66,7 @@ class HostReader:
         return {**shares, "load_1min": os.getloadavg()[0], **totals.values}
 
     def facts(self) -> dict[str, Any]:
-        """Tell what machine this is; no user names, no command lines."""
+        """Return which machine this is, without user names or command lines."""
         return {
             "os": platform.platform(),
             "kernel": platform.release(),
@@ -79,7 +79,7 @@ class HostReader:
 
 
 def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
-    """Give the share of CPU time that was busy and that waited for disks, over all CPUs, and the busiest's.
+    """Return the CPU time shares spent busy and waiting for disk (all CPUs), and the busiest CPU's.
 
     >>> before = CpuTimes(busy_s=(10.0, 10.0), iowait_s=(0.0, 0.0), total_s=(20.0, 20.0))
     >>> after = CpuTimes(busy_s=(11.0, 10.0), iowait_s=(0.0, 0.5), total_s=(21.0, 21.0))
@@ -99,11 +99,13 @@ def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
 
 
 def _percent(part: float, whole: float) -> float:
-    return min(100.0, max(0.0, 100.0 * part / whole))  # the kernel's own counters step back a little at times
+    return min(
+        100.0, max(0.0, 100.0 * part / whole)
+    )  # the kernel's own counters sometimes step back a little
 
 
 def default_source() -> tuple[str, TotalsSource]:
-    """Choose psutil when it can be imported, else `/proc`; return its name and the source."""
+    """Choose psutil if it can be imported, else `/proc`; return its name and the source."""
     try:
         import psutil
     except ImportError:
@@ -151,7 +153,7 @@ def read_proc(root: Path = Path("/proc")) -> HostTotals:
 
 
 def _cpu_times(cpus: list[list[float]]) -> CpuTimes:
-    """Sum each CPU's `_CPU_TIMES`; guest time is inside user already."""
+    """Sum each CPU's `_CPU_TIMES`; guest time is already included in user."""
     totals = [sum(cpu) for cpu in cpus]
     return CpuTimes(
         busy_s=tuple(total - cpu[3] - cpu[4] for total, cpu in zip(totals, cpus, strict=True)),
@@ -190,7 +192,7 @@ def _links(root: Path) -> dict[str, float]:
 
 @functools.cache
 def is_whole_disk(name: str) -> bool:
-    """Tell a disk from a partition of one and from what is made of disks: each byte is counted once."""
+    """Distinguish disks from partitions and composite devices, so that each byte is counted once."""
     if name.startswith(_VIRTUAL_DISKS):
         return False
     blocks = Path("/sys/block")
@@ -198,7 +200,7 @@ def is_whole_disk(name: str) -> bool:
 
 
 def boot_id() -> str | None:
-    """Return the kernel's id of this boot, or None where there is none (another system, a closed /proc)."""
+    """Return the kernel's boot ID, or None if there is none (not Linux, or /proc is not accessible)."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -206,7 +208,7 @@ def boot_id() -> str | None:
 
 
 def cpu_model() -> str | None:
-    """Return the CPU's name as the kernel gives it, or None."""
+    """Return the CPU's name as reported by the kernel, or None."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

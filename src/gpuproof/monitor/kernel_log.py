@@ -1,8 +1,9 @@
-"""What does the kernel's log tell of drivers of devices from now on? Lines of /dev/kmsg, as they stand there.
+"""What do device drivers write to the kernel log from now on? Unmodified /dev/kmsg lines.
 
-In: the log, and the devices that are recorded. Out: an event for each line of a driver of theirs, of the PCIe
-port above one, or of a switch between them; `hardware/events.py` says what a line means. Lines before the
-first reading do not count, so none is of another boot. A log that is not read, or not to the end, says why.
+In: the log, and the recorded devices. Out: an event for each line that comes from a device's driver, from the
+PCIe port above a device, or from a switch between devices; `hardware/events.py` defines what a line means.
+Lines logged before the first reading are ignored, so none can be from an earlier boot. If the log could not
+be read completely, the reason is reported.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ PCI: Final = Path("/sys/bus/pci/devices")
 DRIVERS: Final = re.compile(
     r"NVRM|SXid|\bamdgpu\b|\bxe [0-9a-f]{4}:|Bus Error: severity|\] (?:Rx|Bad|Roll|Tim)"
 )
-"""What a line of a driver, or of the bus, has in it."""
+"""What marks a line as coming from a driver or from the bus."""
 ADDRESS: Final = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\b", re.IGNORECASE)
 MOST_LINES: Final = 10_000
-"""Lines of a recording that are kept; how many were not is said, as silence is then no evidence."""
+"""Maximum number of lines stored in a recording. The number of dropped lines is reported, because silence
+then proves nothing."""
 
 
 class KernelLog:
-    """The kernel's log from now on."""
+    """The kernel log, starting now."""
 
     def __init__(self, path: Path = KMSG, *, pci: Path = PCI) -> None:
         self._pci = pci
@@ -41,9 +43,10 @@ class KernelLog:
             self._stop(f"{path}: {error.strerror}")
 
     def poll(self, now_s: float, devices: Sequence[DeviceIdentity]) -> Iterator[DriverEvent]:
-        """Yield what was written since the last call, of these devices; `now_s` is the monotonic clock's.
+        """Yield what was logged since the last call for these devices; `now_s` is monotonic time.
 
-        What was not read, and why, is among it: once, as a line of the host's that begins with `UNREAD`.
+        If part of the log was not read, this is reported once, with the reason, as a line for the host that
+        starts with `UNREAD`.
         """
         places: dict[str, int] = {}
         num_left_out = 0
@@ -52,7 +55,7 @@ class KernelLog:
             address = ADDRESS.search(line)
             place = None if address is None else places.get(short_address(address[1]))
             if address is not None and place is None and "SXid" not in line:
-                continue  # of a network card or a device that is not recorded, and of no NVSwitch
+                continue  # from a network card or a device that is not recorded, and not from an NVSwitch
             self._num_lines += 1
             num_left_out += self._num_lines > MOST_LINES
             if self._num_lines <= MOST_LINES:
@@ -65,7 +68,7 @@ class KernelLog:
     def _lines(self) -> Iterator[str]:
         while self._file is not None:
             try:
-                data = os.read(self._file, 8192)  # a buffer shorter than a record is refused
+                data = os.read(self._file, 8192)  # a buffer shorter than a record is rejected
             except BlockingIOError:
                 return
             except BrokenPipeError:
@@ -84,9 +87,10 @@ class KernelLog:
         self._file = None
 
     def _places(self, devices: Sequence[DeviceIdentity]) -> dict[str, int]:
-        """Return the place of each device by its address, and by that of a port above it alone.
+        """Map each device's address, and that of a port with only this device below it, to its location.
 
-        PCIe errors may name the port instead; one above several devices does not say which of them it is.
+        PCIe errors may name the port instead of the device. A port above several devices does not identify
+        one of them.
         """
         places: dict[str, int] = {}
         ports: dict[str, set[int]] = {}

@@ -1,7 +1,7 @@
-"""What wakes the sampler? Signals, marks of the work, and the end of its parent.
+"""What wakes the sampler? Signals, marks from the workload, and the exit of its parent.
 
-In: descriptors and a process id. Out: one wait that ends early when something happens, the marks, and
-the reason to stop. Nothing here polls in a loop: the process sleeps in the kernel until it is woken.
+In: descriptors and a process ID. Out: a single wait that returns early when something happens, the marks
+received, and the reason to stop. Nothing here busy-waits: the process sleeps in the kernel until it is woken.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from gpuproof.monitor.marks import MarkReader
 from gpuproof.processes.start import ENDING_SIGNALS
 
 READY = b"ready\n"
-"""What the sampler says on its control socket, once the first counters are read or it will not wait longer
-for drivers."""
+"""What the sampler sends on its control socket once it has read the first counters or has stopped waiting for
+drivers."""
 
 
 class Listener(Protocol):
-    """What a sampler needs to know of signals, marks and its parent."""
+    """What a sampler needs to know about signals, marks and its parent process."""
 
     exit_code: int | None
-    """The watched command's, once the parent has told it."""
+    """The exit code of the watched command, once the parent has sent it."""
 
     @property
     def bad_marks(self) -> int:
-        """Lines of the work that were no marks."""
+        """Lines from the workload that were not marks."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep so long, or until something arrives."""
+        """Sleep for this long, or until something arrives."""
 
     def stop_reason(self) -> str | None:
-        """Say why the recording should end now; None while it should go on."""
+        """Return why the recording should stop now; None while it should continue."""
 
     def marks(self, now_s: float) -> list[tuple[float, dict[str, Any]]]:
-        """Take the marks that arrived: when each was published, and what it says."""
+        """Return the marks that arrived, each with its publication time and content."""
 
     def ready(self) -> None:
-        """Tell whoever waits that the recording has begun."""
+        """Notify anyone waiting that the recording has started."""
 
 
 class SystemListener:
-    """Listens to the operating system. Made once in a process, in its main thread."""
+    """Listens to the operating system. Created once per process, in its main thread."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class SystemListener:
 
     @property
     def bad_marks(self) -> int:
-        """Lines on the pipe that were no JSON objects."""
+        """Lines on the pipe that were not JSON objects."""
         return 0 if self._marks is None else self._marks.bad_lines
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a signal, a mark or a message of the parent arrives, at most `seconds`."""
+        """Sleep until a signal, a mark or a message from the parent arrives, at most `seconds`."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             if key.fileobj is self._wake:
                 with contextlib.suppress(BlockingIOError):
@@ -94,13 +94,13 @@ class SystemListener:
                 self._reason, self.exit_code = _parent_message(self._control)
 
     def stop_reason(self) -> str | None:
-        """Return the reason to end, looking after the parent too."""
+        """Return the reason to stop, if any; this also checks the parent."""
         if self._reason is None and self._parent_pid is not None and os.getppid() != self._parent_pid:
             self._reason = "parent gone"
         return self._reason
 
     def marks(self, now_s: float) -> list[tuple[float, dict[str, Any]]]:
-        """Take what the work published since the last call."""
+        """Return what the workload has published since the last call."""
         if self._marks is None:
             return []
         taken = list(self._marks.take(now_s))
@@ -110,9 +110,9 @@ class SystemListener:
         return taken
 
     def ready(self) -> None:
-        """Say so once on the control socket; a parent that is gone is noticed at the next wait.
+        """Send this once on the control socket; if the parent is gone, the next wait notices.
 
-        May be called by any thread.
+        Any thread may call this.
         """
         if self._control is not None and not self._ready_lock.acquire(blocking=False):
             return
@@ -125,7 +125,7 @@ class SystemListener:
 
 
 def _parent_message(control: socket.socket) -> tuple[str, int | None]:
-    """Read the one message of the parent: the command's exit code, or its own end."""
+    """Read the parent's one message: the command's exit code, or notice that the parent has exited."""
     try:
         message = control.recv(4096)
     except ConnectionError:

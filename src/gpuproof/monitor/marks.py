@@ -1,13 +1,13 @@
-"""How does the work say where it is? One call, or one line of JSON on a pipe, from any language.
+"""How does a workload report its progress? By one call, or a JSON line on a pipe (any language).
 
     from gpuproof.monitor.marks import publish
     publish(phase="train", epoch=1)                    # Python
     echo '{"phase": "train"}' >&$GPUPROOF_MARKS_FD     # a shell, through the inherited descriptor
     echo '{"phase": "train"}' > "$GPUPROOF_MARKS_PIPE" # a process that closed what it inherited
 
-Marks add up: a mark changes the keys that it names and keeps the others; null takes a key away. Where
-nobody listens, or the pipe is full, the mark is dropped: the work never waits and never fails for it.
-This module needs the standard library alone, so that a copy of the file works without gpuproof.
+Marks accumulate: a mark changes only the keys it names; null removes a key. If nobody listens, or the pipe is
+full, the mark is dropped: the workload never waits and never fails because of it. This module only needs the
+standard library, so a copy of the file works without gpuproof.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Any
 FD_VARIABLE = "GPUPROOF_MARKS_FD"
 PIPE_VARIABLE = "GPUPROOF_MARKS_PIPE"
 MAX_LINE_BYTES = select.PIPE_BUF
-"""A line up to this long reaches the pipe in one piece, whoever else writes at that moment."""
+"""Lines up to this length are written to the pipe atomically, even with other concurrent writers."""
 
 
 def publish(**metadata: Any) -> bool:
-    """Publish where the work is, such as `phase="train", epoch=3, batch=100`; tell if it was sent.
+    """Publish progress, e.g. `phase="train", epoch=3, batch=100`; return whether it was sent.
 
-    Nothing is sent where no monitor listens, its pipe is full, or the line is over 4 KiB.
+    Nothing is sent if no monitor listens, the pipe is full, or the line is over 4 KiB.
 
     Raises:
         TypeError: a value cannot be written as JSON.
@@ -45,7 +45,7 @@ def publish(**metadata: Any) -> bool:
 
 
 def _send_to_descriptor(number: str | None, data: bytes) -> bool:
-    """Write to the inherited descriptor, if that number is a pipe here and not some file of the work."""
+    """Write to the inherited descriptor if it is a pipe in this process, not a file of the workload."""
     if not number or not number.isdigit():
         return False
     try:
@@ -70,7 +70,7 @@ def _send_to_pipe(path: str, data: bytes) -> bool:
 
 
 class MarkReader:
-    """The monitor's end: takes what is in the pipe, a line at a time, and counts what is no JSON object."""
+    """The monitor's end: reads the pipe line by line and counts lines that are not JSON objects."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -80,7 +80,7 @@ class MarkReader:
         os.set_blocking(descriptor, False)
 
     def take(self, now_s: float) -> Iterator[tuple[float, dict[str, Any]]]:
-        """Yield each waiting mark with the monotonic time at which it was published, at most `now_s`."""
+        """Yield each pending mark with the monotonic time of its publication, capped at `now_s`."""
         *lines, self._rest = (self._rest + self._read_all()).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             self.bad_lines += 1
@@ -93,7 +93,7 @@ class MarkReader:
                 self.bad_lines += 1
 
     def _read_all(self) -> bytes:
-        """Read what is there, at most 1 MiB, so that a flood of marks cannot hold up the readings."""
+        """Read what is available, at most 1 MiB, so that a flood of marks cannot delay the readings."""
         chunks: list[bytes] = []
         for _ in range(16):
             try:
@@ -122,7 +122,7 @@ def _refuse(constant: str) -> None:
 
 
 def _published_s(metadata: dict[str, Any], now_s: float) -> float:
-    """Take the publisher's own clock reading out of a mark; without one the mark is of now."""
+    """Take the publisher's own clock reading from a mark, or the current time if it has none."""
     published_s = metadata.pop("monotonic_s", None)
     with contextlib.suppress(TypeError):
         if now_s - 10.0 < published_s <= now_s:

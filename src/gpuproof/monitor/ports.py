@@ -1,7 +1,7 @@
-"""What do the host's ports count? InfiniBand, RoCE, Ethernet, and PCIe errors of GPUs and network cards.
+"""What do the host's ports count? InfiniBand, RoCE, Ethernet; PCIe errors of GPUs and NICs.
 
-In: the root of sysfs, which everybody may read. Out: a `PortReading` a port, and for each medium of which
-there is nothing, why. A read goes to the card's firmware, which may hang: it has a deadline.
+In: the root of sysfs, which every user may read. Out: a `PortReading` per port, and the reason for each
+missing medium. A read may query the card's firmware, which can hang, so each read has a deadline.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpuproof.records.ports import PORT_COUNTERS, Medium, PortReading, PortTotal
 SYSFS: Final = Path("/sys")
 PATIENCE_S: Final = 2.0
 PARAVIRTUAL: Final = ("virtio_net", "ena", "gve", "hv_netvsc", "vmxnet3", "vif")
-"""Drivers of network cards that a hypervisor makes up: errors of the wire are the hypervisor's to see."""
+"""Drivers of network cards emulated by a hypervisor: only the hypervisor sees wire errors."""
 GPU_OR_NETWORK: Final = ("0x02", "0x03", "0x12")
-"""How the PCI classes of network cards, displays and accelerators begin (pci_ids.h)."""
+"""Prefixes of the PCI classes of network cards, displays and accelerators (pci_ids.h)."""
 ETHERNET_TYPE: Final = "1"
 PFC: Final = {
-    "pfc_pauses": "sysfs has no such counter: ethtool -S gives it as rx_prioN_pause where it is counted"
+    "pfc_pauses": "sysfs has no such counter: if it is counted, ethtool -S reports it as rx_prioN_pause"
 }
 LINK_LAYERS: Final = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 
@@ -39,7 +39,7 @@ class PortReader:
         }
 
     def read(self, now_s: float, at: str) -> PortTotals:
-        """Read every port; a medium that does not answer is missing with the reason."""
+        """Read every port; a medium that does not respond is reported as missing, with the reason."""
         answers = self._guard.call_all(self._calls)
         missing = {medium: why.cause for medium, why in answers.items() if isinstance(why, DeviceError)}
         answered = (ports for ports in answers.values() if not isinstance(ports, DeviceError))
@@ -48,10 +48,10 @@ class PortReader:
 
 
 def _read(medium: Medium, root: Path) -> list[PortReading]:
-    """Read the ports of a medium.
+    """Read the ports of one medium.
 
     Raises:
-        DeviceError: there is none, or sysfs is closed to us.
+        DeviceError: there are no such ports, or sysfs is not readable.
     """
     pattern, read, otherwise = _READERS[medium]
     try:
@@ -99,22 +99,23 @@ def _pcie(card: Path) -> Iterator[PortReading]:
 
 _READERS: Final[Mapping[Medium, tuple[str, Callable[[Path], Iterator[PortReading]], str]]] = {
     "rdma": ("class/infiniband/*/ports/*", _rdma, "no port"),
-    "ethernet": ("class/net/*", _ethernet, "no Ethernet card: virtual links count no error of a wire"),
+    "ethernet": ("class/net/*", _ethernet, "no Ethernet card: virtual links count no wire errors"),
     "pcie": ("bus/pci/devices/*", _pcie, "no GPU or network card reports errors (AER) to this kernel"),
 }
-"""Medium → where its ports are listed, what reads one of them, and why none of those is read."""
+"""Medium → where its ports are listed, the function that reads one port, and the reason reported if none is
+read."""
 
 
 def _counted(port: PortReading, card: Path, files: Iterable[Path]) -> PortReading:
-    """Add a port's counters: of its files those of the catalogue, each a number or the reason why not."""
+    """Add a port's counters: for each file in the catalogue, a number or why it is missing."""
     counters, unread = {}, dict(port.unread)
     for file in sorted(file for file in files if (port.medium, file.name) in PORT_COUNTERS):
         text = _text(file)
-        total = (text or "").rpartition(" ")[2]  # AER: the total is the last word of several lines
+        total = (text or "").rpartition(" ")[2]  # AER files have several lines; the total is the last word
         if total.isdecimal():
             counters[file.name] = int(total)
         else:
-            unread[file.name] = "it cannot be read" if text is None else f"the driver gives {text!r}"
+            unread[file.name] = "it cannot be read" if text is None else f"the driver returns {text!r}"
     traits = (*port.traits, "virtual function") if (card / "physfn").exists() else port.traits
     address = card.resolve().name if card.exists() else None
     return replace(port, traits=traits, address=address, counters=counters, unread=unread)

@@ -1,10 +1,10 @@
-"""To whom does a process on a GPU belong, and what does it cost this host? Read from `/proc`.
+"""Who owns a process on a GPU, and how much of this host does it use? Read from `/proc`.
 
-In: a process id, as a driver lists it. Out: what was found, under the names below; a fact that cannot be read
-is left out. `owners` are the pod, container and batch job of the process, from its control group; `details`
-are user, command line, processor time and memory, which are private and for a view that keeps nothing.
-A driver lists the host's process ids, so that in a container with ids of its own nothing is looked up: the
-same number would be another process there.
+In: a process ID, as listed by a driver. Out: the facts found, under the names below; facts that cannot be
+read are omitted. `owners` are the pod, container and batch job of the process, from its control group;
+`details` are user, command line, CPU time and memory, which are private and meant for a view that stores
+nothing. Drivers list the host's process IDs, so nothing is looked up in a container with its own PID
+namespace: there, the same ID would be a different process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Literal, get_args
 from gpuproof.base.redaction import redacted_words
 
 ProcessFacts = Literal["ids", "owners", "details"]
-"""How much is told of a process: its id and memory on the GPU alone; its owner; all of it."""
+"""How much to report about a process: only its ID and GPU memory; also its owner; or everything."""
 Describe = Callable[[int], dict[str, Any]]
 FACTS: tuple[ProcessFacts, ...] = get_args(ProcessFacts)
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""What Linux calls the process ids of the host (PROC_PID_INIT_INO of include/linux/proc_ns.h)."""
+"""The inode of the host's PID namespace on Linux (PROC_PID_INIT_INO of include/linux/proc_ns.h)."""
 LONGEST_COMMAND = 300
 
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})")
@@ -34,7 +34,7 @@ _SHORT_ID = 12
 
 
 def describer(facts: ProcessFacts, *, proc: Path = Path("/proc"), logs: Path = Path("/var/log")) -> Describe:
-    """Return what tells as much as `facts` says of a process, by its id."""
+    """Return a function that looks up a process by its ID, at the level of detail in `facts`."""
     if facts == "ids" or not sees_host_pids(proc):
         return lambda _: {}
     if facts == "owners":
@@ -43,7 +43,7 @@ def describer(facts: ProcessFacts, *, proc: Path = Path("/proc"), logs: Path = P
 
 
 def sees_host_pids(proc: Path) -> bool:
-    """Say whether process ids here are those of the host, which a driver lists."""
+    """Check whether process IDs here are the host's, as listed by drivers."""
     try:
         return str((proc / "self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
     except OSError:
@@ -51,9 +51,9 @@ def sees_host_pids(proc: Path) -> bool:
 
 
 def owner_of(pid: int, *, proc: Path, logs: Path) -> dict[str, Any]:
-    """Return `pod`, `namespace` and `container` of Kubernetes, `container` of others, and `slurm_job`.
+    """Return Kubernetes' `pod`, `namespace`, `container`; another runtime's `container`; `slurm_job`.
 
-    Names of pods are those of the kubelet's folders of logs, where they can be read; else the pod's UID.
+    Pod names come from the kubelet's log folders if readable; otherwise, the pod's UID is used.
     """
     groups = _text(proc / str(pid) / "cgroup")
     container = _last(_CONTAINER.findall(groups))
@@ -66,7 +66,7 @@ def owner_of(pid: int, *, proc: Path, logs: Path) -> dict[str, Any]:
 
 
 def _pod_names(uid: str, container: str | None, logs: Path) -> dict[str, str]:
-    """Look for POD_NAMESPACE_CONTAINER-ID.log, else for a folder NAMESPACE_POD_UID."""
+    """Look for POD_NAMESPACE_CONTAINER-ID.log, then for a folder NAMESPACE_POD_UID."""
     of_container = _first_match(logs / "containers", f"*-{container}.log") if container else None
     if of_container is not None:
         pod, namespace, rest = of_container.split("_", 2)
@@ -96,7 +96,7 @@ def details_of(pid: int, *, proc: Path) -> dict[str, Any]:
 
 
 def _stat(folder: Path) -> tuple[str, list[str]]:
-    """Return the name, which may hold spaces and brackets, and the fields after it, from the state on."""
+    """Return the name, which may contain spaces and brackets, and the fields starting with the state."""
     before, bracket, after = _text(folder / "stat").rpartition(")")
     return before.partition("(")[2], after.split() if bracket else []
 
@@ -113,7 +113,7 @@ def _user(folder: Path) -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Read a process's environment, which only its user and root may."""
+    """Read a process's environment, which only the process's user and root may read."""
     words = (word.partition("=") for word in _text(folder / "environ").split("\0"))
     return {name: value for name, _, value in words}
 
@@ -126,7 +126,7 @@ def _first_match(folder: Path, pattern: str) -> str | None:
 
 
 def _text(path: Path) -> str:
-    """Read a file of /proc; empty where the process is gone or is not ours to read."""
+    """Read a file in /proc; return nothing if the process is gone or the file is not readable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

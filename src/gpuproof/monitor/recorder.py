@@ -1,7 +1,7 @@
-"""Where do the records go? Into a journal, or as JSON Lines to standard output for another process to read.
+"""Where do records go? To a journal file, or as JSON Lines to standard output for a reader.
 
-In: records. Out: lines, each flushed as it is written. A recording never goes on in a file that already
-holds one: the deltas between its two ends would be of two machines or two days.
+In: records. Out: lines, each flushed as it is written. A recording never appends to a file that already
+contains one: deltas between its start and end would then mix two machines or two days.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ STANDARD_OUTPUT = "-"
 
 
 class RecordSink(Protocol):
-    """Takes records in order."""
+    """Accepts records in order."""
 
     def append(self, record: Any) -> None:
         """Write one record.
 
         Raises:
-            OSError: the disk is full, or nobody reads any more.
+            OSError: the disk is full, or the reader is gone.
         """
 
     def append_last_words(self, record: Any) -> None:
-        """Write the last record, also where there is no room left for others."""
+        """Write the last record, even if there is no space left for other records."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
 
 
 class StreamRecorder:
@@ -44,19 +44,19 @@ class StreamRecorder:
         self._stream.flush()
 
     def append_last_words(self, record: Any) -> None:
-        """Write the last record as any other."""
+        """Write the last record like any other record."""
         self.append(record)
 
     def close(self) -> None:
-        """Leave the stream to who opened it."""
+        """Leave the stream open for its owner."""
 
 
 def open_recorder(out: str, *, stdout: BinaryIO) -> RecordSink:
     """Open the recorder for `out`, a path or `-`.
 
     Raises:
-        UsageError: the file is there already and not empty.
-        EnvironmentUnfitError: the file cannot be made, or its disk is full.
+        UsageError: the file already exists and is not empty.
+        EnvironmentUnfitError: the file cannot be created, or its disk is full.
     """
     if out == STANDARD_OUTPUT:
         return StreamRecorder(stdout)
@@ -73,10 +73,10 @@ def open_recorder(out: str, *, stdout: BinaryIO) -> RecordSink:
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse a file that something was written to already.
+    """Reject a file that already has content.
 
     Raises:
-        UsageError: it is there and not empty.
+        UsageError: it exists and is not empty.
     """
     if path.exists() and path.stat().st_size > 0:
         raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")

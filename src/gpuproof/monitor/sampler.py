@@ -1,10 +1,10 @@
-"""What did the devices and the host do, tick by tick? The loop of the sampling process.
+"""What did the devices and the host do, tick by tick? The main loop of the sampling process.
 
-In: open devices, the host reader, a plan, and the clock, recorder and listener to work with. Out: the
-records of one recording, from `Recording` to `RecordingEnd`. Fast and slow lanes run on absolute
-deadlines of the monotonic clock; the loop sleeps in between, and records how late it was, what
-it missed and what CPU time it took. A tick may be dithered: it then comes at a random moment of its own
-interval, so that work in step with the ticks is not always met at the same point of its course.
+In: open devices, the host reader, a plan, and the clock, recorder and listener to use. Out: the records of
+one recording, from `Recording` to `RecordingEnd`. The fast and slow lanes use absolute deadlines on the
+monotonic clock; the loop sleeps in between, and records how late it was, which ticks it missed and how much
+CPU time it used. Ticks may be dithered: each then comes at a random moment within its interval, so that work
+synchronised with the ticks is not always sampled at the same point of its cycle.
 """
 
 from __future__ import annotations
@@ -42,30 +42,31 @@ from gpuproof.records.readings import (
 )
 
 LONGEST_SLEEP_S = 1.0
-"""How long the end of a parent may go unnoticed."""
+"""Maximum time until the parent's exit is noticed."""
 TOLERANCE_S = 1e-6
 PORT_INTERVAL_S = 10.0
-"""Between looks at ports: a card's firmware may take a millisecond for each of its counters."""
+"""Interval between port readings: a card's firmware may need a millisecond per counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingPlan:
-    """How often to read, and how long."""
+    """How often and how long to read."""
 
     interval_s: float = 0.2
     slow_interval_s: float = 1.0
     duration_s: float | None = None
     command: tuple[str, ...] | None = None
-    """Stored in the recording's first line; None unless the user asked for it."""
+    """Stored in the recording's first line; None unless requested."""
     host_interval_s: float | None = None
-    """Of the host; None reads it with the slow lane only."""
+    """Interval for the host; None reads the host only with the slow lane."""
     dither_seed: int | None = None
-    """Of the moments within their intervals at which ticks come; None: each at the interval's begin."""
+    """Seed for the random moment of each tick within its interval; None puts each tick at the interval's
+    start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """The clocks of a sampler; tests give their own."""
+    """The clocks of a sampler; tests provide their own."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -73,11 +74,11 @@ class Clock:
 
 
 class Schedule:
-    """One tick in each interval from the start on; one is missed whose interval ended before it was taken.
+    """One tick per interval, counted from the start; a tick is missed if its interval ends first.
 
-    It comes at the interval's begin, or with `dither` at a moment of it drawn anew for each but the first,
-    uniformly: then whatever is periodic is met at all points of its course alike. Intervals are absolute, so
-    that neither late readings nor the draws shift the later ones.
+    A tick comes at the start of its interval or, with `dither`, at a uniformly random moment within it, drawn
+    anew for every tick but the first: periodic work is then sampled equally at all points of its cycle.
+    Intervals are absolute, so neither late readings nor the random offsets shift later ones.
 
     >>> schedule = Schedule(start_s=100.0, interval_s=0.5)
     >>> schedule.advance(now_s=100.1), schedule.deadline_s, schedule.missed_ticks
@@ -96,7 +97,7 @@ class Schedule:
 
     @property
     def begin_s(self) -> float:
-        """When the interval of the next tick begins, on the clock of `start_s`."""
+        """When the interval of the next tick starts, on the clock of `start_s`."""
         return self._start_s + self._tick * self._interval_s
 
     @property
@@ -105,11 +106,11 @@ class Schedule:
         return self.begin_s + self._delay_s
 
     def is_due(self, now_s: float) -> bool:
-        """Tell whether the next tick is due; rounding of the deadlines does not count."""
+        """Check whether the next tick is due, ignoring rounding of the deadlines."""
         return now_s >= self.deadline_s - TOLERANCE_S
 
     def advance(self, now_s: float) -> None:
-        """Go on to the next tick after one was taken; those that are wholly past are missed."""
+        """Advance to the next tick after one was taken; ticks entirely in the past are missed."""
         following = self._tick + 1
         latest = int((now_s - self._start_s + TOLERANCE_S) / self._interval_s)
         self._tick = max(following, latest)
@@ -119,22 +120,22 @@ class Schedule:
 
 
 class Devices(Protocol):
-    """What a sampler asks of the devices; `devices.guard.GuardedDevices` answers it."""
+    """What a sampler needs from the devices; implemented by `devices.guard.GuardedDevices`."""
 
     @property
     def absent(self) -> Mapping[str, str]:
-        """Vendor → why it has no device."""
+        """Vendor → why none of its devices are available."""
 
     @property
     def events_unavailable(self) -> Mapping[PhysicalIndex, str]:
-        """Device → why its announcements are not heard, so that silence is not taken for health."""
+        """Device → why its events cannot be received, so that silence is not mistaken for health."""
 
     @property
     def identities(self) -> tuple[DeviceIdentity, ...]:
         """Every device, by physical index."""
 
     def arrivals(self) -> tuple[DeviceIdentity, ...]:
-        """Take in devices whose driver has answered since, and return them."""
+        """Add devices whose drivers have responded since, and return them."""
 
     def read(self, lane: Lane) -> Mapping[PhysicalIndex, Readout]:
         """Read every device."""
@@ -143,28 +144,28 @@ class Devices(Protocol):
         """Read every running total."""
 
     def processes(self) -> Mapping[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
-        """List who uses the devices."""
+        """List the processes that use the devices."""
 
     def poll_events(self) -> tuple[DriverEvent, ...]:
-        """Return what drivers announced."""
+        """Return the events reported by drivers."""
 
 
 class SampledHost(Protocol):
-    """What a sampler asks of the host; `monitor.host.HostReader` answers it."""
+    """What a sampler needs from the host; implemented by `monitor.host.HostReader`."""
 
     def read(self) -> dict[str, float]:
         """Read the host now."""
 
     def facts(self) -> dict[str, Any]:
-        """Tell what machine this is."""
+        """Describe this machine."""
 
 
 ReadPorts = Callable[[float, str], PortTotals]
-"""Read every port, given the time and at what moment; `monitor.ports.PortReader` does."""
+"""Read every port, given wall-clock and monotonic time; implemented by `monitor.ports.PortReader`."""
 
 
 class Sampler:
-    """One recording: made, run once, and done."""
+    """One recording: create it, run it once, then discard it."""
 
     def __init__(
         self,
@@ -197,10 +198,10 @@ class Sampler:
         self._port_errors: list[Any] = []
 
     def run(self) -> RecordingEnd:
-        """Record until a signal, the parent's end or the planned duration; return the last record.
+        """Record until a signal, the parent's exit or the planned duration; return the last record.
 
         Raises:
-            OSError: the recording cannot be written any more; its last line says so where there is room.
+            OSError: the recording can no longer be written; its last line says so if there is space.
         """
         try:
             self._begin()
@@ -273,7 +274,9 @@ class Sampler:
             self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
 
     def _sample(self, lane: Lane, *, reads_host: bool) -> None:
-        if arrived := self._devices.arrivals():  # who has come, and where its running totals stand
+        if (
+            arrived := self._devices.arrivals()
+        ):  # the devices that were added, and the values of their running totals
             self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
             self._count("appeared")
         now_s, unix_s = self._clock.monotonic(), self._clock.wall()
@@ -291,14 +294,17 @@ class Sampler:
         self._samples += 1
         if lane == "slow":
             lines = self._kernel_log.poll(now_s, self._devices.identities)
-            for event in (*self._devices.poll_events(), *lines):  # at every tick: a third of a fast reading
+            for event in (
+                *self._devices.poll_events(),
+                *lines,
+            ):  # would slow down fast readings by a third
                 self._recorder.append(event)
             self._note_processes(now_s)
             if now_s >= self._ports_due_s:
                 self._count_ports("change")
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
-        """Write a device's map of what it does not give, whenever that map changes."""
+        """Write a device's map of missing metrics whenever it changes."""
         unheard = self._devices.events_unavailable
         for index, readout in readouts.items():
             before = self._reasons.get(index, {})
@@ -314,7 +320,7 @@ class Sampler:
                 )
 
     def _note_processes(self, now_s: float) -> None:
-        """Write who uses the devices, whenever that changes."""
+        """Write which processes use the devices, whenever that changes."""
         listed = self._devices.processes()
         now = {str(index): _process_entry(users, self._describe) for index, users in listed.items()}
         if now != self._processes:
@@ -328,7 +334,7 @@ class Sampler:
         self._recorder.append(Counters(monotonic_s=now_s, at=at, devices=totals))
 
     def _count_ports(self, at: str) -> None:
-        """Write what ports counted at both ends, and whenever it changed but for mere traffic."""
+        """Write port counters at the start and end, and whenever more than plain traffic changed."""
         if self._ports is None:
             return
         now_s = self._clock.monotonic()
@@ -353,7 +359,7 @@ class Sampler:
 
 
 def _process_entry(users: tuple[DeviceProcess, ...] | str, describe: Describe) -> dict[str, Any]:
-    """Write process ids and bytes, and what `describe` adds: nothing unless asked, as it is private."""
+    """Write process IDs and bytes, plus whatever `describe` adds: nothing by default, for privacy."""
     if isinstance(users, str):
         return {"unavailable": users}
     return {

@@ -1,10 +1,10 @@
-"""What did the machine do while this work ran? A sampler beside a command or a block, out of its way.
+"""What did the machine do while this workload ran? Runs a sampler alongside a command or a block.
 
-In: an argument list, or a block of Python; where to record, how often. Out: the recording, and the command's
-own exit code. The sampler is a process of its own, started before and stopped after; one that dies takes
-nothing with it, and one whose parent dies ends by itself. The command runs whatever happens to the sampler;
-the recording is kept whatever happens to the command. Only where the sampler refuses its options, a mistake
-of the user's, is the command not started.
+In: an argument list, or a block of Python; where to record, and how often. Out: the recording, and the
+command's own exit code. The sampler is a separate process, started before the command and stopped after it.
+If the sampler dies, nothing else is affected; if its parent dies, it exits by itself. The command runs
+whatever happens to the sampler, and the recording is stored whatever happens to the command. There is one
+exception: the command is not started if the sampler rejects its options, which is a user error.
 """
 
 from __future__ import annotations
@@ -35,27 +35,28 @@ from gpuproof.processes.start import (
 )
 
 READY_TIMEOUT_S = 30.0
-"""For Python to start on a busy machine: the sampler itself does not wait for drivers."""
+"""Time allowed for Python to start on a busy machine; the sampler itself does not wait for drivers."""
 STOP_TIMEOUT_S = 15.0
 REFUSAL_TIMEOUT_S = 10.0
-"""From the end of its control socket to the end of a sampler that has nothing left to do: long, because the
-work would start with options that were refused; no driver is waited for."""
+"""Time allowed from when an idle sampler closes its control socket to when it exits. It is long because
+otherwise the workload would start although the options were rejected; the sampler does not wait for
+drivers."""
 KILLED_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerOptions:
-    """How the sampler reads; None leaves its own default."""
+    """How the sampler reads; None uses its own default."""
 
     interval_s: float | None = None
     slow_interval_s: float | None = None
     devices: str | None = None
     command: tuple[str, ...] | None = None
-    """To be stored in the recording; None unless the user asked for it."""
+    """Stored in the recording; None unless requested."""
 
     @property
     def arguments(self) -> list[str]:
-        """What `gpuproof.worker sample` is started with; the command takes the rest of the line."""
+        """The arguments of `gpuproof.worker sample`; the rest of the command line belongs to the command."""
         values = {
             "--interval": self.interval_s,
             "--slow-interval": self.slow_interval_s,
@@ -66,10 +67,10 @@ class SamplerOptions:
 
 
 class MarksPipe:
-    """The pipe by which the work says where it is: named, so that it outlives descriptors that are closed.
+    """The pipe on which the workload reports progress; named, so it survives closed descriptors.
 
-    Opened for reading and writing at each end, so that no writer is ever killed for want of a reader;
-    not blocking, so that no writer ever waits.
+    Each end opens it for reading and writing, so that no writer is ever killed for lack of a reader, and in
+    non-blocking mode, so that no writer ever waits.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class MarksPipe:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that tell the work where the pipe is."""
+        """The environment variables that tell the workload where the pipe is."""
         return {FD_VARIABLE: str(self.descriptor), PIPE_VARIABLE: self.path}
 
     def close(self) -> None:
@@ -93,7 +94,7 @@ class MarksPipe:
 
 @contextmanager
 def marks_pipe() -> Iterator[MarksPipe | None]:
-    """Open the pipe for marks; without a writable temporary directory the work goes on without marks."""
+    """Open the pipe for marks; without a writable temporary directory, there are no marks."""
     try:
         marks = MarksPipe()
     except OSError:
@@ -104,14 +105,14 @@ def marks_pipe() -> Iterator[MarksPipe | None]:
 
 
 class SamplerSession:
-    """A running sampler. Made by `start_sampler`; `stop` ends it and may be called once."""
+    """A running sampler, created by `start_sampler`; call `stop` at most once."""
 
     def __init__(self, process: subprocess.Popen[bytes], *, control: socket.socket) -> None:
         self._process = process
         self._control = control
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
-        """Wait until the recording goes on by itself; False if the sampler ended or took too long."""
+        """Wait until the recording is running; False if the sampler exited or took too long."""
         self._control.settimeout(timeout_s)
         try:
             return self._control.recv(len(READY)) == READY
@@ -119,38 +120,39 @@ class SamplerSession:
             return False
 
     def refused(self) -> bool:
-        """Tell whether the sampler ended at once for a mistake in its options, which it has named."""
+        """Check whether the sampler exited immediately because its options are invalid."""
         try:
             return self._process.wait(REFUSAL_TIMEOUT_S) == ExitCode.USAGE
         except subprocess.TimeoutExpired:
             return False
 
     def stop(self, *, exit_code: int | None, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
-        """End the recording with the command's exit code; return what went wrong, None if nothing did."""
-        with suppress(OSError):  # a sampler that is gone already: its return code says so below
+        """Pass on the command's exit code and stop the recording; return what went wrong, or None."""
+        with suppress(OSError):  # the sampler is already gone; its return code is reported below
             self._control.settimeout(timeout_s)
             self._control.sendall(json.dumps({"exit_code": exit_code}).encode())
         try:
             returncode = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # in a driver's call, it may not even be killed
+            with suppress(subprocess.TimeoutExpired):  # a process in a driver call may not even be killable
                 self._process.wait(KILLED_TIMEOUT_S)
-            return f"the sampler did not end within {timeout_s:g} s and was killed"
+            return f"the sampler did not exit within {timeout_s:g} s and was killed"
         finally:
             self._control.close()
         if (ended_by := signal_name(returncode)) is not None:
-            return f"the sampler was ended by {ended_by} before the command"
+            return f"the sampler was stopped by {ended_by} before the command"
         return f"the sampler failed (exit status {returncode})" if returncode else None
 
 
 def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None = None) -> SamplerSession:
     """Start the sampler, writing to `out`.
 
-    It runs in a session of its own: the terminal's Ctrl-C is for the work, whose end it has to see.
+    The sampler runs in its own session: the terminal's Ctrl-C is meant for the workload, whose exit the
+    sampler has to observe.
 
     Raises:
-        CommandNotStartedError: Python cannot be started again.
+        CommandNotStartedError: a second Python process cannot be started.
     """
     ours, theirs = socket.socketpair()
     command = [*our_command("gpuproof.worker.commands.sample"), f"--out={out}"]
@@ -171,22 +173,22 @@ def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """How the command and its recording ended."""
+    """How the command and its recording finished."""
 
     returncode: int
-    """The command's, negative for a signal."""
+    """The command's exit code, negative for a signal."""
     not_started: str | None
-    """Why the command could not be started; its `returncode` is then what a shell would answer."""
+    """Why the command could not be started; `returncode` is then the one a shell would return."""
     trouble: str | None
-    """What is wrong with the recording, None if it is whole."""
+    """What is wrong with the recording; None if it is complete."""
 
 
 def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Mapping[str, str]) -> Watched:
-    """Run `command` with a sampler beside it that writes to `out`.
+    """Run `command` alongside a sampler that writes to `out`.
 
     Raises:
-        UsageError: `out` holds something already; nothing was started.
-        EnvironmentUnfitError: the sampler's process cannot be started; the command was not either.
+        UsageError: `out` is not empty; nothing was started.
+        EnvironmentUnfitError: the sampler process cannot be started; the command was not started either.
     """
     refuse_existing(out)
     if (error := missing_program(command[0], env)) is not None:
@@ -211,7 +213,7 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
 def _stop(session: SamplerSession, *, ready: bool, returncode: int | None) -> str | None:
     trouble = session.stop(exit_code=returncode)
     if trouble is None and not ready:
-        return "the sampler was not ready when the command started; its first seconds are missing"
+        return "the sampler was not ready when the command started; the first seconds are missing"
     return trouble
 
 
@@ -223,20 +225,20 @@ def monitor(
     slow_interval_s: float | None = None,
     devices: Sequence[int] | None = None,
 ) -> Iterator[Path]:
-    """Record GPUs and host of this machine to `out` while a block of Python runs; give the recording's path.
+    """Record this machine's GPUs and host to `out` while a block of Python runs; return its path.
 
-    In the block, and in processes that it starts, `gpuproof.monitor.marks.publish(phase="train", epoch=1)`
-    says where the work is. A recording that is not whole is a RuntimeWarning, and never stops the block.
+    In the block, and in processes it starts, `gpuproof.monitor.marks.publish(phase="train", epoch=1)` reports
+    progress. An incomplete recording raises a RuntimeWarning, and never stops the block.
 
     Args:
-        out: a new file, in JSON Lines.
-        interval_s: between readings (0.2).
-        slow_interval_s: between readings of costly metrics (1).
+        out: a new JSON Lines file.
+        interval_s: time between readings (0.2).
+        slow_interval_s: time between readings of costly metrics (1).
         devices: physical indices to read; by default all.
 
     Raises:
-        UsageError: `out` is there already, or the options cannot be met (standard error says why).
-        EnvironmentUnfitError: the sampler's process cannot be started.
+        UsageError: `out` already exists, or the options are not supported (see standard error).
+        EnvironmentUnfitError: the sampler process cannot be started.
     """
     path = Path(out)
     refuse_existing(path)
@@ -260,7 +262,7 @@ def monitor(
 
 @contextmanager
 def _published_to(marks: MarksPipe | None) -> Iterator[None]:
-    """Have marks of this process and its children go to the pipe."""
+    """Send the marks of this process and its children to the pipe."""
     before = os.environ.get(PIPE_VARIABLE)
     if marks is not None:
         os.environ[PIPE_VARIABLE] = marks.path

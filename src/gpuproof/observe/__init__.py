@@ -1,1 +1,1 @@
-"""What people do with readings: watch them live, export them, convert, compare and draw them."""
+"""Working with readings: watch them live, export, convert, compare and plot them."""

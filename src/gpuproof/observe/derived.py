@@ -1,7 +1,7 @@
-"""Which files are made from a recording of a command? Readings, summary, plot and comparison, beside it.
+"""Which files are derived from a command's recording? Readings, summary, plot and comparison.
 
-In: the recording and the stem of the names, `results/gpu_stats_<config>_<timestamp>`. Out: the files that
-were written, and why each of the others was not: one that fails takes none of the others with it.
+In: the recording and the stem of the file names, `results/gpu_stats_<config>_<timestamp>`. Out: the files
+written, and the reason for each file that could not be: one failure does not affect the rest.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _Part = tuple[Path, Callable[[Path], object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to make of a recording."""
+    """What to create from a recording."""
 
     stem: Path
-    """The path of every file up to its `.json`, `_summary.txt`, `_plot.png` …"""
+    """The common start of every path, before `.json`, `_summary.txt`, `_plot.png` …"""
     format: OutputFormat = "native"
     metadata: Mapping[str, Any]
     """Added to each row's `training_metadata`: the model and configuration."""
@@ -44,16 +44,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """What was made, and what could not be."""
+    """What was created, and what could not be."""
 
     written: tuple[Path, ...]
     failures: tuple[str, ...]
     comparison: str | None
-    """The text of the comparison, if one was asked for and made."""
+    """The text of the comparison, if one was requested and could be created."""
 
 
 def write_derived(recording: RecordingData, wanted: Wanted) -> Derived:
-    """Write every wanted file; a failure is told in the answer and stops none of the others."""
+    """Write every requested file; a failure is recorded in the result and does not stop the rest."""
     written, failures = [], []
     comparison: str | None = None
     for path, write in _parts(recording, wanted):

@@ -1,9 +1,9 @@
-"""The live view: a terminal screen that can be left open, of this machine or of many.
+"""The live view: a terminal screen that can be left open, for one machine or many.
 
-In: an iterator of records for each host, from a sampler or from a recording that is being written. Out: a
-screen with a row a GPU, driver events, the host and processes. `q` quits, a digit shows one GPU large, Escape
-goes back, `s` sorts the processes, `/` filters them, `h` goes from host to host, `t` makes it light or dark,
-space holds the picture still while readings go on, and `?` says what each key does.
+In: an iterator of records for each host, from a sampler or from a recording in progress. Out: a screen with a
+row per GPU, driver events, the host and processes. `q` quits, a digit enlarges one GPU, Escape goes back, `s`
+sorts the processes, `/` filters them, `h` switches between hosts, `t` toggles light and dark, space pauses
+the screen while readings continue, and `?` shows what each key does.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from gpuproof.observe.live_text import BAD, event_lines, head_line, host_line, o
 from gpuproof.observe.stream import Records, batches
 
 Sources = Mapping[str, Records]
-"""The records of each host, by its name."""
+"""The records of each host, by host name."""
 OTHER_LINES = 18
-"""Of the screen, beside a line a GPU and its history: head, titles, host, some processes, keys."""
+"""Screen lines besides each GPU's row and history: header, titles, host, some processes, keys."""
 DARK, LIGHT = "textual-dark", "textual-light"
 
 
 class LiveView(App[None]):
-    """The application: a thread a host reads records, the screen is drawn from the states they make."""
+    """The application: one thread per host reads records; the screen is drawn from host states."""
 
     TITLE = "gpuproof monitor live"
     ENABLE_COMMAND_PALETTE = False
@@ -67,7 +67,7 @@ class LiveView(App[None]):
         super().__init__()
         self.states = {host: LiveState() for host in sources}
         self.failures: dict[str, GpuproofError] = {}
-        """Host → why its readings stopped."""
+        """Host → why reading from it stopped."""
         self._sources = sources
         self._host: str | None = None
         self._chosen: int | None = None
@@ -77,7 +77,7 @@ class LiveView(App[None]):
 
     @property
     def failure(self) -> GpuproofError | None:
-        """Why there is nothing to see any more, for the caller to raise; None while one host is read."""
+        """Why nothing is left to show, for the caller to raise; None while any host is being read."""
         is_over = len(self.failures) == len(self.states)
         return next(iter(self.failures.values()), None) if is_over else None
 
@@ -99,14 +99,14 @@ class LiveView(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start to read."""
+        """Start reading."""
         for host, records in self._sources.items():
             self.run_worker(partial(self._read, host, records), name=host, thread=True, exit_on_error=False)
         self.query_one("#overview").focus()
         self._draw()
 
     def on_resize(self) -> None:
-        """Fit the picture to the new size."""
+        """Fit the screen to the new size."""
         self._draw()
 
     def _read(self, host: str, records: Records) -> None:
@@ -128,7 +128,7 @@ class LiveView(App[None]):
         self._draw()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Leave with the reason when all readings fail; a fault of ours is not hidden."""
+        """Exit with the reason if reading fails for all hosts; a bug in gpuproof is not hidden."""
         if event.state is not WorkerState.ERROR:
             return
         error = event.worker.error
@@ -141,7 +141,7 @@ class LiveView(App[None]):
 
     @property
     def _shown(self) -> dict[str, LiveState]:
-        """Return the host that is shown, or all of them."""
+        """Return the host shown, or all hosts."""
         return {h: state for h, state in self.states.items() if self._host in (None, h)}
 
     def _draw(self) -> None:
@@ -185,25 +185,25 @@ class LiveView(App[None]):
         return Group(*lost, *lines)
 
     def _device(self, index: int | None) -> DeviceState | None:
-        """Return a GPU of the host that is shown; of several hosts there is no one GPU of a number."""
+        """Return a GPU of the shown host, or None with several hosts, where an index is ambiguous."""
         shown = self._shown
         if index is None or len(shown) != 1:
             return None
         return next(iter(shown.values())).devices.get(index)
 
     def action_detail(self, index: int) -> None:
-        """Show the GPU of that physical index large."""
+        """Enlarge the GPU with this physical index."""
         if len(self._shown) != 1:
             self.notify("Choose a host first, with h", severity="warning")
             return
         if self._device(index) is None:
-            self.notify(f"There is no GPU {index}", severity="warning")
+            self.notify(f"GPU {index} does not exist", severity="warning")
             return
         self._chosen = index
         self._show(detail=True)
 
     def action_overview(self) -> None:
-        """Go back from one GPU to all, then from one host to all, and take the filter away."""
+        """Go back from one GPU to all, then from one host to all, and clear the filter."""
         if self._chosen is None:
             self._host = None
         self._chosen, self._containing = None, ""
@@ -211,30 +211,30 @@ class LiveView(App[None]):
         self._show(detail=False)
 
     def action_host(self) -> None:
-        """Show the next host alone; after the last, all of them."""
+        """Show only the next host; after the last one, show all hosts."""
         hosts = [None, *self.states]
         self._host = hosts[(hosts.index(self._host) + 1) % len(hosts)]
         self._chosen = None
         self._show(detail=False)
 
     def action_sort(self) -> None:
-        """Sort the processes by the next of their orders."""
+        """Sort the processes by the next sort key."""
         self._order = (self._order + 1) % len(ORDERS)
         self._draw()
 
     def action_filter(self) -> None:
-        """Ask for what the processes are to contain."""
+        """Prompt for the text that processes must contain."""
         place = self.query_one("#filter", Input)
         place.display = True
         place.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what contains what was typed so far."""
+        """Show processes that contain what was typed so far."""
         self._containing = event.value
         self._draw()
 
     def on_input_submitted(self) -> None:
-        """Keep the filter and go back to the picture."""
+        """Keep the filter and return to the screen."""
         containing = self._containing
         self._close_filter()
         self._containing = containing
@@ -245,20 +245,20 @@ class LiveView(App[None]):
         self.query_one("#overview").focus()
 
     def action_toggle_light(self) -> None:
-        """Change between a dark and a light picture."""
+        """Toggle between dark and light mode."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
 
     def action_help(self) -> None:
-        """Show what each key does, or take that away again."""
+        """Show what each key does, or hide that again."""
         if self.screen.query("HelpPanel"):
             self.action_hide_help_panel()
         else:
             self.action_show_help_panel()
 
     def action_hold(self) -> None:
-        """Hold the picture still, or let it go on."""
+        """Pause the screen, or resume it."""
         self._held = not self._held
-        self.notify("Held; readings go on" if self._held else "Live again")
+        self.notify("Paused; readings continue" if self._held else "Live again")
         self._draw()
 
     def _show(self, *, detail: bool) -> None:
@@ -268,10 +268,10 @@ class LiveView(App[None]):
 
 
 def run_live(sources: Sources) -> None:
-    """Show the records of hosts on the terminal until the user quits.
+    """Show the records of hosts in the terminal until the user quits.
 
     Raises:
-        GpuproofError: the readings of all of them stopped with an error.
+        GpuproofError: reading from all hosts failed.
     """
     view = LiveView(sources)
     view.run()

@@ -1,8 +1,8 @@
-"""One look at every host, as text that can be kept: what the live view shows, or every static fact.
+"""A one-off view of every host as storable text: the live view's content, or all static facts.
 
-In: the records of each host; for facts the first line of a recording, in which a sampler tells them. Out:
-text, once each host told its readings and processes, or why it cannot; facts that all GPUs of a model share
-are written once, and are JSON where that is asked for.
+In: the records of each host; for facts, the first line of a recording, where a sampler writes them. Out:
+text, once each host has reported its readings and processes, or why it cannot. Facts shared by all GPUs of a
+model are written once. JSON is available on request.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import DeviceIdentity, Recording, Sample
 
 LOOKS = 2
-"""Slow samples to wait for: shares of processor time are over the time between two looks."""
+"""Number of slow samples to wait for: CPU shares are computed between two readings."""
 
 
 def look(sources: Mapping[str, Records]) -> tuple[dict[str, LiveState], dict[str, GpuproofError]]:
-    """Read each host until it was looked at twice; return what is known, and of whom nothing is, and why."""
+    """Read each host twice; return what is known, and the reason for each host without readings."""
     with ThreadPoolExecutor(max_workers=len(sources)) as readers:
         looks = dict(zip(sources, readers.map(_look, sources.values()), strict=True))
     states = {host: state for host, state in looks.items() if isinstance(state, LiveState)}
@@ -57,7 +57,7 @@ def _look(records: Records) -> LiveState | GpuproofError:
 def written(
     states: Mapping[str, LiveState], failures: Mapping[str, GpuproofError], *, width: int, colour: bool
 ) -> str:
-    """Write one look as text that ends with a line end."""
+    """Write a one-off view as text that ends with a newline."""
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
     events = event_lines(states)
@@ -77,7 +77,7 @@ def written(
 
 
 def facts_json(header: Recording) -> dict[str, Any]:
-    """Return host, devices with their static facts and what each does not tell, and vendors without any."""
+    """Return the host, its devices with static facts and missing metrics, and the missing vendors."""
     return {
         "host": header.host,
         "devices": [to_json(device) for device in header.devices],
@@ -86,7 +86,7 @@ def facts_json(header: Recording) -> dict[str, Any]:
 
 
 def facts_text(header: Recording) -> str:
-    """Write the facts, a block a model; where GPUs of it differ, each GPU's own."""
+    """Write the facts, one block per model; if GPUs of a model differ, list each GPU's own values."""
     models = grouped((device.name, device) for device in header.devices)
     lines = [line for name, devices in models.items() for line in (*_model(name, devices), "")]
     absent = header.host_facts.get("vendors_absent", {})
@@ -107,7 +107,7 @@ def _model(name: str, devices: Sequence[DeviceIdentity]) -> Iterator[str]:
                 yield f"  {title(fact):<34}GPU {device.physical_index}: {text}"
     reasons = grouped((why, title(fact)) for fact, why in devices[0].unavailable.items())
     for why, titles in reasons.items():
-        yield f"  {'not told':<34}{', '.join(titles)} ({why})"
+        yield f"  {'unknown':<34}{', '.join(titles)} ({why})"
 
 
 def _facts(device: DeviceIdentity) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""One GPU shown large, and the processes that use the GPUs of all hosts.
+"""One enlarged GPU, and the processes that use the GPUs of all hosts.
 
-In: the state of one device, or the states of all hosts with an order and a word to look for. Out: rich
-renderables as wide as they are told. What a host does not tell is a dash; names and command lines of
-processes are there only where the sampler was asked for them, which the live view does and nothing keeps.
+In: the state of one device, or the states of all hosts with a sort key and a search text. Out: rich
+renderables of the given width. Values that a host does not report are shown as a dash. Process names and
+command lines are only present if the sampler was asked for them; the live view asks for them, and nothing
+stores them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OWNERS: Final = ("slurm_job", "namespace", "pod", "container")
 
 
 def device_detail(device: DeviceState, *, width: int) -> RenderableType:
-    """Draw one GPU with all that it tells."""
+    """Draw one GPU with everything that it reports."""
     identity = device.identity
     address = f" {on_one_line(identity.uuid or 'no UUID')}   {on_one_line(identity.pci_bus_id or '')}"
     name = f" GPU {identity.physical_index}  {on_one_line(identity.name)}   "
@@ -60,7 +61,7 @@ def _spinning(device: DeviceState) -> Iterator[Text]:
 
 
 def _facts(device: DeviceState) -> Iterator[tuple[str, str]]:
-    """Give every reading that has no chart, each with its name."""
+    """Return every reading that has no chart, each with its name."""
     yield "PCIe", _pcie(device)
     for metric in _RATES:
         if metric in device.rates:
@@ -88,7 +89,7 @@ def _pcie(device: DeviceState) -> str:
 
 
 def _facts_table(facts: list[tuple[str, str]], *, width: int) -> Table:
-    """Lay facts out in as many columns as fit, downwards."""
+    """Lay out facts in as many columns as fit, top to bottom."""
     columns = max(1, width // _FACT_WIDTH)
     rows = -(-len(facts) // columns)
     table = Table.grid(padding=(0, 1), expand=False)
@@ -117,7 +118,7 @@ def _chart(device: DeviceState, metric: str, columns: int) -> list[RenderableTyp
 
 
 def _ceiling(device: DeviceState, metric: str) -> float:
-    """Give the top of a chart: what the device could reach, where it says so."""
+    """Return the upper end of a chart: the device's maximum, if reported."""
     top = METRICS[metric].top or "1"
     if top == "power_limit_w":
         return limit_of(device.identity, device.values) or 1.0
@@ -144,24 +145,24 @@ class ProcessRow:
     facts: dict[str, Any]
 
     def number(self, name: str) -> float | None:
-        """Return a number that was told of it; None where it was not."""
+        """Return a number reported for the process, or None."""
         value = self.facts.get(name)
         return float(value) if isinstance(value, (int, float)) else None
 
     @property
     def owner(self) -> str:
-        """Name the batch job, pod and container, where it has any."""
+        """Name the batch job, pod and container, if it has any."""
         return "/".join(str(self.facts[name]) for name in _OWNERS if name in self.facts)
 
     @property
     def words(self) -> str:
-        """Return what a filter looks in, in lower case."""
+        """Return the lower-case text that a filter searches."""
         parts = (self.host, f"gpu {self.gpu}", self.facts["pid"], self.facts.get("user", ""), self.owner)
         return " ".join(map(str, (*parts, self.facts.get("command", "")))).lower()
 
 
 def process_rows(states: States, *, order: Order, containing: str = "") -> list[ProcessRow]:
-    """List the processes that contain a word, in an order."""
+    """List the processes that contain a text, sorted."""
     rows = [
         ProcessRow(host=host, gpu=index, facts=process)
         for host, state in states.items()
@@ -175,14 +176,14 @@ def process_rows(states: States, *, order: Order, containing: str = "") -> list[
 def process_table(
     states: States, *, width: int, order: Order = "GPU memory", containing: str = ""
 ) -> RenderableType:
-    """Draw the processes; at 80 columns without the owner."""
+    """Draw the processes; at 80 columns, the owner is omitted."""
     rows = process_rows(states, order=order, containing=containing)
     table = _table(several=len(states) > 1, owners=width >= 110 and any(row.owner for row in rows))
     for row in rows:
         table.add_row(
             *_cells(row, several=len(states) > 1, owners=len(table.columns) > 7 + (len(states) > 1))
         )
-    untold = [Text(f" not told on {where}", style=DIM) for where in _not_reported(states)]
+    untold = [Text(f" processes unknown on {where}", style=DIM) for where in _not_reported(states)]
     if rows:
         return Group(table, *untold)
     if containing or not untold:
@@ -225,7 +226,7 @@ def _not_reported(states: States) -> Iterator[str]:
 
 
 def _largest(name: str) -> Callable[[ProcessRow], tuple[Any, ...]]:
-    """Return the order by a number: the largest first, those that have none last."""
+    """Return a sort key for a number: largest first, missing numbers last."""
     return lambda row: (-(row.number(name) or 0.0), row.host, row.gpu, row.facts["pid"])
 
 

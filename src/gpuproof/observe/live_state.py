@@ -1,7 +1,8 @@
-"""What is known of devices and host right now? Latest readings, recent history, and what went wrong.
+"""What is known about devices and host now? Latest readings, recent history, and problems.
 
-In: records, in the order in which a sampler writes them. Out: state that a live view draws and an exporter
-serves. A metric that the device stopped giving is taken away, so that nobody reads an old value as new.
+In: records, in the order in which a sampler writes them. Out: the state that a live view draws and an
+exporter serves. A metric that the device no longer reports is removed, so that an old value is never mistaken
+for a new one.
 """
 
 from __future__ import annotations
@@ -19,67 +20,67 @@ from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.ports import PortTotals
 
 HISTORY: Final = 600
-"""Readings kept of each metric: ten minutes at one a second."""
+"""Readings stored per metric: ten minutes at one reading per second."""
 MAX_EVENTS: Final = 50
 COUNTERS: Final = frozenset(names(kind="counter"))
 RAISED: Final = {
     "remapped_rows_pending": "row_remap_pending",
     "remapped_rows_failed": "row_remap_failed",
 }
-"""Flags of a device whose coming up counts as an event."""
+"""Device flags that count as an event when set."""
 
 History = deque[float | None]
 
 
 @dataclass(slots=True)
 class DeviceState:
-    """One device now."""
+    """The current state of one device."""
 
     identity: r.DeviceIdentity
     values: dict[str, float] = field(default_factory=dict)
     history: dict[str, History] = field(default_factory=dict)
     reasons: tuple[str, ...] | None = None
-    """Throttle reasons of the last reading; None where it told none."""
+    """Throttle reasons in the latest reading; None if it had none."""
     unavailable: dict[str, str] = field(default_factory=dict)
     processes: tuple[dict[str, Any], ...] | None = None
-    """None where the driver does not tell."""
+    """None if the driver does not report it."""
     energy_start_j: float | None = None
     answering: bool = True
-    """Whether the last sample had a reading of this device."""
+    """Whether the last sample had a reading from this device."""
     events: Counter[str] = field(default_factory=Counter)
-    """How often each kind of event was announced, or a flag came up, since the recording began."""
+    """How often each kind of event was reported or each flag was set since the recording started."""
     xids: Counter[int] = field(default_factory=Counter)
-    """How often each XID was announced."""
+    """How often each XID was reported."""
     last_xid: int | None = None
     rates: dict[str, float] = field(default_factory=dict)
-    """Growth a second of each running total, between its last two readings."""
+    """Growth per second of each running total, between its last two readings."""
     read_s: dict[str, float] = field(default_factory=dict)
     """When each running total was last read."""
     running_over: set[str] = field(default_factory=set)
-    """Running totals of bytes that start again at 32 bits: what they grew by is not known."""
+    """Running byte totals that wrap at 32 bits, so their growth is unknown."""
     spinning: SpinWatch | None = None
-    """Whether it is busy without working; None where its utilisation cannot tell."""
+    """Whether the device is busy without working; None if its utilisation metrics cannot show that."""
     processes_s: float | None = None
-    """When the processes were last told; they are told when anything about them changed."""
+    """When the processes were last reported, which happens whenever anything about them changes."""
 
 
 @dataclass(slots=True)
 class LiveState:
-    """Everything that a recording has said so far."""
+    """Everything that a recording has reported so far."""
 
     header: r.Recording | None = None
     devices: dict[int, DeviceState] = field(default_factory=dict)
     host: dict[str, float] = field(default_factory=dict)
     host_history: dict[str, History] = field(default_factory=dict)
     host_rates: dict[str, float] = field(default_factory=dict)
-    """Growth a second of the host's running totals, between the last two samples."""
+    """Growth per second of the host's running totals, between the last two samples."""
     metadata: dict[str, Any] = field(default_factory=dict)
     events: deque[r.DriverEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     ports: list[PortTotals] = field(default_factory=list)
-    """What ports had counted when it began, and at last."""
+    """Port counters at the start and at the latest reading."""
     end: r.RecordingEnd | None = None
     stopped: bool = False
-    """Whether nothing more can come: whoever wrote the readings ended, or was lost."""
+    """Whether no more readings can come: their writer exited, or was lost."""
     samples: int = 0
     last_s: float | None = None
     """Monotonic time of the last sample."""
@@ -95,7 +96,7 @@ class LiveState:
         return self.last_s - self.header.monotonic_s
 
     def apply(self, records: Iterable[Any]) -> None:
-        """Take in records; kinds that say nothing of the present are passed over."""
+        """Process records; kinds that say nothing about the current state are ignored."""
         for record in records:
             match record:
                 case r.Recording():
@@ -151,7 +152,7 @@ class LiveState:
             self._slow_s = sample.monotonic_s
 
     def _note_rest(self, device: DeviceState) -> None:
-        """See that processes of which nothing was told at the last look took no processor time since."""
+        """Record that processes missing from the last reading have used no CPU time since then."""
         if device.processes_s is not None and self._slow_s is not None and device.processes_s < self._slow_s:
             device.processes = tuple(
                 {**process, "cpu_percent": 0.0} if "cpu_percent" in process else process
@@ -159,7 +160,7 @@ class LiveState:
             )
 
     def _host(self, sample: r.Sample) -> None:
-        """Take in the host's readings; most samples of the fast lane have none."""
+        """Process the host's readings; most samples of the fast lane have none."""
         if not sample.host:
             return
         if self._host_s is not None and sample.monotonic_s > self._host_s:
@@ -182,7 +183,7 @@ class LiveState:
 
     def _event(self, record: r.DriverEvent) -> None:
         event = named_event(record)
-        if event is None or event.event == r.KERNEL_LOG:  # no event, or what was not read
+        if event is None or event.event == r.KERNEL_LOG:  # not an event, or something that was not read
             return
         self.events.append(event)
         device = None if event.physical_index is None else self.devices.get(event.physical_index)
@@ -223,7 +224,7 @@ def _note_rates(device: DeviceState, values: dict[str, float], now_s: float) -> 
 def _with_shares(
     device: DeviceState, processes: list[dict[str, Any]], now_s: float
 ) -> tuple[dict[str, Any], ...]:
-    """Add `cpu_percent` (100 is one processor) to each process that was there before and tells its time."""
+    """Add `cpu_percent` (100 is one CPU) to each process that was listed before and reports its time."""
     before = {_same(process): process for process in device.processes or ()}
     span_s = 0.0 if device.processes_s is None else now_s - device.processes_s
     return tuple(_with_share(process, before.get(_same(process)), span_s) for process in processes)
@@ -240,14 +241,14 @@ def _with_share(process: dict[str, Any], before: dict[str, Any] | None, span_s: 
 
 
 def _count_raised(device: DeviceState, values: dict[str, float]) -> None:
-    """Count flags that came up; one that was up when it was first read was not seen to come."""
+    """Count flags as they become set; a flag already set at the first reading does not count."""
     for metric, event in RAISED.items():
         if values.get(metric) == 1.0 and device.values.get(metric) == 0.0:
             device.events[event] += 1
 
 
 def _remember(history: dict[str, History], values: dict[str, float]) -> None:
-    """Append to every line, with None where this sample has no reading."""
+    """Append to every history line; None if this sample has no reading."""
     for name in values.keys() - history.keys():
         history[name] = deque(maxlen=HISTORY)
     for name, line in history.items():

@@ -1,8 +1,8 @@
-"""How do many GPUs stand in one table? What matters first, and no more columns than there is room for.
+"""How do many GPUs fit into one table? Most important first, with as many columns as fit.
 
-In: the states of one host or of several, and the width. Out: a table whose state column comes right after the
-GPU and is never the one that is cut: at 80 columns it still says which GPU is lost or throttled by heat. Of
-several hosts those in trouble come first.
+In: the states of one or several hosts, and the width. Out: a table whose state column comes right after the
+GPU and is never cut: even at 80 columns, it shows which GPU is lost or thermally throttled. With several
+hosts, those with problems come first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATE_WIDTH: Final = 30
 LONGEST_STATE: Final = 56
 _SHORTEST_LINE, _LONGEST_LINE = 8, 40
 _LOWEST_CHART, _HIGHEST_CHART = 3, 9
-"""Lines of a GPU's history, the empty one under it included."""
+"""Number of lines for a GPU's history, including the blank line below it."""
 _PADDING: Final = 2
 _GRAVE_EVENTS: Final = ("xid", "ecc_uncorrected", "row_remap_failed", "row_remap_pending", "gpu_pre_reset")
 
@@ -41,7 +41,7 @@ class _Column:
 
 
 def device_table(states: States, *, width: int) -> RenderableType:
-    """Draw a row a GPU: state first, then as many readings as there is room for."""
+    """Draw one row per GPU: its state first, then as many readings as fit."""
     several = len(states) > 1
     if not several and all(s.header is not None and not s.devices for s in states.values()):
         return Text(" No GPU here: the host's readings are below.", style=WARN)
@@ -65,7 +65,7 @@ def device_table(states: States, *, width: int) -> RenderableType:
 
 
 def history_charts(states: States, *, width: int, height: int) -> RenderableType:
-    """Draw the utilisation of each GPU of one host over the last readings, as high as there is room."""
+    """Draw the recent utilisation of each GPU on one host, as tall as space allows."""
     devices = [device for state in states.values() for device in state.devices.values()]
     rows = min(_HIGHEST_CHART, height // max(1, len(devices)))
     if len(states) != 1 or rows < _LOWEST_CHART:
@@ -91,7 +91,7 @@ def _cell(column: _Column, device: DeviceState, line: int) -> Text:
 
 
 def _chosen(width: int, *, several: bool, has_problems: bool) -> tuple[list[_Column], int]:
-    """Take columns in the order of their worth while there is room; what is left goes to the lines."""
+    """Choose columns by importance while they fit; sparklines get the remaining space."""
     left = width - 5 - STATE_WIDTH - _PADDING - (_HOST_WIDTH if several else 0)
     taken = []
     for column in _BY_WORTH:
@@ -121,12 +121,12 @@ def _gravity(device: DeviceState) -> int:
 
 
 def spin_of(device: DeviceState) -> Spin | None:
-    """Return the stretch for which it has been busy without working; None where it is not, or cannot tell."""
+    """Return how long the device has been busy without working; None if it has not, or if unknown."""
     return None if device.spinning is None else device.spinning.now
 
 
 def state_text(device: DeviceState) -> Text:
-    """Say in words what is wrong, the worst first; what was not told is not called fine."""
+    """Describe what is wrong, worst first; unreported metrics are not described as fine."""
     events = _events(device)
     if not device.answering:
         return Text(" · ".join([f"✗ {on_one_line(silence(device))}", *events]), style=f"bold {BAD}")
@@ -138,33 +138,33 @@ def state_text(device: DeviceState) -> Text:
     if words:
         return Text("▲ " + ", ".join(words), style=WARN if words == ["power cap"] else BAD)
     if device.reasons is None:
-        return Text("– not told", style=DIM)
+        return Text("– unknown", style=DIM)
     if "idle" in device.reasons:
         return Text("○ idle", style=DIM)
     return Text("● not throttled", style=GOOD)
 
 
 def _held(device: DeviceState) -> list[str]:
-    """Name what holds the device back, heat first."""
+    """List what throttles the device, temperature first."""
     held = [reason for reason in device.reasons or () if reason not in STATE_REASONS]
     return sorted(held, key=lambda reason: not reason.startswith("thermal"))
 
 
 def _events(device: DeviceState) -> list[str]:
-    """Name grave events with how often they came: XIDs by their code."""
+    """List severe events with their counts; XIDs are listed by code."""
     times_by_title = {f"xid {code}": times for code, times in device.xids.items()}
     times_by_title |= {kind.replace("_", " "): device.events[kind] for kind in _GRAVE_EVENTS if kind != "xid"}
     return [title if times == 1 else f"{title} ×{times}" for title, times in times_by_title.items() if times]
 
 
 def silence(device: DeviceState) -> str:
-    """Say why a device gives nothing: what most of its metrics say, as some have never been there."""
+    """Explain why a device reports nothing: the most common reason, as some metrics never existed."""
     reasons = Counter(device.unavailable[m] for m in names(lane="fast") if m in device.unavailable)
     return next((reason for reason, _ in reasons.most_common(1)), "no reading")
 
 
 def models(states: States) -> Text:
-    """Name the models: each GPU's, or of several hosts how many there are of each."""
+    """Name the models: one per GPU, or the number of each model with several hosts."""
     devices = [device for state in states.values() for device in state.devices.values()]
     if len(states) > 1:
         counted = Counter(on_one_line(device.identity.name) for device in devices)
@@ -175,7 +175,7 @@ def models(states: States) -> Text:
 
 
 def _numbers(devices: list[DeviceState]) -> dict[str, str]:
-    """Name → the indices of its devices, as in `0–2,5`."""
+    """Name → the indices of its devices, e.g. `0–2,5`."""
     spans: dict[str, list[list[int]]] = {}
     for device in devices:
         of_model = spans.setdefault(on_one_line(device.identity.name), [])
@@ -234,7 +234,7 @@ def _limit(device: DeviceState) -> Text:
 
 
 def _problems(device: DeviceState) -> Text:
-    """Name what is wrong with memory and link of a device, whatever it does now, the gravest first."""
+    """List problems with a device's memory and link, whatever it does now, most severe first."""
     counts = {name: int(device.values.get(metric) or 0) for metric, name in _PROBLEMS.items()}
     words = [f"{name} {times}" if times > 1 else name for name, times in counts.items() if times]
     lanes, most = device.values.get("pcie_width"), device.identity.number("pcie_width_max")
@@ -249,7 +249,7 @@ _PROBLEMS: Final = {
     "remapped_rows_pending": "remap pending",
     "retired_pages_pending": "retirement pending",
 }
-"""Flags and counters of a device that call for somebody."""
+"""Device flags and counters that need attention."""
 _HOST_WIDTH: Final = 16
 _UTILISATION = _Column("util", 8, _value("util_gpu_percent", 6))
 _TEMPERATURE = _Column("temp", 8, _temperature)
@@ -277,4 +277,4 @@ _LINES: Final[Mapping[_Column, tuple[str, Callable[[DeviceState], float | None]]
     _UTILISATION: ("util_gpu_percent", lambda _: 100.0),
     _POWER: ("power_w", lambda device: limit_of(device.identity, device.values)),
 }
-"""Columns that have their history before them where there is room."""
+"""Columns that are preceded by their history if there is space."""

@@ -1,7 +1,7 @@
-"""How is the present written on a terminal? Sparklines, bars and charts of characters, and lines of words.
+"""How is the current state drawn in a terminal? As text: sparklines, bars and charts.
 
-In: values, or a `LiveState` and the width there is. Out: text for rich. Colour repeats what a word says, so
-that the view can be read without colours; a missing reading is a dash or a gap, never 0.
+In: values, or a `LiveState` and the available width. Out: text for rich. Colour only repeats what a word
+already says, so the view is readable without colour; a missing reading is a dash or a gap, never 0.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gpuproof.records.ports import growth_text
 DIM: Final = "#7a7a7a"
 GOOD, WARN, BAD = "#00875f", "#b26a00", "#e0393e"
 LINE: Final = "#3b78d8"
-"""Of a luminance between those of a dark and a light background: a contrast of over 3 with either."""
+"""Colours whose luminance lies between a dark and a light background, with a contrast above 3 to both."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _LEVELS: Final = 7
-"""Of a sparkline: the full block is left out, so that lines above one another stay apart."""
+"""Characters of a sparkline, without the full block, so that adjacent lines stay separate."""
 EVENTS_SHOWN: Final = 8
 
 
 def on_one_line(text: str) -> str:
-    r"""Return text of another machine harmless to a terminal, and to the lines of a table.
+    r"""Make text from another machine safe to print in a terminal and in table rows.
 
     >>> on_one_line("python\x1b[2J\n")
     'python [2J '
@@ -39,7 +39,7 @@ def on_one_line(text: str) -> str:
 
 
 def sparkline(values: Sequence[float | None], *, width: int, low: float, high: float) -> str:
-    """Draw the last `width` values as blocks; a value that was not read is a blank.
+    """Draw the last `width` values as blocks; a missing value is a blank.
 
     >>> sparkline([0.0, 50.0, None, 100.0], width=4, low=0.0, high=100.0)
     '▁▄ ▇'
@@ -56,7 +56,7 @@ def _block(value: float | None, low: float, high: float) -> str:
 
 
 def chart(values: Sequence[float | None], *, width: int, height: int, low: float, high: float) -> list[str]:
-    """Draw values as columns of blocks, `height` rows high, the newest at the right.
+    """Draw values as columns of blocks, `height` rows high, newest on the right.
 
     >>> chart([0.0, 50.0, 100.0], width=3, height=2, low=0.0, high=100.0)
     ['  █', '▁██']
@@ -75,7 +75,7 @@ def chart(values: Sequence[float | None], *, width: int, height: int, low: float
 
 
 def bar(share: float | None, *, width: int) -> str:
-    """Draw a share, 0 to 1, as a bar; dots where it is unknown.
+    """Draw a share from 0 to 1 as a bar, or as dots if it is unknown.
 
     >>> bar(0.5, width=4), bar(None, width=4)
     ('━━╌╌', '····')
@@ -87,7 +87,7 @@ def bar(share: float | None, *, width: int) -> str:
 
 
 def head_line(states: Mapping[str, LiveState]) -> Text:
-    """Say which machines these are, since when they are watched, and where the watched work is."""
+    """Show which machines are watched, since when, and where the watched workload is."""
     started = {name: state for name, state in states.items() if state.header is not None}
     if not started:
         waiting = Text(" waiting for the first reading …", style=DIM)
@@ -114,7 +114,7 @@ def head_line(states: Mapping[str, LiveState]) -> Text:
 
 
 def host_line(state: LiveState, *, width: int, name: str = "host") -> Text:
-    """Write the host's processors, memory, disks and network in one line, as much of it as fits."""
+    """Write the host's CPUs, memory, disks and network in one line, as far as they fit."""
     cpu = state.host_history.get("cpu_percent", ())
     spark = sparkline(list(cpu), width=max(6, min(24, width - 130)), low=0.0, high=100.0)
     parts = [
@@ -138,7 +138,7 @@ def host_line(state: LiveState, *, width: int, name: str = "host") -> Text:
 
 
 def event_lines(states: Mapping[str, LiveState]) -> Text:
-    """List what drivers announced, the newest first, and ports that counted errors; empty for neither."""
+    """List driver events, newest first, and ports that counted errors; empty if there are none."""
     events = [
         (event.monotonic_s - state.header.monotonic_s, host, event)
         for host, state in states.items()

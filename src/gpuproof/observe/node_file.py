@@ -1,7 +1,8 @@
-"""`show` and `compare` of the node file: recordings read where they are, with numpy, as Markdown.
+"""`show` and `compare` in the node file: reads recordings on the node, prints Markdown.
 
-`launchers/archive.py` packs it beside the node side, of which nothing imports it. The whole of what can be
-asked of recordings is `gpuproof monitor`; a terminal's page takes a library that nodes do not have.
+`launchers/archive.py` packs this module next to the node side, which does not import it. It needs numpy. The
+full set of commands for recordings is `gpuproof monitor`, whose terminal pages need a library that nodes do
+not have.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.page import Page
 
 COMMANDS = {
-    "show": "print the summary of a recording",
+    "show": "print a recording's summary",
     "compare": "compare a recording with another",
 }
 LEAST_PYTHON = (3, 11)
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command that the first word names; return its exit code."""
+    """Run the command named by the first argument; return its exit code."""
     args = _parser().parse_args(words)
     try:
         text = _text(args)
@@ -42,16 +43,16 @@ def _parser() -> ArgumentParser:
     compare.add_argument("first", type=Path, metavar="A")
     compare.add_argument("second", type=Path, metavar="B")
     compare.add_argument(
-        "--phase", help="compare this named phase only; else the time in which GPUs were busy"
+        "--phase", help="compare this named phase only; otherwise the time in which GPUs were busy"
     )
     return parser
 
 
 def _text(args: Namespace) -> str:
-    """Return what a command prints.
+    """Return the text that a command prints.
 
     Raises:
-        EnvironmentUnfitError: Python is too old, or a library is not there.
+        EnvironmentUnfitError: Python is too old, or a library is missing.
         RecordError: a recording cannot be read.
     """
     if sys.version_info < LEAST_PYTHON:
@@ -68,8 +69,7 @@ def _unfit(args: Namespace, cause: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         cause,
         place=args.command,
-        next_step=f"Use a Python that has numpy, or, where gpuproof is installed: gpuproof monitor "
-        f"{args.command}",
+        next_step=f"Use a Python with numpy, or, if gpuproof is installed: gpuproof monitor {args.command}",
     )
 
 

@@ -1,7 +1,7 @@
-"""How does a recording read? The result and the page of `gpuproof monitor show`.
+"""How is a recording presented? Builds the result and the page of `gpuproof monitor show`.
 
-In: a recording. Out: a `Result` whose measures are the figures of the recording, and the page that is drawn
-from it: the whole of each device and of the host first, then a row a phase and GPU.
+In: a recording. Out: a `Result` whose measures are the values of the recording, and the page built from it:
+first one row per device and one for the host, then one row per phase and GPU.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_GPU: Final = "No GPU was found; the host's readings follow."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWords:
-    """What is said of a device beside its figures."""
+    """What is shown for a device in addition to its values."""
 
     index: int
     title: str
@@ -57,7 +57,7 @@ class DeviceWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingWords:
-    """What is said of a recording beside its figures."""
+    """What is shown for a recording in addition to its values."""
 
     facts: tuple[str, ...]
     devices: tuple[DeviceWords, ...]
@@ -65,7 +65,7 @@ class RecordingWords:
 
 
 def recording_result(recording: RecordingData, *, with_balance: bool = False) -> Result:
-    """Return the figures of a recording, and what its page says beside them."""
+    """Return the values of a recording, and what its page shows in addition."""
     measures = summarise(recording)
     words = RecordingWords(
         facts=tuple(_facts(recording)),
@@ -74,7 +74,9 @@ def recording_result(recording: RecordingData, *, with_balance: bool = False) ->
     )
     gpus = [track.identity.name for track in recording.devices]
     limits = limits_of_readings(read_whole(recording)) if len(recording.time_s) else None
-    limited = [limit_measure([limits])] if limits and limits.found else []  # else readings alone say nothing
+    limited = (
+        [limit_measure([limits])] if limits and limits.found else []
+    )  # without this, the readings alone would show nothing wrong
     return Result(
         suite=NAME,
         run_id=recording.source,
@@ -129,16 +131,18 @@ def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Mea
 
 
 def _ports(recording: RecordingData) -> Iterator[Notice]:
-    """Yield what each port counted, and of which media there is none."""
+    """Yield what each port counted, and list missing media."""
     yield from map(_port, port_changes(recording.ports))
     for medium, why in recording.ports[-1].missing.items() if recording.ports else ():
         yield Notice(word=medium, tone="faint", text=f"no port: {why}")
 
 
 def _port(change: PortChange) -> Notice:
-    """Say what a port counted; where it is and how fast stands before it."""
+    """Report what a port counted, after its location and speed."""
     port, errors = change.port, change.grown("error")
-    grown = growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "nothing but traffic counted"
+    grown = (
+        growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "counted nothing except traffic"
+    )
     unknown = "".join(f"; {name} not known: {why}" for name, why in change.missing.items())
     about = ", ".join(filter(None, (*port.traits, change.became or port.state, port.rate)))
     return Notice(
@@ -155,7 +159,7 @@ def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
 
 
 def _events(recording: RecordingData, track: DeviceTrack | None) -> Iterable[Sequence[EventAt]]:
-    """Group equal events; of lines of the kernel's log those of one kind."""
+    """Group equal events; kernel log lines are grouped by kind."""
     events = list(events_within(recording, track=track, window=whole(recording)))
     words = (None if read_message(one.event.message) else one.event.message for one in events)
     return grouped(((one.event.title, word), one) for one, word in zip(events, words, strict=True)).values()
@@ -181,7 +185,7 @@ def _spins(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
 
 
 def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
-    """Group what was not read by its reason and share, so that one lost device is a few lines."""
+    """Group missing readings by reason and share, so that one lost device takes only a few lines."""
     means = [m for m in measures if m.statistic == "mean" and "phase" not in m.labels]
     reasons = grouped((m.missing or m.detail, m.name) for m in means if m.missing or m.detail)
     for reason, names in reasons.items():
@@ -189,7 +193,7 @@ def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
 
 
 def values_line(measures: Iterable[Measure]) -> str:
-    """Return what the GPUs of a recording did, in one line; what one of them did not tell is a dash."""
+    """Summarise a recording's GPUs in one line, with a dash for values that a GPU did not report."""
     figures = [m for m in measures if "gpu" in m.labels and "phase" not in m.labels]
     gpus = {measure.labels["gpu"] for measure in figures}
     if not gpus:
@@ -221,7 +225,7 @@ def _share_of(throttled: Measure) -> str:
 
 
 def recording_page(result: Result, provenance: Provenance | None = None) -> Page:
-    """Lay out a recording from its result alone."""
+    """Lay out a recording's page from its result alone."""
     words = from_json(RecordingWords, result.detail, place="the recording")
     by_owner = grouped((_part(measure), measure) for measure in _read_measures(result))
     sections: list[Section] = [
@@ -246,7 +250,7 @@ def _read_measures(result: Result) -> list[Measure]:
 
 
 def _verdict(result: Result, words: RecordingWords) -> Verdict:
-    """Return whether anything unusual was read, then how long and how often it was read."""
+    """Return whether anything unusual was read, then how long and how often readings were taken."""
     warnings = [
         f"GPU {measure.labels['gpu']}: {measure.name} {measure.text}"
         for measure in _read_measures(result)
@@ -259,7 +263,7 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
     faults = [text for tone, text in notices if tone == "bad"]
     warnings = [*faults, *warnings, *(text for tone, text in notices if tone == "warn")]
     warnings += [fact for fact in words.facts if fact.startswith(EVENT)]
-    calm = "nothing unusual in what was read" if words.devices else _NO_GPU
+    calm = "nothing unusual in the readings" if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "bad" if faults else "warn" if warnings else "plain"
     limit = limit_sentence(result.limit)
@@ -267,7 +271,7 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
 
 
 def _part(measure: Measure) -> int | str:
-    """Return the part of the page in which a measure stands: a device's by its index."""
+    """Return the page section for a measure; for devices, by index."""
     if "phase" in measure.labels:
         return "phase"
     if measure.subject == WHOLE:
@@ -277,7 +281,7 @@ def _part(measure: Measure) -> int | str:
 
 
 def _owner(title: str, measures: Sequence[Measure]) -> Iterator[Section]:
-    """Lay out the readings of a device or host, then what was counted; what was not read has no row."""
+    """Lay out the readings of a device or host, then its counters; missing readings get no row."""
     spread = [m for m in measures if m.statistic in SPREAD]
     read = {m.labels["metric"] for m in spread if m.num_samples}
     yield pivot(

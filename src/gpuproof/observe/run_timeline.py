@@ -1,8 +1,8 @@
-"""A run over time as pictures: step times, and what was read of devices or the host beside them, on one axis.
+"""Pictures of a run over time: step times and readings of devices or the host, on one axis.
 
-In: the evidence of a run. Out: a picture for each host, and how step times are spread. All that is drawn is a
-record or a reading, or the lowest, middle and highest of those that fall on one another. Launches lie where
-they were in time; long pauses between them are cut.
+In: the evidence of a run. Out: one picture per host, and the distribution of step times. Each point drawn is
+a record or a reading, or the lowest, middle or highest of those that overlap. Launches are placed at their
+actual times; long pauses between them are shortened.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ from gpuproof.verdict.rollup import listed
 
 MOST_HOSTS: Final = 4
 MOST_LAUNCHES: Final = 64
-"""Beyond either nothing is drawn: `gpuproof monitor plot` shows what was read beside one launch."""
+"""Nothing is drawn above either limit; `gpuproof monitor plot` shows the readings of one launch."""
 LONGEST_PAUSE_S: Final = 30.0
 FAR: Final = 5.0
-"""A step that many times the shortest would flatten the others: the scale is logarithmic then."""
+"""If the longest step takes this many times the shortest, it would flatten the others, so the scale is
+logarithmic."""
 LEAST_PIECES: Final = 60
-"""Of the line of a launch, however many there are."""
+"""Maximum points per line of one launch, regardless of the number of launches."""
 MOST_BINS: Final = 60
 MOST_APART: Final = 8
-"""Launches whose step times are told apart."""
+"""Maximum number of launches whose step times are drawn separately."""
 THROTTLED: Final = "#f5a524"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLaunch:
-    """What one host did in one launch. Times are by the host's clock; with `shift_s` more, by the run's."""
+    """What one host did in one launch. Times are on the host's clock; add `shift_s` for the run's."""
 
     name: str
     begin_s: float
     end_s: float
-    """Of the window; where there is none, of the launch."""
+    """For the window, or for the whole launch if there is none."""
     shift_s: float
     step_times_s: Sequence[float]
-    """Of the host's slowest rank."""
+    """For the host's slowest rank."""
     uuids: frozenset[str]
-    """Of the devices that were used."""
+    """For the devices used."""
     recording: RecordingData | MissingReadings
 
 
 def run_pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
-    """Return a run over time, a picture a host, and how steps are spread; nothing of very many launches."""
+    """Return a run over time: one picture per host, and step distributions; none for many launches."""
     launches = [launch for launch in evidence.launches if launch.of(Start)]
     hosts = {start.host for launch in launches for start in launch.of(Start)}
     if len(hosts) > MOST_HOSTS or len(launches) > MOST_LAUNCHES:
@@ -104,7 +105,7 @@ def _host_launch(evidence: Evidence, launch: CaseRecords, host: str, name: str) 
 
 
 def _without_pauses(launches: Sequence[HostLaunch]) -> list[HostLaunch]:
-    """Move launches such that the first begins at 0, and none long after the one before."""
+    """Shift launches so that the first starts at 0 and pauses between launches are short."""
     moved: list[HostLaunch] = []
     last_s, shift_s = None, 0.0
     for launch in sorted(launches, key=lambda one: one.begin_s + one.shift_s):
@@ -119,7 +120,7 @@ def _without_pauses(launches: Sequence[HostLaunch]) -> list[HostLaunch]:
 
 
 def _ends(launch: HostLaunch) -> tuple[float, float]:
-    """Return when a launch, or what was read beside it, began and ended, by the host's clock."""
+    """Return when a launch or its monitoring started and stopped, on the host's clock."""
     recording = launch.recording
     if isinstance(recording, MissingReadings) or not len(recording.time_s):
         return launch.begin_s, launch.end_s
@@ -128,9 +129,9 @@ def _ends(launch: HostLaunch) -> tuple[float, float]:
 
 
 def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
-    """Return step times over what was read, with windows and throttling shaded."""
+    """Return step times above the readings; windows and throttling are shaded."""
     end_s = max(_ends(one)[1] + one.shift_s for one in launches)
-    axis = Axis(label="time since the first launch began", unit="s", reach=(0.0, end_s))
+    axis = Axis(label="time since the first launch started", unit="s", reach=(0.0, end_s))
     steps, readings = _step_chart(launches), _reading_charts(launches)
     throttled = merged(s for x in readings if x.y.names for one in x.series for s in one.ranges)
     shades = (
@@ -143,7 +144,7 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
     parts = [
         *(description(_used(x, end_s=end_s)) for x in launches[:1] if isinstance(x.recording, RecordingData)),
         "windows of launches are shaded" + ", and throttling of any GPU" * bool(throttled),
-        *([] if steps else ["step times were not kept"]),
+        *([] if steps else ["step times were not stored"]),
         *(
             f"no readings{'' if len(names) == len(launches) else f' of {listed(names)}'}: {reason}"
             for reason, names in missing.items()
@@ -154,7 +155,7 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
 
 
 def _reading_charts(launches: Sequence[HostLaunch]) -> list[Chart]:
-    """Return what was read beside all launches, a chart a quantity; a strip of rows is one, too."""
+    """Return the readings of all launches, one chart per quantity; strips of rows count as charts."""
     charts: dict[str, Chart] = {}
     for launch in launches:
         if isinstance(launch.recording, MissingReadings):
@@ -168,7 +169,7 @@ def _reading_charts(launches: Sequence[HostLaunch]) -> list[Chart]:
 
 
 def _used(launch: HostLaunch, *, end_s: float | None = None) -> RecordingData:
-    """Return a launch's readings of the devices that it used; `end_s` is as long as all launches took."""
+    """Return a launch's readings for the devices it used; `end_s` is when the last launch ends."""
     recording = launch.recording
     assert isinstance(recording, RecordingData)
     places = named_among(launch.uuids, [track.identity.uuid for track in recording.devices])
@@ -215,14 +216,14 @@ def _step_chart(launches: Sequence[HostLaunch]) -> list[Chart]:
 
 
 def _steps_in_time(launch: HostLaunch) -> tuple[Floats, Floats]:
-    """Return when each step ended, what lies between them shared out evenly, and how long it took."""
+    """Return when each step ended and how long it took; gaps are distributed evenly."""
     steps_s = np.array(launch.step_times_s)
     between_s = (launch.end_s - launch.begin_s - steps_s.sum()) / len(steps_s)
     return launch.begin_s + launch.shift_s + np.cumsum(steps_s + between_s), steps_s
 
 
 def _spread(launches: Sequence[HostLaunch]) -> list[Chart]:
-    """Return how many steps took how long, launches told apart where they are few."""
+    """Return the distribution of step times, per launch if there are only a few."""
     times_s = {one.name: np.array(one.step_times_s) for one in launches if one.step_times_s}
     if not times_s:
         return []
@@ -241,5 +242,5 @@ def _spread(launches: Sequence[HostLaunch]) -> list[Chart]:
         for counts in [np.histogram(values, edges)[0]]
     ]
     x = Axis(label="step time", unit="s", is_logarithmic=is_far, reach=(low, high))
-    chart = plain_chart("How step times are spread", "bar", x, Axis(label="steps"), series)
+    chart = plain_chart("How step times are distributed", "bar", x, Axis(label="steps"), series)
     return [replace(chart, is_stacked=True)]

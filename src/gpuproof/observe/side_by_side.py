@@ -1,4 +1,4 @@
-"""Pictures of recordings, or GPUs, beside each other: A against B, the memory of many, the load of GPUs."""
+"""Side-by-side pictures of recordings or GPUs: A against B, memory across recordings, GPU load."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _QUANTILES: Final = 101
 def comparison_picture(
     first: RecordingData, second: RecordingData, comparison: RecordingComparison
 ) -> Picture:
-    """Return A and B over time and as distributions, each metric with its verdict."""
+    """Return A and B over time and as distributions; each metric has its verdict."""
     differences = [m for m in comparison.means if side_of(m) == "B minus A" and m.labels["metric"] in _DRAWN]
-    warning = "" if comparison.comparable else "NOT COMPARABLE as they stand (conditions differ)  ·  "
+    warning = "" if comparison.comparable else "NOT COMPARABLE as they are (conditions differ)  ·  "
     return Picture(
         title="A against B",
         subtitle=f"{warning}verdicts over {comparison.basis}",
@@ -39,17 +39,17 @@ def comparison_picture(
 
 
 def zoomable(picture: Picture) -> tuple[Picture, Picture]:
-    """Return A and B over time, which people look into a part of, and how their readings are spread."""
+    """Return A and B over time, at a zoomable size, and the distribution of their readings."""
     pairs = list(zip(picture.charts[::2], picture.charts[1::2], strict=True))
     courses = tuple(replace(course, title=spread.title) for course, spread in pairs)
     spreads = tuple(replace(spread, y=replace(course.y, reach=())) for course, spread in pairs)
-    title = "How the readings of A and B are spread"
+    title = "How the readings of A and B are distributed"
     distributions = Picture(title=title, subtitle="", charts=spreads, widths=(1.0, 1.0))
     return replace(picture, charts=courses, widths=(1.0,)), distributions
 
 
 def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> tuple[Chart, Chart]:
-    """Return a metric's course, and how its readings are spread, under the verdict."""
+    """Return a metric over time and the distribution of its readings, below the verdict."""
     metric = difference.labels["metric"]
     recordings = {f"A  {first.source}": first, f"B  {second.source}": second}
     columns = {name: _over_gpus(recording, metric) for name, recording in recordings.items()}
@@ -63,7 +63,7 @@ def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> t
     spread = Chart(
         title=_verdict(difference),
         kind="line",
-        x=Axis(label="readings that are no higher", unit="%"),
+        x=Axis(label="readings that are not higher", unit="%"),
         y=replace(course.y, label="readings"),
         series=tuple(Series(name=n, points=_quantiles(column), form="line") for n, column in columns.items()),
     )
@@ -72,7 +72,7 @@ def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> t
 
 def _since_each_began(recordings: Sequence[RecordingData]) -> Axis:
     longest_s = max((recording.duration_s for recording in recordings), default=0.0)
-    return Axis(label="time since each began", unit="s", reach=(0.0, longest_s))
+    return Axis(label="time since each started", unit="s", reach=(0.0, longest_s))
 
 
 def _verdict(difference: Measure) -> str:
@@ -82,7 +82,7 @@ def _verdict(difference: Measure) -> str:
 
 
 def _quantiles(column: Floats) -> tuple[tuple[float, float], ...]:
-    """Return the share of readings that are no higher, in percent, and the reading."""
+    """Return quantiles: the percentage of readings that are not higher, and the reading itself."""
     values = column[~np.isnan(column)]
     shares = np.linspace(0, 1, _QUANTILES)
     readings = np.quantile(values, shares).tolist() if len(values) else []
@@ -90,7 +90,7 @@ def _quantiles(column: Floats) -> tuple[tuple[float, float], ...]:
 
 
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
-    """Average a metric over the GPUs at each sample, NaN where none was read; the host has it once."""
+    """Average a metric over the GPUs at each sample, NaN if none was read; the host has one value."""
     owners = (
         [recording.host] if metric in COMPARED_OF_HOST else [track.metrics for track in recording.devices]
     )
@@ -99,9 +99,9 @@ def _over_gpus(recording: RecordingData, metric: str) -> Floats:
 
 
 def memory_picture(recordings: Sequence[RecordingData]) -> Picture:
-    """Return the device memory in use of many recordings: over time, and as mean and peak.
+    """Return the device memory used across several recordings: over time, and as mean and peak.
 
-    Memory is the sum over the GPUs. A recording without memory readings keeps its row, without a bar.
+    Memory is summed over the GPUs. A recording without memory readings still gets a row, without a bar.
     """
     counts = Counter(recording.source for recording in recordings)
     names = [f"{r.source} ({n + 1})" if counts[r.source] > 1 else r.source for n, r in enumerate(recordings)]
@@ -127,7 +127,7 @@ def memory_picture(recordings: Sequence[RecordingData]) -> Picture:
 def _memory_rows(
     names: Sequence[str], recordings: Sequence[RecordingData], columns: Sequence[Floats]
 ) -> Chart:
-    """Return mean and peak memory, a row a recording; one where a GPU was not read has neither."""
+    """Return mean and peak memory, one row per recording; neither is given if a GPU was not read."""
     means, peaks = [], []
     for row, (recording, column) in enumerate(zip(recordings, columns, strict=True)):
         of_gpus = list(device_means(summarise(recording), "mem_used_bytes").values())
@@ -149,7 +149,7 @@ def _memory_rows(
 
 
 def _total_memory(recording: RecordingData) -> Floats:
-    """Return memory summed over the GPUs; NaN where one of them was not read, for a part is not the whole."""
+    """Return memory summed over the GPUs, or NaN if one was not read, as a partial sum would mislead."""
     columns = [track.values("mem_used_bytes") for track in recording.devices]
     read = [column for column in columns if column is not None]
     if not read or len(read) < len(columns):
@@ -159,7 +159,7 @@ def _total_memory(recording: RecordingData) -> Floats:
 
 
 def balance_picture(recording: RecordingData) -> Picture:
-    """Return each GPU's mean utilisation, memory and power against the mean of all."""
+    """Return each GPU's mean utilisation, memory and power, relative to the mean over all GPUs."""
     measures = summarise(recording)
     balances = load_balance(measures)
     return Picture(

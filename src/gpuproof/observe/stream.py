@@ -1,7 +1,7 @@
-"""Where do live readings come from? A sampler process of our own, or a recording that is being written.
+"""Where do live readings come from? From our own sampler process, or a recording in progress.
 
-Out: the records one by one, as they come, and None whenever there is nothing for now, so that a reader
-can be stopped. A sampler that cannot start ends the stream with its own error message.
+Out: the records one by one, as they arrive, and None whenever there is nothing yet, so that a reader can be
+stopped. If a sampler cannot start, the stream ends with the sampler's own error message.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from gpuproof.records.readings import RecordingEnd
 SAMPLER_MODULE: Final = "gpuproof.worker.commands.sample"
 POLL_S: Final = 0.2
 ProcessFacts = Literal["ids", "owners", "details"]
-"""What the sampler tells of a process on a GPU; it is the node side that reads it."""
+"""What the sampler reports about processes on a GPU; the node side reads this."""
 Records = Generator[Any, None, None]
-"""Records as they come, None when there is nothing for now; closing it ends the sampler behind it."""
+"""Records as they arrive, None if there is nothing yet; closing it also stops its sampler."""
 
 _STANDARD_INPUT: Final = 0
 _CHUNK_BYTES: Final = 1 << 16
 _MAX_LINES: Final = 500
-"""Lines of one batch, so that a long recording does not hold up the one who reads it."""
+"""Lines per batch, so that a long recording does not block its reader."""
 
 
 def sampler_command(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
-    """Return the command line of a sampler that writes to standard output and ends with us."""
+    """Return the command line of a sampler that writes to standard output and exits when we do."""
     words = sampler_words(interval_s=interval_s, devices=devices, processes=processes)
     return [*our_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
 
 
 def sampler_words(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
-    """Give the options that say what a sampler reads, and how often, wherever it runs."""
+    """Return the options that set what a sampler reads and how often, wherever it runs."""
     words = [
         f"--interval={interval_s}",
         f"--slow-interval={max(2.0, interval_s)}",
@@ -51,11 +51,11 @@ def sampler_words(*, interval_s: float, devices: str | None, processes: ProcessF
 
 
 def sampled(command: list[str]) -> Records:
-    """Start a sampler and give its records; the sampler ends when the iterator is closed.
+    """Start a sampler and return its records; the sampler stops when the iterator is closed.
 
     Raises:
-        UsageError: the sampler refused its options.
-        EnvironmentUnfitError: it cannot start, or ended by itself without a last record.
+        UsageError: the sampler rejected its options.
+        EnvironmentUnfitError: the sampler cannot start, or exited without writing a last record.
     """
     process = subprocess.Popen(
         command,
@@ -78,15 +78,15 @@ def sampled(command: list[str]) -> Records:
 
 
 def _sampler_error(process: subprocess.Popen[bytes]) -> GpuproofError:
-    """Make an error of the sampler's message; a mistake in its options stays the user's."""
+    """Convert the sampler's message to an error; rejected options stay a usage error."""
     _, errors = process.communicate()
     message = errors.decode(errors="replace").strip().removeprefix("gpuproof: ")
     kind = UsageError if process.returncode == ExitCode.USAGE else EnvironmentUnfitError
-    return kind(message or f"the sampler ended with code {process.returncode}")
+    return kind(message or f"the sampler exited with code {process.returncode}")
 
 
 def _read_records(descriptor: int) -> Records:
-    """Split what a pipe gives into records, waiting no longer than a poll for more."""
+    """Split pipe output into records; wait at most one poll interval for more."""
     rest = b""
     while True:
         ready, _, _ = select.select([descriptor], [], [], POLL_S)
@@ -102,7 +102,7 @@ def _read_records(descriptor: int) -> Records:
 
 
 def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
-    """Read a recording from its beginning, and go on as it grows, until its last record.
+    """Read a recording from its start, then follow it as it grows, until its last record.
 
     Raises:
         RecordError: the file cannot be opened.
@@ -131,12 +131,12 @@ def piped(descriptor: int | None = None) -> Records:
 
 
 def keys_from_terminal() -> int:
-    """Make the terminal our standard input, and return a descriptor of the pipe that it was.
+    """Make the terminal our standard input; return a descriptor of the pipe that was there before.
 
-    A view reads its keys from standard input: with a pipe of records there it would take these for keys.
+    A view reads keys from standard input, so records piped there would be read as keys.
 
     Raises:
-        UsageError: standard input is the terminal, so that no record can come, or there is no terminal.
+        UsageError: standard input is the terminal, so no records can come, or there is no terminal.
     """
     place, pipe = (
         "monitor live -",
@@ -144,13 +144,13 @@ def keys_from_terminal() -> int:
     )
     if os.isatty(_STANDARD_INPUT):
         raise UsageError(
-            "reads records from a pipe, and standard input is the keyboard", place=place, next_step=pipe
+            "reads records from a pipe, but standard input is the keyboard", place=place, next_step=pipe
         )
     try:
         terminal = os.open(os.ctermid(), os.O_RDWR)
     except OSError as error:
         cause = f"has no terminal to read keys from ({error.strerror})"
-        raise UsageError(cause, place=place, next_step="Over SSH ask for one: ssh -t") from error
+        raise UsageError(cause, place=place, next_step="Over SSH, request one: ssh -t") from error
     piped = os.dup(_STANDARD_INPUT)
     os.dup2(terminal, _STANDARD_INPUT)
     os.close(terminal)
@@ -158,7 +158,7 @@ def keys_from_terminal() -> int:
 
 
 def batches(records: Records) -> Generator[list[Any], None, None]:
-    """Group records that are there at once, so that a view is drawn once for all; close them at the end."""
+    """Batch the available records, so that a view is redrawn only once; close the source at the end."""
     batch: list[Any] = []
     with closing(records):
         for record in records:
@@ -171,7 +171,7 @@ def batches(records: Records) -> Generator[list[Any], None, None]:
 
 
 def _decoded(lines: list[bytes]) -> Iterator[Any]:
-    """Decode lines; one that is no record of ours is passed over, as `load_recording` does."""
+    """Decode lines; skip anything that is not one of our records, as in `load_recording`."""
     for line in lines:
         if not line.strip():
             continue

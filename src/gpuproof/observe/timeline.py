@@ -1,9 +1,9 @@
-"""A recording over time as a picture: a chart a quantity, a line a GPU, and a strip of throttling and events.
+"""A recording over time: a chart per quantity, a line per GPU, a strip of throttling and events.
 
-Utilisation, memory, power with its limit, temperature with its slowdown threshold and clocks lie over the
-phases; throttle reasons and what the driver announced have a row a GPU below. Many GPUs over a long time are
-bands of quantiles under each one's median. Quantities that nothing was read for are left out; without a GPU
-the host's readings are drawn.
+Utilisation, memory, power with its limit, temperature with its slowdown threshold, and clocks are drawn over
+the phases; below them, throttle reasons and driver events have one row per GPU. Many GPUs over a long time
+are drawn as quantile bands, with each GPU's median on top. Quantities without readings are omitted. Without a
+GPU, the host's readings are drawn.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from gpuproof.records.metrics import METRICS
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
 
 PIECES: Final = 700
-"""Points of a line: about one a pixel column."""
+"""Points per line: about one per column of pixels."""
 MANY: Final = 4
-"""GPUs from which a long time is drawn as bands: the extremes of each would hide the others."""
+"""Number of GPUs from which a long time is drawn as bands, because the GPUs' extremes would hide one
+another."""
 BAND_PIECES: Final = 240
-"""Stretches of a band: wide enough for a quantile of a day's readings to be calm."""
+"""Number of time slices in a band: wide enough for stable quantiles of a day's readings."""
 VISIBLE: Final = 1400
-"""Stretches of the time that a picture tells apart."""
+"""Time resolution of a picture, as a number of slices."""
 FAR: Final = 4.0
-"""A limit that many times over the highest reading would flatten the lines, and is not drawn."""
+"""A limit this many times the highest reading is not drawn, because it would flatten the lines."""
 INSTEAD: Final = {"power_w": "power_instant_w", "temp_gpu_c": "temp_hotspot_c"}
-"""What is drawn where the metric itself was not read."""
+"""What is drawn if the metric itself was not read."""
 OF_HOST: Final = ("cpu_percent", "mem_used_bytes")
 LIMITS: Final = {
     "mem_total_bytes": "installed",
@@ -56,17 +57,17 @@ THROTTLE_FILLS: Final = {
     "reliability": "#868e96",
     "other": "#6b7280",
 }
-"""Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
+"""Throttle reasons, in the order in which they hide one another; states such as idle are not drawn."""
 
 
 def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Picture:
-    """Return a recording over time, lines of so many points; one without readings says that alone."""
+    """Draw a recording over time with limited points per line, or return a note without readings."""
     drawn = [row.name for row in METRICS.values() if row.drawn]
     charts = [chart for metric in drawn if (chart := _device_chart(recording, metric, pieces)) is not None]
     if not charts:
         charts = [_host_chart(recording, metric, pieces) for metric in OF_HOST if metric in recording.host]
     charts += strip_of(recording)
-    about = description(recording) if charts else "This recording holds no readings to draw"
+    about = description(recording) if charts else "This recording has no readings to draw"
     is_banded = charts and _is_banded(recording)
     return Picture(
         title=recording.source,
@@ -76,7 +77,7 @@ def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Pict
 
 
 def description(recording: RecordingData) -> str:
-    """Write what a recording is of in one line: devices, host, date, length."""
+    """Describe a recording in one line: devices, host, date, length."""
     kinds = Counter(track.identity.name for track in recording.devices)
     devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
     parts = [devices or "no GPU", recording.recording.host]
@@ -86,7 +87,7 @@ def description(recording: RecordingData) -> str:
 
 
 def line_of(name: str, time_s: Floats, column: Floats, *, pieces: int = PIECES) -> Iterator[Series]:
-    """Yield one column as a line, over the band between its extremes where it is a median of readings."""
+    """Yield one column as a line, over the band between its extremes if the line is a median."""
     shape = envelope(time_s, column, pieces=pieces)
     low, middle, high = shape.levels
     points = _points(shape.time_s, middle)
@@ -96,7 +97,7 @@ def line_of(name: str, time_s: Floats, column: Floats, *, pieces: int = PIECES) 
 
 
 def metric_axis(metric: str, columns: Sequence[Floats]) -> Axis:
-    """Return the vertical axis of a metric: the ends of a share at least, zero but for temperatures."""
+    """Return a metric's vertical axis: at least 0–100 % for shares; from zero, except temperatures."""
     words = title(metric)
     values = [value for column in columns for value in column[~np.isnan(column)]]
     lowest = min(values, default=0.0) if metric.startswith("temp_") else 0.0
@@ -115,7 +116,7 @@ def _chart(
     return Chart(
         title="",
         kind="line",
-        x=Axis(label="time since the recording began", unit="s", reach=ends),
+        x=Axis(label="time since the recording started", unit="s", reach=ends),
         y=y,
         series=tuple(series),
         references=(*references, *(() if y.names else events)),
@@ -124,7 +125,7 @@ def _chart(
 
 
 def _device_chart(recording: RecordingData, metric: str, pieces: int) -> Chart | None:
-    """Return a metric of all GPUs; None where none was read."""
+    """Return a metric for all GPUs; None if it was not read on any."""
     columns = {_name(track): c for track in recording.devices if (c := _column(track, metric)) is not None}
     if not columns:
         return None
@@ -150,7 +151,7 @@ def _name(track: DeviceTrack) -> str:
 
 
 def _column(track: DeviceTrack, metric: str) -> Floats | None:
-    """Return a metric's readings, else those of what is drawn instead of it."""
+    """Return a metric's readings, or those of its substitute."""
     for name in (metric, INSTEAD.get(metric, metric)):
         column = track.values(name)
         if column is not None and not np.isnan(column).all():
@@ -167,7 +168,7 @@ def _is_banded(recording: RecordingData) -> bool:
 
 
 def _band_series(time_s: Floats, columns: Mapping[str, Floats]) -> list[Series]:
-    """Return where the readings of all GPUs lie, and the median of each."""
+    """Return the range of readings over all GPUs, and each GPU's median."""
     lie = bands(time_s, list(columns.values()), pieces=BAND_PIECES)
     series = [
         Series(
@@ -186,7 +187,7 @@ def _band_series(time_s: Floats, columns: Mapping[str, Floats]) -> list[Series]:
 
 
 def _limits(recording: RecordingData, metric: str, *, highest: float) -> list[Reference]:
-    """Return each limit once, as the GPUs of a machine mostly share it."""
+    """Return each distinct limit once, as the GPUs of a machine usually share it."""
     top = METRICS[metric].top
     if top not in LIMITS:
         return []
@@ -199,16 +200,18 @@ def _limits(recording: RecordingData, metric: str, *, highest: float) -> list[Re
 
 
 def _level(track: DeviceTrack, metric: str) -> float | None:
-    """Return a fact of a device, of one that is sampled its median: that it changed stands in the summary."""
+    """Return a device fact, or its median if sampled: the summary shows whether it changed."""
     column = track.values(metric)
     values = None if column is None else column[~np.isnan(column)]
     return track.identity.number(metric) if values is None or not len(values) else float(np.median(values))
 
 
 def strip_of(recording: RecordingData) -> list[Chart]:
-    """Return when which GPU was throttled and what its driver announced; nothing where neither was."""
+    """Return when each GPU was throttled and had driver events; nothing if there are neither."""
     held = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
-    reasons = [reason for reason in reversed(THROTTLE_FILLS) if reason in held]  # the gravest is drawn last
+    reasons = [
+        reason for reason in reversed(THROTTLE_FILLS) if reason in held
+    ]  # the most severe is drawn last, on top
     events = _events(recording)
     words = [*(["throttled"] if reasons else []), *(["driver events"] if events else [])]
     if not words:
@@ -241,7 +244,7 @@ def _throttled(recording: RecordingData, reason: str) -> Series:
 
 
 def _events(recording: RecordingData) -> dict[str, list[tuple[int, float]]]:
-    """List the events of the drawn devices by their title: row and seconds."""
+    """List the events of the drawn devices by title, each with its row and time in seconds."""
     rows = {track.identity.physical_index: row for row, track in enumerate(recording.devices)}
     begin_s, end_s = (recording.time_s[0], recording.time_s[-1]) if len(recording.time_s) else (0.0, 0.0)
     events: dict[str, list[tuple[int, float]]] = {}
@@ -253,7 +256,7 @@ def _events(recording: RecordingData) -> dict[str, list[tuple[int, float]]]:
 
 
 def _visible(times: Sequence[float], recording: RecordingData) -> list[float]:
-    """Leave of times that fall on one another in the picture the first."""
+    """Of times that coincide in the picture, keep only the first."""
     pixel_s = recording.duration_s / VISIBLE
     visible: list[float] = []
     for at_s in sorted(times):
@@ -263,7 +266,7 @@ def _visible(times: Sequence[float], recording: RecordingData) -> list[float]:
 
 
 def flagged(time_s: Floats, flags: Flags) -> list[tuple[float, float]]:
-    """Return begin and end in seconds of the stretches over which flags were set; those that touch join."""
+    """Return start and end (in seconds) of the stretches with flags set; adjacent ones are merged."""
     pixel_s = float(time_s[-1] - time_s[0]) / VISIBLE
     ends_s = np.minimum(time_s + durations(time_s), time_s[-1])
     stretches: list[tuple[float, float]] = []

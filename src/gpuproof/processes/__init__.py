@@ -1,1 +1,1 @@
-"""How processes are started, watched and ended, on both halves: the standard library only."""
+"""Start, watch and stop processes, for both halves of gpuproof: standard library only."""

@@ -1,9 +1,9 @@
-"""How is a command run as if nothing stood around it? Its terminal, its signals, its exit code.
+"""Run a command as if it had been started directly: same terminal, signals and exit code.
 
-In: an argument list. Out: its exit code, or minus the signal that ended it. The command stays in this
-process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, window size) reach it directly and
-once; a signal that some process sent to us is handed on, unless it was sent to the whole group. Both
-halves of gpuproof use this, so it is the standard library alone. Linux only.
+Input: an argument list. Output: its exit code, or the negated signal that terminated it. The command stays in
+this process group, so that the terminal's own signals (Ctrl-C, Ctrl-Z, window size) reach it directly and
+exactly once. A signal that another process sends to us is forwarded, unless it was sent to the whole group.
+Both halves of gpuproof use this module, so it uses only the standard library. Linux only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HANDED_ON = (
     signal.SIGUSR2,
 )
 _SENDING_S = 0.02
-"""Far longer than the system takes to send a signal to each process of a group, in one go."""
+"""Far longer than the system takes to deliver a signal to every process of a group."""
 _MOST_DESCRIPTORS = 1 << 16
 
 
@@ -38,12 +38,12 @@ def run_in_foreground(
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
 ) -> int:
-    """Run a command to its end, handing on signals; return its exit code, negative for a signal.
+    """Run a command to completion, forwarding signals; return its exit code, negative for a signal.
 
-    Called in the main thread.
+    Call this in the main thread.
 
     Raises:
-        CommandNotStartedError: there is no such program, or it may not be executed.
+        CommandNotStartedError: the program does not exist or is not executable.
     """
     watched = {*_HANDED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
@@ -56,9 +56,10 @@ def run_in_foreground(
 
 
 class _GroupWitness:
-    """A process of our group that takes no signal: one that waits for it too was sent to the whole group.
+    """A witness in our group that blocks all signals: one pending here too went to the whole group.
 
-    Who sent a signal does not say to whom; the command has its own already where all of us were meant.
+    A received signal does not reveal whether it targeted one process or the group. If it targeted the group,
+    the command has already received it.
     """
 
     def __init__(self) -> None:
@@ -66,11 +67,11 @@ class _GroupWitness:
         self._to_group: set[int] = set()
 
     def has_seen(self, number: int) -> bool:
-        """Say whether the group was sent this signal, once for each time."""
+        """Return whether the group was sent this signal; each signal is reported once."""
         time.sleep(_SENDING_S)
-        signal.sigtimedwait({number}, 0)  # `timeout` sends to us, then to all
+        signal.sigtimedwait({number}, 0)  # `timeout` signals us first, then the whole group
         waiting = self._waiting()
-        if waiting:  # what waits there stays, so that another witness is needed for the next
+        if waiting:  # pending signals stay pending, so the next signal needs a new witness
             self.close()
             self._pid = self._fork()
         self._to_group |= waiting
@@ -79,12 +80,12 @@ class _GroupWitness:
         return was_seen
 
     def close(self) -> None:
-        """End it."""
+        """Stop the witness process."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
     def _waiting(self) -> set[int]:
-        """Return the signals that the system keeps for it (`ShdPnd` of proc(5)); none if it is silent."""
+        """Return the process's pending signals (`ShdPnd` of proc(5)); empty if they cannot be read."""
         try:
             mask = int(Path(f"/proc/{self._pid}/status").read_text().partition("ShdPnd:")[2].split()[0], 16)
         except (OSError, IndexError):
@@ -95,7 +96,7 @@ class _GroupWitness:
     def _fork() -> int:
         ours = os.getpid()
         pid = os.fork()
-        if pid == 0:  # SIGKILL alone ends it: ours, or the system's when we are gone
+        if pid == 0:  # only SIGKILL stops it: sent by us, or by the system once we are gone
             try:
                 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
                 os.closerange(0, _MOST_DESCRIPTORS)
@@ -132,7 +133,7 @@ def _wait(process: subprocess.Popen[bytes], watched: set[signal.Signals], witnes
         if arrived.si_signo == signal.SIGCHLD:
             continue
         is_of_group = witness.has_seen(arrived.si_signo)
-        # Not from the terminal (si_code: SI_KERNEL is 128), whose signals the command got by itself.
+        # Not from the terminal (si_code: SI_KERNEL is 128), whose signals the command receives directly.
         if arrived.si_code <= 0 and not is_of_group:
             process.send_signal(arrived.si_signo)
     return returncode

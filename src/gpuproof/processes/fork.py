@@ -1,7 +1,7 @@
-"""Processes forked from one that has torch imported: the other end of `gpuproof.worker serve-cases`.
+"""Fork processes from one that has imported torch: the client of `gpuproof.worker serve-cases`.
 
-In: the words of node-side commands. Out: for each a process that can be waited for and signalled, as if it
-had been started here. A server that dies takes no case with it that is not ended: its children notice.
+Input: the arguments of node-side commands. Output: for each command, a process that can be waited for and
+signalled as if it had been started here. If a server dies, running cases survive, and its children notice.
 Used by both halves: the launcher on this machine, and the agent that a launcher started on another.
 """
 
@@ -24,17 +24,17 @@ from gpuproof.processes.group import OnExit, ProcessGroup, WatchedProcess
 from gpuproof.processes.start import CommandNotStartedError, start_process
 
 LOST = 1
-"""The exit status of a child whose server ended first: the true one is lost with it."""
+"""The exit status of a child whose server exited first; its real status is lost with the server."""
 
 
 class ForkServer:
-    """One running server. Its children are those of one environment and one number of threads."""
+    """One running server. Its children share the same environment and number of threads."""
 
     def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], output: Path) -> None:
-        """Start it; `command` is completed by the descriptor of its socket.
+        """Start the server; the descriptor of its socket is added to `command`.
 
         Raises:
-            CommandNotStartedError: the Python to run it with cannot be started.
+            CommandNotStartedError: its Python interpreter cannot be started.
         """
         self._control, theirs = socket.socketpair()
         self._children: dict[int, ForkedProcess] = {}
@@ -56,16 +56,16 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The server's process, the parent of all that it forks."""
+        """The server process, which is the parent of every process it forks."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Say whether it can fork more."""
+        """Return whether the server can still fork."""
         return self._process.poll() is None
 
     def fork(self, words: Sequence[str], *, output: Path, on_exit: OnExit | None = None) -> ForkedProcess:
-        """Ask for a child that runs a node-side command; what it prints goes to `output`."""
+        """Request a child process that runs a node-side command; its output goes to `output`."""
         with self._lock:
             self._num_children += 1
             child = ForkedProcess(self, number=self._num_children, on_exit=on_exit)
@@ -79,12 +79,12 @@ class ForkServer:
         return child
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a request; a server that is gone is noticed by the listening thread."""
+        """Send a request; if the server is gone, the listening thread notices."""
         with self._lock, suppress(OSError):
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
     def close(self, grace_s: float) -> None:
-        """End the server, which ends its children first."""
+        """Stop the server, which stops its children first."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
@@ -93,12 +93,12 @@ class ForkServer:
             self.kill()
 
     def kill(self) -> None:
-        """End the server at once; its children notice and end by themselves."""
+        """Stop the server immediately; its children notice and exit by themselves."""
         self._process.kill()
         self._process.wait()
 
     def _listen(self) -> None:
-        """Take news until there is none: after a line that a kill cut off, too, children are over."""
+        """Read messages until the stream ends; a line cut off by a kill also ends all children."""
         try:
             with self._control.makefile("rb") as lines, suppress(ConnectionError, ValueError):
                 for line in lines:
@@ -137,27 +137,27 @@ class ForkedProcess(WatchedProcess):
         self._handle: int | None = None
 
     def begin(self, pid: int) -> None:
-        """Record that it runs. The handle names this process for good, where a number may be given again."""
+        """Record that the child runs: its handle always identifies it, while a pid may be reused."""
         self._pid = pid
-        with suppress(OSError, AttributeError):  # ended already, or not Linux
+        with suppress(OSError, AttributeError):  # already exited, or not Linux
             self._handle = os.pidfd_open(pid)
 
     def finish(self, status: int) -> None:
-        """Record its exit status and wake who waits for it."""
+        """Record the child's exit status and wake up waiters."""
         if self._handle is not None:
             os.close(self._handle)
         super().finish(status)
 
     def wait_without_server(self) -> None:
-        """Wait for the end of a process whose parent, which would report it, is gone."""
+        """Wait for a process to exit after its parent, which would have reported that, is gone."""
         if self._handle is not None:
-            ended = select.poll()  # select() knows no descriptor from 1,024 on
+            ended = select.poll()  # select() does not support descriptors of 1,024 and above
             ended.register(self._handle, select.POLLIN)
             ended.poll()
         self.finish(LOST)
 
     def signal(self, which: Signals) -> None:
-        """Signal the process and what it started."""
+        """Signal the process and its descendants."""
         if self._server.is_alive:
             self._server.send({"id": self.number, "signal": which})
         elif self._pid is not None and not self._ended.is_set():
@@ -165,7 +165,7 @@ class ForkedProcess(WatchedProcess):
                 os.killpg(self._pid, which)
 
     def end(self, grace_s: float) -> None:
-        """End it; if the server does not answer any more, the server too."""
+        """Stop the child; if the server no longer responds, stop the server too."""
         try:
             super().end(grace_s)
         finally:
@@ -176,7 +176,7 @@ class ForkedProcess(WatchedProcess):
 
 
 class ForkServers:
-    """Servers that are kept from case to case, and started anew when they are gone."""
+    """Servers that are reused across cases and restarted once they are gone."""
 
     def __init__(self) -> None:
         self._servers: dict[Hashable, ForkServer] = {}
@@ -191,13 +191,14 @@ class ForkServers:
         output: Path,
         on_exit: OnExit | None = None,
     ) -> ProcessGroup:
-        """Fork a case from the server of `key`, which `command` starts where there is none.
+        """Fork a case from the server for `key`; start that server with `command` if there is none.
 
-        `commands` are the words of the rank, then those of samplers, which are forked first: a case may be
-        over before a process that began with it reads. They end with their parent, which is the server.
+        `commands` contains the rank's arguments, then the samplers'. The samplers are forked first, because a
+        case may finish before a process started with it takes a reading. They exit with their parent, the
+        server.
 
         Raises:
-            CommandNotStartedError: the Python to run the server with cannot be started.
+            CommandNotStartedError: the server's Python interpreter cannot be started.
         """
         server = self._servers.get(key)
         if server is None or not server.is_alive:
@@ -210,7 +211,7 @@ class ForkServers:
         return ProcessGroup(rank, samplers, command=shlex.join(words))
 
     def close(self, grace_s: float) -> None:
-        """End all servers, and with them what they forked."""
+        """Stop all servers and every process that they forked."""
         servers, self._servers = tuple(self._servers.values()), {}
         for server in servers:
             server.close(grace_s)

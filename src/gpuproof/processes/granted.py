@@ -1,9 +1,8 @@
-"""How many processors may this process keep busy, and how many GPUs were granted on this host?
+"""How many CPUs may this process keep busy, and how many GPUs was it granted on this host?
 
-Processors: what the kernel, the container and the user allow, by the process's affinity, the CPU quota of its
-control groups (docker --cpus, limits of a pod, Slurm), and OMP_NUM_THREADS as the user set it. More threads
-than processors make every one wait for others. GPUs: as Slurm says it, or whoever made the pod or started the
-gate.
+CPUs: what the kernel, the container and the user allow, from the process's affinity, the CPU quota of its
+cgroups (docker --cpus, pod limits, Slurm), and OMP_NUM_THREADS as set by the user. With more threads than
+CPUs, threads wait for each other. GPUs: as reported by Slurm, or by whatever created the pod or gate.
 """
 
 from __future__ import annotations
@@ -17,39 +16,41 @@ from typing import Any, Final
 
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AGENT_MARK: Final = "TORCHELASTIC_RUN_ID"
-"""What torchrun sets for its ranks, and with several ranks OMP_NUM_THREADS=1 where nobody set it."""
+"""Set by torchrun for its ranks; with several ranks, torchrun also sets OMP_NUM_THREADS=1 if it is unset."""
 GRANTED: Final = "GPUPROOF_GRANTED_GPUS"
-"""Where neither Slurm nor the driver says it: the number, and after a space who granted it."""
+"""Used if neither Slurm nor the driver reports the grant: the number of GPUs, a space, and who granted
+them."""
 OF_SLURM: Final = ("SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
-"""Of a step before those of its job (https://slurm.schedmd.com/srun.html, prolog_epilog.html): of these
-SLURM_GPUS_ON_NODE is a number, the others are lists of indices."""
+"""Step variables take precedence over job variables (https://slurm.schedmd.com/srun.html,
+prolog_epilog.html): SLURM_GPUS_ON_NODE is a number, the others are lists of indices."""
 
 
 def cpus_allowed() -> int | None:
-    """Return the CPUs that this process may use: fewer than the machine's under a job scheduler."""
+    """Return the CPUs this process may use: under a job scheduler, fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Return how many processors' time the control groups grant; None where none of them limits it.
+    """Return how many CPUs' worth of time the cgroups grant; None if no cgroup sets a limit.
 
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max) and, for version 1,
-    https://docs.kernel.org/scheduler/sched-bwc.html. A group has no more than those around it.
+    https://docs.kernel.org/scheduler/sched-bwc.html. A cgroup's limit cannot exceed those of its ancestors.
     """
     granted = [quota for folder in _groups(root) if (quota := _quota_of(folder)) is not None]
     return min(granted, default=None)
 
 
 def usable_cpus() -> int:
-    """Return the processors that this process can keep busy: whole ones, since part of one would wait."""
+    """Return the CPUs this process can keep busy; a partial CPU does not count, as it causes waits."""
     allowed, quota = cpus_allowed() or os.cpu_count() or 1, cpu_quota()
     return allowed if quota is None else min(allowed, max(1, int(quota)))
 
 
 def threads_per_rank(requested: int | None, *, num_ranks: int, users: int | None) -> int:
-    """Return the threads of each of `num_ranks` ranks on this host.
+    """Return the number of threads for each of `num_ranks` ranks on this host.
 
-    Those asked for; else an equal share of the processors, and no more than `users`, what the user allows.
+    This is the requested number or, if there is none, an equal share of the CPUs, capped at `users`, the
+    user's own limit.
     """
     if requested is not None:
         return requested
@@ -58,20 +59,20 @@ def threads_per_rank(requested: int | None, *, num_ranks: int, users: int | None
 
 
 def reason_fewer_threads(users: int | None) -> str | None:
-    """Say what keeps a rank from having a thread for every processor; None if nothing does."""
+    """Report what prevents a rank from getting one thread per CPU; None if nothing does."""
     allowed, usable = cpus_allowed() or os.cpu_count() or 1, usable_cpus()
     if users is not None and users < usable:
         return f"{THREADS_VARIABLE}={users}"
     if usable < allowed:
-        return f"the CPU quota of this container or job ({cpu_quota():g} of {allowed} processors)"
+        return f"the CPU quota of this container or job ({cpu_quota():g} of {allowed} CPUs)"
     return None
 
 
 def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
-    """Return OMP_NUM_THREADS as the user set it (of a list its first number); None where nobody did.
+    """Return OMP_NUM_THREADS as set by the user (the first number if it is a list); None if unset.
 
-    It is looked up in what the kernel keeps of the environment that a process was started with: torchrun, and
-    we ourselves, put numbers of our own there later.
+    The value comes from the environment that the process was started with, as stored by the kernel, because
+    torchrun and gpuproof itself change it later.
     """
     environment_here = _users_environment() if environment is None else environment
     first = environment_here.get(THREADS_VARIABLE, "").partition(",")[0].strip()
@@ -79,7 +80,7 @@ def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
 
 
 def _users_environment() -> Mapping[str, str]:
-    """Return the environment of the first process from here upwards that torchrun did not start."""
+    """Return the environment of the nearest process, from this one up, not started by torchrun."""
     pid = os.getpid()
     with suppress(OSError, ValueError):
         while AGENT_MARK in (started_with := _started_with(pid)):
@@ -99,7 +100,7 @@ def _parent(pid: int) -> int:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the control groups of this process that can limit its processors, each with those around it."""
+    """Yield the cgroups that can limit this process's CPUs, each with its ancestors."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -108,12 +109,12 @@ def _groups(root: Path) -> Iterator[Path]:
                 continue
             base = mounted / controllers if controllers else mounted
             group = Path(path.lstrip("/"))
-            # A container sees its own group as the root, whatever the kernel calls it.
+            # A container sees its own cgroup as the root, whatever the kernel calls it.
             yield from dict.fromkeys([base, *(base / part for part in (group, *group.parents))])
 
 
 def _quota_of(folder: Path) -> float | None:
-    """Return the processors that one group grants; None where it sets no limit or is not to be seen."""
+    """Return the number of CPUs that one cgroup grants; None if it sets no limit or is not visible."""
     with suppress(OSError, ValueError):
         limit, period = (folder / "cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)
@@ -124,7 +125,7 @@ def _quota_of(folder: Path) -> float | None:
 
 
 def memory_total_bytes() -> int | None:
-    """Return the size of this machine's memory; None where the system does not say."""
+    """Return the memory size of this machine; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -132,7 +133,7 @@ def memory_total_bytes() -> int | None:
 
 
 def granted_gpus(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the `number` of GPUs that were granted on this host and the `source`; None where none were.
+    """Return the `number` of GPUs granted on this host and the `source`; None if there is no grant.
 
     >>> granted_gpus({"SLURM_JOB_GPUS": "0,1"})
     {'number': 2, 'source': 'SLURM_JOB_GPUS=0,1'}
@@ -154,7 +155,7 @@ def granted_gpus(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def grant_for_later(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that tells ranks of the grant where Slurm's own variables are taken away.
+    """Return the variable that tells ranks about the grant when Slurm's own variables are removed.
 
     >>> grant_for_later({"SLURM_JOB_GPUS": "0,1"})
     {'GPUPROOF_GRANTED_GPUS': '2 SLURM_JOB_GPUS=0,1'}
@@ -164,6 +165,6 @@ def grant_for_later(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _length(entry: str) -> int:
-    """Count what one entry of a list names: `0-3` is four."""
+    """Count the indices in one list entry: `0-3` counts as four."""
     ends = re.fullmatch(r"(\d+)-(\d+)", entry.strip())
     return 1 if ends is None else max(1, int(ends[2]) - int(ends[1]) + 1)

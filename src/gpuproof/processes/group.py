@@ -1,9 +1,9 @@
-"""The processes of one launch on this host: ranks, and samplers beside them, watched and ended together.
+"""The processes of one launch on this host: its ranks and samplers, watched and stopped together.
 
-In: argument lists, the first for the ranks. Out: the ranks' exit status, without polling, and the end of all.
-Descendants of a process are read from `/proc`, also those that began a session of their own; one whose parent
-has ended is found where `adopt_orphans` was called before: it is then ours. Used by both halves: the launcher
-on this machine, and the agent that a launcher started on another.
+Input: argument lists, the first for the ranks. Output: the ranks' exit status, without polling; all processes
+are stopped. A process's descendants are read from `/proc`, including those that started their own session. A
+descendant whose parent has exited is found if `adopt_orphans` was called before, as it is then our child.
+Used by both halves: the launcher on this machine, and the agent that a launcher started on another.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gpuproof.base.groups import grouped
 from gpuproof.processes.start import CommandNotStartedError, start_process
 
 OnExit = Callable[[int], None]
-"""Called with the exit status, from another thread."""
+"""Called with the exit status from another thread."""
 PROC = Path("/proc")
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
-"""`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` of linux/prctl.h."""
+"""`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` from linux/prctl.h."""
 KILL_ROUNDS = 20
-"""A process may fork between being listed and being killed; none does so for ever."""
+"""A process may fork between being listed and being killed, but not indefinitely."""
 POLL_S = 0.05
 
 
 class WatchedProcess(ABC):
-    """A process and all that it starts; another thread notices its end."""
+    """A process and all its descendants; another thread waits for its exit."""
 
     def __init__(self, on_exit: OnExit | None = None) -> None:
         self._on_exit = on_exit
@@ -44,23 +44,23 @@ class WatchedProcess(ABC):
 
     @abstractmethod
     def signal(self, which: Signals) -> None:
-        """Signal the process and what it started; harmless once all has ended."""
+        """Signal the process and its descendants; has no effect once all have exited."""
 
     def finish(self, status: int) -> None:
-        """Record its exit status and wake who waits for it."""
+        """Record the exit status and wake up waiters."""
         self._status = status
         self._ended.set()
         if self._on_exit is not None:
             self._on_exit(status)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end at most `timeout_s`; return the exit status, None if it still runs."""
+        """Wait up to `timeout_s` for the exit; return the exit status, or None if still running."""
         return self._status if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End it: SIGTERM, `grace_s` to end by itself, SIGKILL.
+        """Stop the process: SIGTERM, wait `grace_s` for it to exit, SIGKILL.
 
-        A second Ctrl-C cuts that time short, and leaves no process behind either.
+        A second Ctrl-C cuts the wait short, but also leaves no process behind.
         """
         try:
             self.signal(SIGTERM)
@@ -71,7 +71,7 @@ class WatchedProcess(ABC):
 
 
 class StartedProcess(WatchedProcess):
-    """A process that was started by `start_process`; a thread sleeps in waitpid until it ends."""
+    """A process started by `start_process`; a thread blocks in waitpid until it exits."""
 
     def __init__(self, process: subprocess.Popen[bytes], on_exit: OnExit | None = None) -> None:
         super().__init__(on_exit)
@@ -81,28 +81,28 @@ class StartedProcess(WatchedProcess):
         ).start()
 
     def signal(self, which: Signals) -> None:
-        """Signal the process's session, whose other processes may outlive the first."""
+        """Signal the process's session: other processes in it may outlive the first."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, which)
 
 
 class ProcessGroup:
-    """The ranks' first process, and the samplers. Ranks under an agent end with it."""
+    """The first process of the ranks, and the samplers. Ranks under an agent exit together with it."""
 
     def __init__(
         self, ranks: WatchedProcess, samplers: Sequence[WatchedProcess] = (), *, command: str
     ) -> None:
         self.command = command
-        """What was started, as a person could type it."""
+        """The command that was started, in a form that can be typed into a shell."""
         self._ranks = ranks
         self._samplers = samplers
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the ranks' end at most `timeout_s`; return the exit status, None if they still run."""
+        """Wait up to `timeout_s` for the ranks to exit; return the exit status, or None if still running."""
         return self._ranks.wait(timeout_s)
 
     def end(self, grace_s: float) -> None:
-        """End the ranks, then the samplers, which write their last line."""
+        """Stop the ranks, then the samplers, which then write their last line."""
         try:
             self._ranks.end(grace_s)
         finally:
@@ -119,11 +119,11 @@ def start_group(
     output: Path | None,
     on_exit: OnExit | None = None,
 ) -> ProcessGroup:
-    """Start the ranks, by the first command, and a sampler by each other; all print as `start_process` says.
+    """Start ranks with the first command, samplers with the others; output as in `start_process`.
 
     Raises:
-        CommandNotStartedError: one cannot be started; those before it are ended.
-        OSError: `output` cannot be written to; likewise.
+        CommandNotStartedError: a process cannot be started; those already started are stopped.
+        OSError: `output` cannot be written; processes already started are stopped.
     """
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -144,7 +144,7 @@ def start_group(
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What `/proc` says of one process."""
+    """What `/proc` reports about one process."""
 
     pid: int
     parent: int
@@ -152,12 +152,12 @@ class ProcessState:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of all descendants whose own parent ends; False where no system call does that."""
+    """Become the parent of orphaned descendants; return False if the system does not support that."""
     return _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system kill this process when `parent`, which started it, ends; at once if it has."""
+    """Have the system kill this process when its `parent` exits, or at once if it already has."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), SIGKILL)
@@ -172,7 +172,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def descendants(root: int, *, without: Iterable[int] = ()) -> tuple[ProcessState, ...]:
-    """List the living processes below `root`, itself, zombies, and the branches `without` apart."""
+    """List the living processes below `root`, without itself, zombies, and the branches in `without`."""
     states = {state.pid: state for entry in PROC.glob("[0-9]*") if (state := _read(entry)) is not None}
     children = grouped((state.parent, state) for state in states.values())
     family: list[ProcessState] = []
@@ -185,12 +185,12 @@ def descendants(root: int, *, without: Iterable[int] = ()) -> tuple[ProcessState
 
 
 def _read(entry: Path) -> ProcessState | None:
-    """Read one process; None where it is gone, or has ended and waits for its parent to ask."""
+    """Read one process; return None if it is gone or a zombie."""
     try:
         text = (entry / "stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+    fields = text.rpartition(")")[2].split()  # the name before this may contain spaces and brackets
     if len(fields) < 22 or fields[0] in "ZX":
         return None
     resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
@@ -198,7 +198,7 @@ def _read(entry: Path) -> ProcessState | None:
 
 
 def highest_resident_bytes(pid: int) -> int:
-    """Return the most memory that a process ever had; 0 where it is gone or does not say."""
+    """Return the peak memory of a process; 0 if it is gone or does not report its peak."""
     try:
         text = (PROC / str(pid) / "status").read_text(errors="replace")
     except OSError:
@@ -208,9 +208,9 @@ def highest_resident_bytes(pid: int) -> int:
 
 
 def end_tree(listed: Callable[[], Iterable[int]], *, grace_s: float, beat: Callable[[], None]) -> int:
-    """End what `listed` names: asked to, given `grace_s`, then killed; return how many there were.
+    """Stop the processes in `listed`: SIGTERM, `grace_s`, then SIGKILL; return how many there were.
 
-    `beat` is called while it waits.
+    `beat` is called while waiting.
     """
     processes = list(listed())
     _signal(processes, SIGTERM)
@@ -223,7 +223,7 @@ def end_tree(listed: Callable[[], Iterable[int]], *, grace_s: float, beat: Calla
 
 
 def kill_tree(listed: Callable[[], Iterable[int]]) -> None:
-    """Kill what `listed` names until it names nothing."""
+    """Kill the processes in `listed` until none are left."""
     for _ in range(KILL_ROUNDS):
         left = list(listed())
         if not left:

@@ -1,9 +1,9 @@
-"""Where is kept what nobody needs afterwards? In a temporary folder that tells whether its owner lives.
+"""Where do temporary files go? In a temporary folder that shows whether its owner is still alive.
 
-In: nothing, or the folder to make it in. Out: a folder of its own, removed at its end. An owner that was
-killed leaves its folder behind; whoever makes the next one beside it, or asks for it, removes it. Whether an
-owner lives is told by a lock that the system takes back with the process, so that neither a process id that
-was given again nor one of another container is mistaken for it. No link is followed.
+Input: nothing, or the parent folder. Output: a separate folder, removed on exit. If an owner is killed, its
+folder remains; it is removed by the next process that creates one next to it or requests a sweep. The owner
+holds a lock that the system releases when the owner exits, so neither a reused process id nor one from
+another container is mistaken for a living owner. Links are not followed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 
 PREFIX = "gpuproof-"
 OWNER = ".owner"
-"""The locked file in each; a folder without one is nobody's to remove but its maker's."""
+"""The lock file in each folder; only its creator may remove a folder that lacks one."""
 
 
 class ScratchFolder:
-    """A folder that goes with this process; made by `make_scratch`, or held by it from now on."""
+    """A folder that is removed when this process exits; created by `make_scratch`, or adopted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._owner = _locked_owner(path)
 
     def remove(self) -> None:
-        """Remove it and all that is in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._owner is not None:
             os.close(self._owner)
@@ -38,10 +38,10 @@ class ScratchFolder:
 
 
 def make_scratch(purpose: str = "") -> ScratchFolder:
-    """Make a folder among the system's temporary ones, and remove what killed owners left there.
+    """Create a folder in the system's temporary folder; remove those that killed owners left there.
 
     Raises:
-        OSError: no folder can be made.
+        OSError: no folder can be created.
     """
     sweep()
     return ScratchFolder(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}")))
@@ -49,10 +49,10 @@ def make_scratch(purpose: str = "") -> ScratchFolder:
 
 @contextmanager
 def scratch_folder(purpose: str = "") -> Iterator[Path]:
-    """Give such a folder for a while.
+    """Provide such a folder for the duration of a block.
 
     Raises:
-        OSError: as `make_scratch`.
+        OSError: see `make_scratch`.
     """
     scratch = make_scratch(purpose)
     try:
@@ -62,9 +62,9 @@ def scratch_folder(purpose: str = "") -> Iterator[Path]:
 
 
 def sweep(parent: Path | None = None) -> int:
-    """Remove folders of this user whose owner has ended; return how many.
+    """Remove this user's folders whose owners have exited; return how many were removed.
 
-    `parent` is where they lie, by default the system's temporary folder.
+    `parent` is where the folders are; by default, the system's temporary folder.
     """
     try:
         place = parent or Path(tempfile.gettempdir())
@@ -75,12 +75,12 @@ def sweep(parent: Path | None = None) -> int:
 
 
 def _locked_owner(path: Path) -> int | None:
-    """Make the file that is locked, and give it its name once it is; None where there is none."""
+    """Create the lock file, lock it, then give it its final name; return None if that fails."""
     unnamed = path / f"{OWNER}.part"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         handle = os.open(unnamed, flags, 0o600)
-    except OSError:  # a full disk, say: the folder is given as it is, and stays if its owner is killed
+    except OSError:  # e.g. a full disk: the folder is used without a lock, and remains if its owner is killed
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +92,7 @@ def _locked_owner(path: Path) -> int | None:
 
 
 def _swept(path: Path) -> bool:
-    """Remove a folder if it is a dead owner's of this user; say whether it was."""
+    """Remove a folder if it belongs to this user and its owner is dead; return whether it did so."""
     with suppress(OSError):
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -108,7 +108,7 @@ def _removed(path: Path, folder: int) -> bool:
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         status = os.fstat(owner)
-        if not stat.S_ISREG(status.st_mode) or not status.st_nlink:  # no name: another sweep has it already
+        if not stat.S_ISREG(status.st_mode) or not status.st_nlink:  # gone: another sweep has claimed it
             return False
         shutil.rmtree(path, ignore_errors=True)
         return True

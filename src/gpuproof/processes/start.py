@@ -1,9 +1,10 @@
-"""How does a process begin, and what does the number that it ended with mean?
+"""How is a process started, and what does its exit status mean?
 
-In: an argument list. Out: a process in a session of its own, or an error that names what could not be
-started. A status is what `subprocess` calls a return code: minus the signal that ended the process. Another
-process of this same gpuproof is started from the same files or archive: the working directory, where a user's
-`random.py` or another gpuproof may lie, is never imported from. Standard library only: both halves use this.
+Input: an argument list. Output: a process in its own session, or an error that names what could not be
+started. The status is what `subprocess` calls a return code: negative for the signal that terminated the
+process. Other processes of the same gpuproof are started from the same files or archive: nothing is ever
+imported from the working directory, which may contain a user's `random.py` or another gpuproof. Both halves
+use this, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import gpuproof
 from gpuproof.base.errors import EnvironmentUnfitError
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""What lies in the user's working directory, a random.py say, is not imported by Python 3.11 and newer; older
-ones run the node side as one file, and begin with that."""
+"""Keeps Python 3.11 and newer from importing files in the user's working directory, e.g. a random.py; older
+versions run the node side as one file that starts with this code."""
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""What asks a process to end: a launcher, Ctrl-C, a terminal that closes, Ctrl-\\."""
+"""Signals that ask a process to stop: from a launcher, Ctrl-C, a closing terminal, or Ctrl-\\."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
-"""What shells answer for a command that is no program, or is not there."""
+"""The status that shells return for a command that is not executable or does not exist."""
 _BOOT = (
     "import sys; sys.path[0] = sys.argv.pop(1); name = sys.argv.pop(1); "
     "from importlib import import_module; sys.exit(import_module(name).main(sys.argv[1:]))"
@@ -36,12 +37,12 @@ _BOOT = (
 
 
 def safe_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of every process of our own: `base`, by default ours, and a safe path."""
+    """Return the environment for all our own processes: `base`, or else ours, with a safe path."""
     return {**(os.environ if base is None else base), **SAFE_PATH}
 
 
 class CommandNotStartedError(EnvironmentUnfitError):
-    """A command could not be started; `status` is what a shell would answer."""
+    """A command could not be started; `status` is the one a shell would return."""
 
     def __init__(self, command: str, error: OSError) -> None:
         is_missing = isinstance(error, FileNotFoundError)
@@ -51,7 +52,7 @@ class CommandNotStartedError(EnvironmentUnfitError):
 
 
 def missing_program(command: str, environment: Mapping[str, str]) -> CommandNotStartedError | None:
-    """Say before a command is started that there is no such program, or that it may not be executed."""
+    """Raise, before a command is started, if the program does not exist or is not executable."""
     if shutil.which(command, path=environment.get("PATH")) is not None:
         return None
     number = errno.EACCES if Path(command).exists() else errno.ENOENT
@@ -60,10 +61,10 @@ def missing_program(command: str, environment: Mapping[str, str]) -> CommandNotS
 
 @contextmanager
 def starting(command: str) -> Iterator[None]:
-    """Name the command that the system refuses to start.
+    """Name the command if the system fails to start it.
 
     Raises:
-        CommandNotStartedError: instead of any OSError.
+        CommandNotStartedError: raised in place of any OSError.
     """
     try:
         yield
@@ -78,14 +79,14 @@ def start_process(
     output: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a process that reads nothing, in a session of its own: a Ctrl-C is for us, who pass it on.
+    """Start a process without input, in its own session: only we receive Ctrl-C, and we pass it on.
 
-    What it prints is appended to `output`; without one, its standard output goes nowhere and its standard
-    error where ours does. `environment` is ours where it is None; the path is made safe.
+    Its output is appended to `output`; without `output`, standard output is discarded and standard error goes
+    to ours. If `environment` is None, our own is used; in either case, the path is made safe.
 
     Raises:
-        CommandNotStartedError: there is no such program, or it may not be executed.
-        OSError: `output` cannot be written to.
+        CommandNotStartedError: the program does not exist or is not executable.
+        OSError: `output` cannot be written.
     """
     with (output or Path(os.devnull)).open("ab") as file, starting(command[0]):
         return subprocess.Popen(
@@ -100,7 +101,7 @@ def start_process(
 
 
 def exit_status(returncode: int) -> int:
-    """Turn a return code into the exit status that a shell reports: 128 + n after signal n.
+    """Convert a return code to a shell's exit status: 128 + n if signal n ended the process.
 
     >>> exit_status(3), exit_status(-9)
     (3, 137)
@@ -109,7 +110,7 @@ def exit_status(returncode: int) -> int:
 
 
 def signal_name(returncode: int) -> str | None:
-    """Name the signal that ended a process, None for one that ended by itself.
+    """Return the name of the signal that terminated a process; None if it exited by itself.
 
     >>> signal_name(-9), signal_name(-60), signal_name(1)
     ('SIGKILL', 'signal 60', None)
@@ -123,6 +124,6 @@ def signal_name(returncode: int) -> str | None:
 
 
 def our_command(module: str) -> list[str]:
-    """Return the start of a command line that runs `module`'s `main`; its arguments come after it."""
+    """Return the start of a command line that runs `main` in `module`; its arguments follow."""
     root = Path(gpuproof.__file__).resolve().parents[1]
     return [sys.executable, "-c", _BOOT, str(root), module]

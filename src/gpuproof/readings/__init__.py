@@ -1,1 +1,1 @@
-"""What was read of devices and host: recordings, the windows cut out of them, and what they come to."""
+"""Readings of devices and the host: recordings, windows within them, and their summaries."""

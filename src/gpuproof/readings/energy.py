@@ -1,11 +1,11 @@
-"""How much energy did a device use in a window, and how well is that known?
+"""How much energy did a device use in a window, and how accurate is that value?
 
-The device's own energy counter is the answer where it works: its difference is exact at any polling
-rate, while many power sensors look only part of the time. Where there is no counter, or it stood still
-while power was drawn, or stopped before the window's end, power is integrated over the samples. `coverage`
-is the share of the window that the figure covers; it is never extrapolated to the rest. Mean power comes
-from the same counter: of a signal in step with the readings no number of samples shows what it came to in
-between.
+If the device's own energy counter works, it is used: the difference between two readings is exact at any
+polling rate, while many power sensors only sample part of the time. Power is integrated over the samples if
+there is no counter, if the counter did not move while power was drawn, or if it stopped before the end of the
+window. `coverage` is the share of the window that the value covers; the value is never extrapolated to the
+rest. Mean power comes from the same counter: for a signal in step with the readings, no number of samples
+shows what happened in between.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from gpuproof.statistics.estimate import median
 EnergyMethod = Literal["counter", "integrated_power"]
 
 DOUBT_FACTOR: Final = 1.25
-"""A counter and the power sensor that differ by more than this are both named."""
+"""If the counter and the power sensor differ by more than this, both are shown."""
 
 
 FEWEST_MOVES: Final = 10
-"""A counter that stands still between readings moves at moments of its own (each 0.1 s on an H200): what it
-adds up over k of them may be 1/k too much or too little."""
+"""A counter may only update at intervals, at moments of its own (every 0.1 s on an H200): its increase over k
+updates may then be too high or too low by 1/k."""
 WHOLE_ENOUGH: Final = 0.9
-"""Share of a window that energy has to cover to stand for all of it."""
+"""Share of a window that an energy value has to cover to represent all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of one device in one window."""
+    """The energy of one device in one window."""
 
     energy_j: float | None
     method: EnergyMethod | None
     coverage: float | None
-    """Share of the window's time that the figure covers, 0 to 1."""
+    """Share of the window's time that the value covers, 0 to 1."""
     covered_s: float
     note: str | None
-    """Why there is no figure, or what is doubtful about it."""
+    """Why there is no value, or why it is doubtful."""
 
 
 def energy_used(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Energy:
-    """Take the counter's difference, or else integrate power."""
+    """Use the counter's difference if possible; otherwise, integrate power."""
     integrated = _integrated(recording, track, window)
     change = counter_change(recording, track=track, metric="energy_j", window=window)
     if change is None or change.covered_s == 0:
@@ -57,16 +57,16 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
     times, totals = readings_of(recording, track, "energy_j")
     stopped_s = _stopped_s(times, totals)
     if stopped_s is not None and stopped_s < window.spans[-1].end_s and (integrated is None or integrated[0]):
-        return _instead(integrated, window, f"the energy counter stands still from {stopped_s:.3g} s on")
+        return _instead(integrated, window, f"the energy counter does not move from {stopped_s:.3g} s on")
     moved, inside = totals[1:] != totals[:-1], np.zeros(len(totals) - 1, dtype=bool)
     for span in window.spans:
         inside |= (times[:-1] >= span.begin_s) & (times[1:] <= span.end_s)
     num_moves = int(moved[inside].sum())
     if moved.any() and not moved[inside].all() and num_moves < FEWEST_MOVES:
         seldom = f"the energy counter moved {num_moves} times in {change.covered_s:.2g} s"
-        return _unknown(f"{seldom}, and {FEWEST_MOVES} are needed to tell")
+        return _unknown(f"{seldom}, but {FEWEST_MOVES} are needed")
     if change.increase == 0 and integrated is not None and integrated[0] > 0:
-        return _from_power(integrated, window, "the energy counter stood still while power was drawn")
+        return _from_power(integrated, window, "the energy counter did not move while power was drawn")
     coverage = _coverage(change.covered_s, window)
     if coverage < WHOLE_ENOUGH and integrated and _coverage(integrated[1], window) >= WHOLE_ENOUGH:
         return _instead(integrated, window, f"the energy counter covers {share(coverage)} of the window")
@@ -81,27 +81,27 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerOverTime:
-    """Power of one device, a value a sample of the recording; NaN where there is none."""
+    """The power of one device: one value per sample of the recording, NaN if missing."""
 
     power_w: Floats
     lasting_s: Floats
-    """The seconds that each value stands for."""
+    """How many seconds each value represents."""
     method: EnergyMethod
 
     @property
     def mean_w(self) -> float | None:
-        """Return the mean power over time; None without a value."""
+        """Return the time-weighted mean power; None if there is no value."""
         is_read = ~np.isnan(self.power_w)
         lasting_s = self.lasting_s[is_read]
         return float(np.average(self.power_w[is_read], weights=lasting_s)) if lasting_s.any() else None
 
 
 def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Flags) -> PowerOverTime | None:
-    """Return the power at the samples `inside`, as the energy counter had it where it moves there.
+    """Return the power at the samples `inside`, from the energy counter if it moves there.
 
-    That is the counter's increase from a sample to the next one that has it, over the time in between, for
-    each sample until that one; across a hole it is unknown. Else the power sensor's readings; None without
-    either.
+    If the counter moves, the power at a sample is the counter's increase up to the next sample that has a
+    value, divided by the time in between; across a gap it is unknown. Otherwise, it is the reading of the
+    power sensor. Without either, return None.
     """
     counted = _power_by_counter(recording, track, inside)
     if counted is not None:
@@ -127,7 +127,7 @@ def _power_by_counter(recording: RecordingData, track: DeviceTrack, inside: Flag
     times = recording.time_s[places]
     end_s = _stopped_s(times, totals[places])
     if end_s is None and track.values("power_w") is not None:
-        end_s = times[-1] + longest_step_s(times)  # it was lost there, and the sensor may go on
+        end_s = times[-1] + longest_step_s(times)  # the device was lost there, and the sensor may continue
     if end_s is not None and (recording.time_s[inside] > end_s).any():
         return None
     gaps_s, steps_j = times[1:] - times[:-1], totals[places][1:] - totals[places][:-1]
@@ -149,7 +149,7 @@ def _unknown(note: str) -> Energy:
 
 
 def _stopped_s(times: Floats, totals: Floats) -> float | None:
-    """Return from when on a counter that moved stands still for good; None where it may yet move."""
+    """Return when a counter that had been moving stopped for good; None if it may still move."""
     moved_s = times[1:][totals[1:] != totals[:-1]]
     if len(moved_s) < FEWEST_MOVES:
         return None
@@ -159,10 +159,10 @@ def _stopped_s(times: Floats, totals: Floats) -> float | None:
 
 
 def _instead(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
-    """Return the energy of power where it was read over the whole window, in the place of the counter's."""
+    """Return the energy from power instead of the counter, if power was read over the whole window."""
     if integrated is None or (covered := _coverage(integrated[1], window)) >= WHOLE_ENOUGH:
         return _from_power(integrated, window, note)
-    return _unknown(f"{note}, and power was read over {share(covered)} of the window only")
+    return _unknown(f"{note}, and power was read only over {share(covered)} of the window")
 
 
 def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
@@ -181,19 +181,19 @@ def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow,
 def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int) -> str | None:
     parts = []
     if resets:
-        parts.append(f"the counter went back {resets} time(s), probably the driver was loaded again")
+        parts.append(f"the counter went back {resets} time(s), probably because the driver was reloaded")
     if integrated is not None:
         sensor_w = integrated[0] / integrated[1]
         low, high = sorted((counter_w, sensor_w))
         if high > low * DOUBT_FACTOR:
-            parts.append(f"the counter says {counter_w:.0f} W on average, the power sensor {sensor_w:.0f} W")
+            parts.append(f"the counter shows {counter_w:.0f} W on average, the power sensor {sensor_w:.0f} W")
     return "; ".join(parts) or None
 
 
 def _integrated(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow
 ) -> tuple[float, float] | None:
-    """Return joules by trapezoids, and the seconds that they cover; None without two readings."""
+    """Return joules by the trapezoidal rule, and the seconds covered; None for under two readings."""
     column = track.values("power_w")
     if column is None:
         return None

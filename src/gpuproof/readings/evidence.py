@@ -1,10 +1,11 @@
-"""What is known of a run? Its launches, its hosts, and the readings beside them, read when asked for.
+"""What is known about a run? Its launches, its hosts, and their readings, loaded on demand.
 
-In: run.json, the config, the records of every launch, and where a launch's recording of a host lies. Out:
-the one thing that analysis, doubts, checks and conclusions look at, so that they cannot contradict each
-other: of a launch the `WindowReadings` between begin and end of a worker's window on the host's monotonic
-clock, and how much of the window the samples cover. Readings are not kept, but for the last recordings that
-were asked for: two questions about a launch read its file once, and 500 hosts need no more memory than one.
+The input is run.json, the config, the records of every launch, and where a launch's recording of a host is.
+The output is the single source for analysis, warnings, checks and conclusions, so that they cannot contradict
+each other: for a launch, the `WindowReadings` between the start and end of a worker's window on the host's
+monotonic clock, and how much of the window the samples cover. Readings are not stored, except for the most
+recently requested recordings: two questions about a launch read its file once, and 500 hosts need no more
+memory than one.
 """
 
 from __future__ import annotations
@@ -32,51 +33,52 @@ from gpuproof.records.ports import PortTotals
 from gpuproof.records.readings import named_among
 
 KEPT_VALUES: Final = 2**21
-"""Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""
+"""Maximum number of readings in all cached recordings, 16 MB; the latest recording stays cached however large
+it is."""
 KEPT_RECORDINGS: Final = 8
-"""At most: a launch is asked about at once, on all its hosts."""
-NOT_MONITORED: Final = "nothing was read beside it (monitoring.enabled is false)"
+"""Maximum number of cached recordings; all hosts of a launch are queried together."""
+NOT_MONITORED: Final = "nothing was recorded (monitoring.enabled is false)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingReadings:
-    """There are no readings, and why."""
+    """There are no readings; gives the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A run as it can be judged."""
+    """A run, ready to be judged."""
 
     description: Mapping[str, Any]
     """run.json."""
     config: Any
     launches: tuple[CaseRecords, ...]
     hosts: tuple[Mapping[str, Any], ...]
-    """As the inventory lists them; each has its `name`. Empty where the run was on this host."""
+    """The hosts as listed in the inventory; each has its `name`. Empty if the run was on this host."""
     recording_at: Callable[[Case, str], Path | None]
-    """Where the recording of a host beside a launch lies; None where there can be none."""
+    """Returns the location of a host's recording during a launch; None if there cannot be one."""
     folder_of: Callable[[Case], Path]
-    """Where a launch keeps its other files, such as a trace."""
+    """Returns where a launch stores its other files, such as a trace."""
     loaded: dict[Path, tuple[RecordingData | MissingReadings, int]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """The last recordings that were asked for, with how many readings each holds; shared with what `only`
-    returns."""
+    """The most recently requested recordings, each with its number of readings; shared with the result of
+    `only`."""
     ports: dict[Path, tuple[PortTotals, ...] | MissingReadings] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """What ports had counted, of all recordings that were loaded: it is little, and asked for once more."""
+    """Port counts of all loaded recordings, cached because they are small and requested repeatedly."""
     links: dict[Path, Mapping[str, Floats]] = field(default_factory=dict, repr=False, compare=False)
-    """The PCIe links of GPUs under load, of the same recordings."""
+    """The PCIe links of GPUs under load, from these recordings."""
     _by_case: dict[str, list[CaseRecords]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """The launches of each case: a run of thousands is looked through once."""
+    """The launches of each case, so that a run with thousands of launches is scanned only once."""
 
     def __post_init__(self) -> None:
-        """Take a launch that is a copy of another for none."""
+        """Treat a launch that is a copy of another launch as missing."""
         object.__setattr__(self, "launches", tuple(without_copies(self.launches)))
 
     def readings(
@@ -88,9 +90,9 @@ class Evidence:
         end_monotonic_s: float,
         uuids: Collection[str] | None = None,
     ) -> WindowReadings | MissingReadings:
-        """Read what a host did in a window of a launch, given on the host's monotonic clock.
+        """Load what a host did in a window of a launch; the window is on the host's monotonic clock.
 
-        `uuids` names the devices that are asked for; None asks for all.
+        `uuids` lists the requested devices; None requests all.
         """
         recording = self.recording(case, host)
         if isinstance(recording, MissingReadings):
@@ -105,7 +107,7 @@ class Evidence:
         )
 
     def recording(self, case: Case, host: str) -> RecordingData | MissingReadings:
-        """Load what was recorded of a host beside a launch."""
+        """Load a host's recording during a launch."""
         path = None if case.monitor is None else self.recording_at(case, host)
         if path is None:
             return MissingReadings(reason=NOT_MONITORED)
@@ -117,7 +119,7 @@ class Evidence:
         return entry[0]
 
     def port_totals(self, case: Case, host: str) -> tuple[PortTotals, ...] | MissingReadings:
-        """Return what the ports of a host had counted at the moments of its recording beside a launch."""
+        """Return the port counts of a host over time, from its recording during a launch."""
         path = None if case.monitor is None else self.recording_at(case, host)
         if path is None:
             return MissingReadings(reason=NOT_MONITORED)
@@ -126,14 +128,14 @@ class Evidence:
         return self.ports[path]
 
     def only(self, *, case_id: str) -> Evidence:
-        """Return what there is of one case."""
+        """Return everything about one case."""
         if not self._by_case:
             for launch in self.launches:
                 self._by_case.setdefault(launch.case.case_id, []).append(launch)
         return replace(self, launches=tuple(self._by_case.get(case_id, ())))
 
     def _forget(self) -> None:
-        """Drop the recordings that were not asked for longest, until the rest is small."""
+        """Drop the least recently requested recordings until the rest fits the limits."""
         total = sum(size for _, size in self.loaded.values())
         for path in list(self.loaded)[:-1]:
             if total <= KEPT_VALUES and len(self.loaded) <= KEPT_RECORDINGS:
@@ -153,11 +155,11 @@ def _loaded(path: Path) -> tuple[RecordingData | MissingReadings, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWindow:
-    """What one device did in the window. Means are over time; None is unknown."""
+    """What one device did in the window. Means are weighted by time; None means unknown."""
 
     physical_index: int
     throttle_shares: Mapping[str, float] | None
-    """Reason → share of the window, 0 to 1. None: the device does not tell."""
+    """Reason → share of the window, 0 to 1. None if the device does not report it."""
     clock_sm_mhz: float | None = None
     clock_sm_max_mhz: float | None = None
     util_gpu_percent: float | None = None
@@ -171,14 +173,14 @@ class DeviceWindow:
     name: str = ""
     uuid: str | None = None
     is_divided: bool = False
-    """In MIG mode, so that what is read of it is that of all its instances."""
+    """Whether the device is in MIG mode, so that its readings cover all its instances."""
     events: Sequence[str] = ()
-    """What the driver announced, such as `xid 63: …`."""
+    """Driver events, such as `xid 63: …`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWindow:
-    """What the host did in the window; None is unknown."""
+    """What the host did in the window; None means unknown."""
 
     cpu_percent: float | None = None
     cpu_max_core_percent: float | None = None
@@ -191,24 +193,25 @@ class Coverage:
     """How much of a window the samples cover."""
 
     num_samples: int
-    """Samples that lie in the window."""
+    """Number of samples in the window."""
     share: float
-    """Share of its time, 0 to 1, that lies between samples with no hole between them."""
+    """Share of the window's time, 0 to 1, that lies between samples without a gap."""
     last_sample_s: float | None = None
-    """Of a recording that has no end (its sampler was killed) and stops before the window does: when the last
-    sample came, in seconds from the window's begin. None otherwise, or without any sample."""
+    """If a recording has no end (its sampler was killed) and stops before the window does, this is the
+    time of the last sample, in seconds from the start of the window. Otherwise, or without any sample, it
+    is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReadings:
-    """A measured window of one host, between two readings of its monotonic clock."""
+    """A measured window on one host, between two readings of the host's monotonic clock."""
 
     begin_monotonic_s: float
     end_monotonic_s: float
     devices: tuple[DeviceWindow, ...]
     host: HostWindow = field(default_factory=HostWindow)
     coverage: Coverage | None = None
-    """None where that is not known."""
+    """None if unknown."""
 
 
 def read_window(
@@ -218,9 +221,9 @@ def read_window(
     end_monotonic_s: float,
     devices: Container[int] | None = None,
 ) -> WindowReadings:
-    """Read off what happened between two readings of the host's monotonic clock.
+    """Compute what happened between two readings of the host's monotonic clock.
 
-    `devices` are the physical indices of those that are asked for; None asks for all.
+    `devices` are the physical indices of the requested devices; None requests all.
     """
     window = between(recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s)
     readings = _read(recording, window, devices)
@@ -228,7 +231,7 @@ def read_window(
 
 
 def read_whole(recording: RecordingData) -> WindowReadings:
-    """Read off what happened in all of a recording; its begin is 0."""
+    """Compute what happened in a whole recording, which starts at 0."""
     return _read(recording, whole(recording), None)
 
 
@@ -263,7 +266,7 @@ def _device(
         clock_sm_mhz=mean("clock_sm_mhz"),
         clock_sm_max_mhz=track.identity.number("clock_sm_max_mhz"),
         util_gpu_percent=mean("util_gpu_percent"),
-        power_limit_w=float(limits_w.min()) if len(limits_w) else None,  # a mean of equal ones may differ
+        power_limit_w=float(limits_w.min()) if len(limits_w) else None,  # a mean may differ by rounding
         power_limit_default_w=track.identity.number("power_limit_default_w"),
         temp_gpu_max_c=float(temperatures.max()) if len(temperatures) else None,
         energy_j=energy.energy_j,
@@ -291,7 +294,7 @@ def _host(recording: RecordingData, inside: Flags) -> HostWindow:
 
 
 def _coverage(recording: RecordingData, window: RecordingWindow, inside: Flags) -> Coverage:
-    """Add up what lies between neighbouring samples; those just outside cover the window's ends."""
+    """Add up the time between neighbouring samples, using those just outside for the window's ends."""
     time_s = recording.time_s
     lefts, rights = time_s[:-1], time_s[1:]
     joined = rights - lefts <= longest_step_s(time_s)

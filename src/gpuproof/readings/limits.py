@@ -1,7 +1,8 @@
-"""What limited work, as far as the readings beside it say: a cap, the temperature, or the host.
+"""What limited the workload, as far as the readings show: a cap, the temperature, or the host.
 
-In: readings of a window, or of a whole recording. Out: `LaunchLimits`, the largest gain first, and the
-measure and the sentence in which a result keeps them. `launches.limits` adds what the work itself records.
+The input is the readings of a window, or of a whole recording. The output is `LaunchLimits`, largest gain
+first, and the measure and the sentence that a result stores. `launches.limits` adds what the workload itself
+recorded.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ LimitName = Literal[
 ]
 UNKNOWN: Final = "unknown"
 HOST_BOUND = 0.10
-"""Share of the window in which a device has nothing to do: the lower end of its interval, or the gaps between
-steps that were timed on it."""
+"""Share of the window in which a device is idle: the lower end of its interval, or the gaps between steps
+that were timed on the device."""
 UNUSED = 0.99
-"""Share of the window of which a GPU that says it idled did nothing."""
+"""Share of the window for which a GPU must report being idle to count as idle."""
 BUSY_CORE_PERCENT: Final = 98.0
 LOW_UTILISATION_PERCENT: Final = 80.0
 CAPS: Final[Mapping[LimitName, tuple[str, ...]]] = {
     "power cap": ("power_cap",),
     "temperature": ("thermal", "thermal_software", "thermal_hardware", "thermal_memory"),
 }
-"""The throttle reasons that each stands for."""
+"""The throttle reasons that belong to each limit."""
 ARTICLE: Final[Mapping[str, str]] = {name: f"the {name}" for name in ("host", "power cap", "requested rate")}
-"""Names as a sentence has them; the others stand alone."""
+"""Names as used in a sentence; reasons not listed here are used as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,35 +50,37 @@ class LaunchLimit:
 
     name: LimitName
     share: float
-    """Of the window that it took, 0 to 1; of a ceiling, how much of it was reached."""
+    """Share of the window that it took up, 0 to 1; for a ceiling, the fraction of it that was reached."""
     gain: float
-    """By how much the rate could rise at most without it, relative."""
+    """Maximum relative gain in the rate if this limit were removed."""
     text: str
     """What was measured, as in "GPU idle 68 % of the window"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchLimits:
-    """What limited a launch or a run, the largest gain first."""
+    """What limited a launch or a run, largest gain first."""
 
     found: tuple[LaunchLimit, ...]
     unknown: str = ""
-    """Why nothing was found."""
+    """Why no limit was found."""
 
     @property
     def name(self) -> str:
-        """Of the first, or that it is unknown."""
+        """The name of the first limit, or that it is unknown."""
         return self.found[0].name if self.found else UNKNOWN
 
 
 def limits_of_readings(readings: WindowReadings) -> LaunchLimits:
-    """Say what limited a command of which only readings are known."""
-    unknown = "its readings show no cap and no wait for the host" if readings.devices else "no GPU was read"
+    """Report what limited a command for which only readings are known."""
+    unknown = (
+        "its readings show no cap and no waiting for the host" if readings.devices else "no GPU was read"
+    )
     return with_readings(LaunchLimits(found=(), unknown=unknown), [readings])
 
 
 def with_readings(limits: LaunchLimits, readings: Sequence[WindowReadings]) -> LaunchLimits:
-    """Return limits that the work itself tells, and after them those that the readings beside it show."""
+    """Return the limits that the workload itself recorded, followed by those that its readings show."""
     read = [
         *caps_read(readings),
         *(limit for host in readings for limit in host_busy(host.host, host.devices)),
@@ -87,7 +90,7 @@ def with_readings(limits: LaunchLimits, readings: Sequence[WindowReadings]) -> L
 
 
 def caps_read(readings: Sequence[WindowReadings]) -> Iterator[LaunchLimit]:
-    """Yield the power cap and the temperature, each of the device that it held longest."""
+    """Yield the power cap and the temperature, each for the device that it limited longest."""
     devices = [device for host in readings for device in host.devices]
     for name, reasons in CAPS.items():
         held = [(_held(device, reasons), device) for device in devices]
@@ -105,7 +108,7 @@ def _held(device: DeviceWindow, reasons: Sequence[str]) -> float:
 
 
 def _state(name: str, device: DeviceWindow, num_devices: int) -> Iterator[str]:
-    """Say at which limit a device worked, and how fast."""
+    """Describe the limit that a device ran at, and its speed."""
     if num_devices > 1:
         yield f"GPU {device.physical_index} of {num_devices}"
     if name == "power cap":
@@ -118,21 +121,21 @@ def _state(name: str, device: DeviceWindow, num_devices: int) -> Iterator[str]:
 
 
 def power_limit_text(device: DeviceWindow) -> str:
-    """Say at which power limit a device worked, and whether it is the one that it shipped with."""
+    """Describe the power limit that a device ran at, and whether it is the default."""
     limit, shipped = device.power_limit_w, device.power_limit_default_w
     if limit is None:
         return "its limit was not read"
     if shipped is None:
-        return f"{limit:,.0f} W (the default is not known)"
+        return f"{limit:,.0f} W (default unknown)"
     if limit == shipped:
         return f"{limit:,.0f} W (the default)"
     return f"{limit:,.0f} W ({'below' if limit < shipped else 'above'} the default of {shipped:,.0f} W)"
 
 
 def host_busy(host: HostWindow, devices: Sequence[DeviceWindow]) -> Iterator[LaunchLimit]:
-    """Yield the host as the limit where every GPU said that it idled, or one CPU was busy while no GPU was.
+    """Yield the host as the limit if every GPU reported idling, or a CPU was busy while no GPU was.
 
-    One that idled all the time was not used, and says nothing of what the work waited for.
+    A GPU that idled all the time was not used, so it does not show what the workload waited for.
     """
     used = [d.util_gpu_percent for d in devices if d.util_gpu_percent is not None]
     idle = min(((d.throttle_shares or {}).get("idle", 0.0) for d in devices), default=0.0)
@@ -140,13 +143,11 @@ def host_busy(host: HostWindow, devices: Sequence[DeviceWindow]) -> Iterator[Lau
     if idle >= UNUSED:
         return
     if idle >= HOST_BOUND:
-        yield _host_limit(
-            idle, f"each GPU said that it was idle, in {units.share(idle)} of the window or more"
-        )
+        yield _host_limit(idle, f"each GPU reported being idle for {units.share(idle)} of the window or more")
     elif used and core is not None and core >= BUSY_CORE_PERCENT and max(used) < LOW_UTILISATION_PERCENT:
         busy = f"one CPU was busy {units.significant(core)} % of the time"
         yield _host_limit(
-            1 - max(used) / 100, f"{busy} while no GPU was over {units.significant(max(used))} %"
+            1 - max(used) / 100, f"{busy} while no GPU was above {units.significant(max(used))} %"
         )
 
 
@@ -155,9 +156,9 @@ def _host_limit(share: float, text: str) -> LaunchLimit:
 
 
 def limit_measure(limits: Sequence[LaunchLimits]) -> Measure:
-    """Return what limited a run, from the limits of its launches: what most of them had first.
+    """Return what limited a run: the most frequent first limit among its launches.
 
-    It names something, and has no value that could be counted or compared.
+    The measure has a text, but no value that could be counted or compared.
     """
     name, times = Counter(one.name for one in limits).most_common(1)[0]
     of = next(one for one in limits if one.name == name)
@@ -171,7 +172,7 @@ def limit_measure(limits: Sequence[LaunchLimits]) -> Measure:
 
 
 def measure_of_limit(name: str, detail: str, labels: Mapping[str, Any]) -> Measure:
-    """Return the measure that names a limit; of an unknown one, `detail` is why it is not known."""
+    """Return the measure for a limit; if it is unknown, `detail` is the reason."""
     missing = detail if name == UNKNOWN else None
     return Measure(
         name=LIMITED_BY, value=None, unit="share", text=name, detail=detail, labels=labels, missing=missing
@@ -179,10 +180,10 @@ def measure_of_limit(name: str, detail: str, labels: Mapping[str, Any]) -> Measu
 
 
 def limit_sentence(limit: Measure | None) -> str:
-    """Say what limited a run, as a page has it above its remedy; empty for runs of before."""
+    """Return what limited a run, as shown on a page above its remedy; empty for older runs."""
     if limit is None:
         return ""
     if limit.missing is not None:
-        joined = " " if "why" in limit.labels else ", because "  # of several: "at 3 of 4 points: why"
+        joined = " " if "why" in limit.labels else ", because "  # for several points: "at 3 of 4 points: why"
         return f"limited by: unknown{joined}{limit.missing}"
     return f"limited by {ARTICLE.get(limit.text, limit.text)}: {limit.detail}"

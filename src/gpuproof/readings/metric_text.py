@@ -1,7 +1,7 @@
-"""How is a metric called and written for people? The unit at the end of its name says it all.
+"""How is a metric named and formatted? The unit at the end of its name determines both.
 
-In: a metric's name from `gpuproof.records.metrics` or a host column, and a value in that unit.
-Out: short text; a missing value is a dash, never 0.
+The input is a metric's name from `gpuproof.records.metrics` or a host column, and a value in the metric's
+unit. The output is short text; a missing value is a dash, never 0.
 
 >>> quantity("power_w", 312.4), quantity("mem_used_bytes", 2**30), quantity("clock_sm_mhz", 1980.0)
 ('312 W', '1.00 GiB', '1,980 MHz')
@@ -25,14 +25,15 @@ _THROTTLE_TITLES: Final = {
     "reliability": "reliability limit",
     "other": "other reason",
 }
-"""Those that are called otherwise than their key."""
+"""Metrics whose displayed name differs from their key."""
 
 STATE_REASONS: Final = frozenset({"idle", "application_clocks", "display_clocks"})
-"""Throttle reasons that tell what the device was asked to do: no fault, and nothing held it back."""
+"""Throttle reasons that reflect what the device was asked to do: they are not faults and do not count as
+throttling."""
 
 
 def energy(value_j: float | None) -> str:
-    """Write an energy given in joules: J, kJ, MJ, and watt-hours from 1 kJ on.
+    """Format an energy given in joules as J, kJ or MJ; from 1 kJ, watt-hours are added.
 
     >>> energy(7200.0)
     '7.20 kJ (2.00 Wh)'
@@ -58,11 +59,11 @@ _WRITERS: Final[dict[str, Callable[[float], str]]] = {
     "J": energy,
     "s": seconds,
 }
-"""Unit → how a value is written."""
+"""Unit → the function that formats a value."""
 
 
 def title(metric: str) -> str:
-    """Name a metric in words, without its unit."""
+    """Return the readable name of a metric, without its unit."""
     row = METRICS.get(metric) or HOST_METRICS.get(metric)
     if row is not None and row.title is not None:
         return row.title
@@ -70,7 +71,7 @@ def title(metric: str) -> str:
 
 
 def quantity(metric: str, value: float | None) -> str:
-    """Write a value of a metric with its unit; a dash where there is none."""
+    """Format a value of a metric with its unit; a dash if missing."""
     if value is None:
         return MISSING
     write = _WRITERS.get(unit(metric))
@@ -80,7 +81,7 @@ def quantity(metric: str, value: float | None) -> str:
 
 
 def unit(metric: str) -> str:
-    """Return the unit of a metric's values; 1 is of what is counted.
+    """Return the unit of a metric's values; 1 for counts.
 
     >>> unit("clock_sm_mhz"), unit("pcie_replay_count")
     ('MHz', '1')
@@ -90,5 +91,5 @@ def unit(metric: str) -> str:
 
 
 def throttle_title(reason: str) -> str:
-    """Name a throttle reason in words."""
+    """Return the readable name of a throttle reason."""
     return _THROTTLE_TITLES.get(reason, reason.replace("_", " "))

@@ -1,4 +1,4 @@
-r"""JSON of recordings and of a run's files, millions of lines of it, read and written by the fastest library.
+r"""Read and write JSON of recordings and run files, millions of lines, with the fastest library.
 
 >>> fast_json(b'{"name": "\\u001b]0;title\\u0007", "value": 0.1}')
 {'name': ' ]0;title ', 'value': 0.1}
@@ -16,21 +16,21 @@ from gpuproof.base.outside import bounded, parse_json
 
 try:
     import orjson
-except ModuleNotFoundError:  # in the node file
+except ModuleNotFoundError:  # not available in the node file
     orjson = None  # type: ignore[assignment]
 
 load_line: Callable[[bytes], Any] = json.loads if orjson is None else orjson.loads
-"""Parses a line of JSON as it stands; raises ValueError."""
+"""Parses a line of JSON; raises ValueError."""
 
 _EXPONENT = re.compile(r"e-?\d+,?(?:\n|$)")
 _WRITTEN_OTHERWISE = ("0.0000", "\x7f")
-"""What the two libraries write differently, besides exponents and what is no ASCII."""
+"""Values that the two libraries write differently, besides exponents and non-ASCII characters."""
 
 
 def indented(data: Any) -> str:
-    r"""Return what `json.dumps(data, indent=2)` does, to the byte, in a tenth of the time where it can be.
+    r"""Return the same bytes as `json.dumps(data, indent=2)`, if possible in a tenth of the time.
 
-    `data` is as `to_json` gives it: it has refused what is not finite.
+    `data` is the output of `to_json`, which has already rejected numbers that are not finite.
 
     >>> indented({"s": 0.5, "names": ["a"]}) == json.dumps({"s": 0.5, "names": ["a"]}, indent=2)
     True
@@ -41,7 +41,7 @@ def indented(data: Any) -> str:
     ]
     """
     if orjson is not None:
-        with contextlib.suppress(TypeError):  # a number of numpy, or one of more than 64 bits
+        with contextlib.suppress(TypeError):  # a NumPy number, or an integer of more than 64 bits
             text: str = orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
             if text.isascii() and not (_EXPONENT.search(text) or any(o in text for o in _WRITTEN_OTHERWISE)):
                 return text
@@ -49,13 +49,13 @@ def indented(data: Any) -> str:
 
 
 def fast_json(text: bytes) -> Any:
-    """Parse JSON as `outside.parse_json` does: texts and keys in it are plain.
+    """Parse JSON as `outside.parse_json` does; texts and keys are plain strings.
 
     Raises:
-        ValueError: it is none, or is nested too deep.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         data = load_line(text)
     except ValueError:
-        return parse_json(text)  # it takes a little more, such as NaN, and says otherwise what is wrong
+        return parse_json(text)  # this one accepts a little more, e.g. NaN, and has different error messages
     return bounded(data, text)

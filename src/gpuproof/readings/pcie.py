@@ -1,7 +1,7 @@
-"""How fast was each GPU's PCIe link under load? At rest a GPU lowers its generation, which says nothing.
+"""How fast was each GPU's PCIe link under load? On an idle GPU, a lower generation means nothing.
 
-A reading is one under load where the GPU was busy, or had received so much since the reading before as only
-copies bring: an idle H100 receives 1 MB/s.
+A reading counts as under load if the GPU was busy, or if it received more since the previous reading than
+anything but copies could explain: an idle H100 receives 1 MB/s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingDat
 from gpuproof.readings.warnings import FEWEST_OF_GENERATION, LOADED_PERCENT
 from gpuproof.records.run import Start
 
-if TYPE_CHECKING:  # which keeps what is read here
+if TYPE_CHECKING:  # which caches the result
     from gpuproof.readings.evidence import Evidence
 
 RECEIVED_BYTES_PER_S: Final = 1e8
@@ -23,7 +23,7 @@ LINK: Final = ("pcie_gen", "pcie_width")
 
 
 def links_under_load(recording: RecordingData) -> dict[str, Floats]:
-    """Return generations and lanes (two rows) that were read under load of each GPU, by UUID."""
+    """Return the generations and lanes (two rows) read under load, for each GPU UUID."""
     links, missing = {}, np.full(len(recording.time_s), np.nan)
     for track in recording.devices:
         both = np.array([track.metrics.get(name, missing) for name in LINK])
@@ -34,10 +34,10 @@ def links_under_load(recording: RecordingData) -> dict[str, Floats]:
 
 
 def pcie_under_load(evidence: Evidence) -> dict[str, dict[str, float]]:
-    """Return the highest generation and the most lanes of each GPU, by UUID, where enough were read."""
+    """Return each GPU's highest generation and most lanes, by UUID, if there are enough readings."""
     for launch in evidence.launches:
         for start in launch.of(Start):
-            evidence.port_totals(launch.case, start.host)  # has each recording read once
+            evidence.port_totals(launch.case, start.host)  # reads each recording once
     links = grouped(pair for of_host in evidence.links.values() for pair in of_host.items())
     return {
         uuid: dict(zip(LINK, read.max(axis=1).tolist(), strict=True))

@@ -1,8 +1,8 @@
-"""What did each port count during a launch? Increases between readings of a recording, or why none is known.
+"""What did each port count during a launch? Increases between readings, or why they are unknown.
 
-A total that went back was reset, by the driver or by whoever clears counters, or started again at its top:
-the latter is taken where the counter is known to wrap, went back by more than half its range, and its link
-did not go down in between. One that saturates stays at its top; what it counted is then the least it was.
+A total that decreased was either reset, by the driver or by someone clearing counters, or wrapped around. It
+counts as wrapped if the counter is known to wrap, decreased by more than half its range, and its link did not
+go down in between. A saturating counter stays at its maximum; its increase is then a lower bound.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, Port
 from gpuproof.records.readings import Counters
 from gpuproof.records.run import Start
 
-if TYPE_CHECKING:  # which keeps what is read here
+if TYPE_CHECKING:  # which caches the result
     from gpuproof.readings.evidence import Evidence, MissingReadings
 
 FLAPS: Final = ("link_downed", "carrier_changes")
-CUT_SHORT: Final = "its ports were not read at the end: the recording was cut short"
+CUT_SHORT: Final = "its ports were not read at the end: the recording was truncated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortChange:
-    """What a port counted between the first and the last reading of it."""
+    """What a port counted between its first and last reading."""
 
     port: PortReading
-    """As it was last read."""
+    """The port as last read."""
     increases: Mapping[str, int]
     missing: Mapping[str, str]
-    """Counter, or `port` → why what it counted is not known, or may be more."""
+    """Counter, or `port` → why its count is unknown, or may be too low."""
     became: str = ""
-    """States and rates in turn, where they changed; PCIe changes its speed at rest, which says nothing."""
+    """States and rates in order, if they changed; not for PCIe, which changes its speed when idle."""
 
     def counters(self, *kinds: CounterKind) -> list[str]:
-        """Name its counters of some kinds, those included of which nothing is known."""
+        """Return the names of a port's counters of the given kinds, including those with unknown counts."""
         return of_kind(self.port.medium, {**self.increases, **self.missing}, *kinds)
 
     def grown(self, *kinds: CounterKind) -> dict[str, int]:
-        """Return what counters of some kinds gained, of those that did."""
+        """Return the increases of those counters of the given kinds that increased."""
         return {name: n for name in self.counters(*kinds) if (n := self.increases.get(name))}
 
     def total(self, *kinds: CounterKind) -> int | None:
-        """Add up what the counters of some kinds gained; None where one is not known, or there is none."""
+        """Sum the increases of counters of the given kinds; None if one is unknown, or there are none."""
         gained = [self.increases.get(name) for name in self.counters(*kinds)]
         return None if None in gained or not gained else sum(filter(None, gained))
 
@@ -62,21 +62,22 @@ class PortsDuringLaunch:
     """All hosts of the launch."""
     changes: tuple[PortChange, ...] = ()
     missing: Mapping[str, str]
-    """Medium → why nothing of it is known; `ports`: of all of them, or not to the end."""
+    """Medium → why nothing is known about it. The key `ports` stands for all media, or for counts that stop
+    before the end."""
 
     def unknown(self, *media: str) -> list[str]:
-        """Say why what these media counted is not known, or not to the end."""
+        """Return why the counts of these media are unknown, or not known up to the end."""
         return [self.missing[medium] for medium in ("ports", *media) if medium in self.missing]
 
 
 def ports_in(evidence: Evidence) -> dict[str, list[PortsDuringLaunch]]:
-    """Return what the ports of each host counted during each launch, by the name of the inventory."""
+    """Return what the ports of each host counted during each launch, by inventory name."""
     by_host: dict[str, list[PortsDuringLaunch]] = {}
     for launch in evidence.launches:
         names = {start.host: launch.host_of(start) for start in launch.of(Start)}
         for own_name, host in names.items() if launch.case.monitor is not None else ():
             totals = evidence.port_totals(launch.case, own_name)
-            if totals:  # a recording of an older version has none
+            if totals:  # a recording from an older version has no ports
                 by_host.setdefault(host, []).append(_during(launch, totals, tuple(names.values())))
     return by_host
 
@@ -93,9 +94,9 @@ def _during(
 
 
 def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:
-    """Return what ports had counted, and at both ends what drivers of GPUs reported of their links."""
+    """Return port counts, and what GPU drivers reported about their links at the start and end."""
     ends = [one for one in recording.counters if one.at == "end"]
-    begins = [one for one in recording.counters if one not in ends]  # a driver may answer later than others
+    begins = [one for one in recording.counters if one not in ends]  # a driver may respond later than others
     first, last = _gpus(recording, begins[::-1]), _gpus(recording, ends)
     return tuple(
         replace(one, ports=(*one.ports, *(last if one.at == "end" else first))) for one in recording.ports
@@ -103,7 +104,7 @@ def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:
 
 
 def _gpus(recording: RecordingData, counters: Sequence[Counters]) -> list[PortReading]:
-    """Return the links of each GPU as if they were a port; of several readings of it the last counts."""
+    """Return the links of each GPU in the form of ports; the last of several readings counts."""
     totals = {key: values for one in counters for key, values in one.devices.items() if values}
     return [
         PortReading(
@@ -117,7 +118,7 @@ def _gpus(recording: RecordingData, counters: Sequence[Counters]) -> list[PortRe
 
 
 def port_changes(totals: Sequence[PortTotals]) -> tuple[PortChange, ...]:
-    """Return what each port that was ever listed counted from the first reading, of several, to the last."""
+    """Return what each port ever listed counted, from the first to the last of several readings."""
     if not totals:
         return ()
     listed = [{port.name: port for port in reading.ports} for reading in totals]
@@ -130,7 +131,7 @@ def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading])
     if len(ports) < len(readings):
         known = {port.name for port in last if port.address == ports[-1].address}
         renamed = f": its card has {', '.join(sorted(known))}" if known - {ports[-1].name} else ""
-        missing = {"port": f"it was not listed all the time, removed or renamed{renamed}"}
+        missing = {"port": f"it was not listed all the time: removed or renamed{renamed}"}
         return PortChange(port=ports[-1], increases={}, missing=missing)
     increases, missing = {}, dict(ports[-1].unread)
     for name in dict.fromkeys(name for port in ports for name in port.counters):
@@ -140,24 +141,22 @@ def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading])
         except ValueError as error:
             missing[name] = str(error)
         if row is not None and row.at_top == "saturates" and ports[-1].counters.get(name) == row.top:
-            missing.setdefault(name, f"it is at its top, {count(row.top)}, and may have counted more")
+            missing.setdefault(name, f"it is at its maximum, {count(row.top)}, and may have counted more")
     links = dict.fromkeys(f"{port.state} {port.rate}" for port in ports if port.medium != "pcie")
     became = " → ".join(links) if len(links) > 1 else ""
     return PortChange(port=ports[-1], increases=increases, missing=missing, became=became)
 
 
 def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None) -> Iterator[int]:
-    """Yield what a counter gained between readings.
+    """Yield a counter's increases between readings.
 
     Raises:
-        ValueError: that is not known; says why.
+        ValueError: an increase is unknown; the message gives the reason.
     """
     top = None if row is None else row.top
     totals = [port.counters.get(name) for port in ports]
     if row is not None and row.at_top == "saturates" and totals[0] == top:
-        raise ValueError(
-            f"it stood at its top, {count(top or 0)}, from the beginning: clear it (perfquery -R)"
-        )
+        raise ValueError(f"it was at its maximum, {count(top or 0)}, from the start: clear it (perfquery -R)")
     for (port, later), (before, after) in zip(pairwise(ports), pairwise(totals), strict=True):
         if before is None or after is None:
             raise ValueError("it was not read at both ends")
@@ -166,5 +165,5 @@ def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None)
             flapped = any(later.counters.get(f, 0) != port.counters.get(f, 0) for f in FLAPS)
             step += 0 if flapped or -step <= top // 2 else top + 1
         if step < 0:
-            raise ValueError(f"it went back from {count(before)} to {count(after)}: somebody reset it")
+            raise ValueError(f"it went back from {count(before)} to {count(after)}: it was reset")
         yield step

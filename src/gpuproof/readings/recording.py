@@ -1,8 +1,9 @@
-"""What did a recording hold? Loads a sampler's JSON Lines into columns, one value a device, metric and tick.
+"""What does a recording contain? Loads JSON Lines into columns by device, metric and tick.
 
-In: the path of a recording. Out: `RecordingData`, whose arrays all have one entry a sample, NaN where
-there was no reading. A line that cannot be read is left out, counted and named in `notes`: a recording
-that a crash cut short is still a recording. Other formats become the same value in `formats`.
+The input is the path of a recording. The output is `RecordingData`, whose arrays all have one entry per
+sample, NaN if there was no reading. A line that cannot be read is skipped, counted and reported in `notes`: a
+recording that was truncated by a crash is still a recording. `formats` converts other formats to the same
+type.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ from gpuproof.records.sample import reasons_by_device, split
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NAN = float("nan")
-LATEST_UNIX_S = 2.5e11  # in the year 9892; a calendar ends with 9999
+LATEST_UNIX_S = 2.5e11  # in the year 9892; datetime ends with 9999
 READ_BYTES = 2**18
-"""Read at a time: a line of a day's readings takes a third of what Python would read."""
+"""Number of bytes read at a time: Python's default buffer only holds three lines of a typical recording."""
 HOST = "host"
-"""Whose columns those of the host are, beside a device's physical index."""
+"""The key of the host's columns, just as a physical index is the key of a device's columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTrack:
-    """One device over the whole recording."""
+    """One device, over the whole recording."""
 
     identity: r.DeviceIdentity
     metrics: dict[str, Floats]
-    """Metric → one value a sample, NaN where there was none (a slow-lane metric has many)."""
+    """Metric → one value per sample, NaN if there was none (which is common for slow-lane metrics)."""
     throttle: dict[str, Flags]
-    """Throttle reason → whether it was given at each sample; only reasons that occurred."""
+    """Throttle reason → whether it was reported at each sample; contains only reasons that occurred."""
     throttle_answered: Flags
-    """Whether the device told its throttle reasons at each sample, also when there were none."""
+    """Whether the device reported its throttle reasons at each sample, even if there were none."""
 
     def values(self, metric: str) -> Floats | None:
-        """Return the metric's column; None where the device never gave it."""
+        """Return the metric's column; None if the device never reported it."""
         return self.metrics.get(metric)
 
     def readings(self, metric: str) -> Floats:
-        """Return the metric's readings without the samples that have none; empty where it was never read."""
+        """Return the metric's readings, omitting missing samples; empty if it was never read."""
         column = self.metrics.get(metric)
         return np.empty(0) if column is None else column[~np.isnan(column)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpan:
-    """A stretch of the recording that the watched work named, in seconds from the start."""
+    """A section of the recording that the watched workload named; times in seconds from the start."""
 
     name: str
     start_s: float
@@ -79,12 +80,12 @@ class RecordingData:
     source: str
     """The file's name, for titles and messages."""
     format: str
-    """`gpuproof`, or the name of the format that it was imported from."""
+    """`gpuproof`, or the name of the imported format."""
     recording: r.Recording
     time_s: Floats
-    """Seconds since the recording began, by the monotonic clock where the format has one."""
+    """Seconds since the recording started, on the monotonic clock if the format has one."""
     unix_s: Floats
-    """Wall time of each sample; NaN throughout where the format counts from its own start."""
+    """Wall-clock time of each sample; all NaN if the format only has times relative to its start."""
     devices: tuple[DeviceTrack, ...]
     host: dict[str, Floats]
     counters: tuple[r.Counters, ...] = ()
@@ -93,28 +94,28 @@ class RecordingData:
     unavailable: tuple[r.UnavailableMetrics, ...] = ()
     processes: tuple[r.DeviceProcesses, ...] = ()
     ports: tuple[PortTotals, ...] = ()
-    """Empty where the format, or the version that wrote it, has none."""
+    """Empty if the format, or the version that wrote the file, has none."""
     end: r.RecordingEnd | None = None
-    """None where the recording has no last line: the sampler was killed, or the format has none."""
+    """None if the recording has no last line, because the sampler was killed or the format has none."""
     notes: tuple[str, ...] = ()
-    """What the reader has to know before trusting it: lines left out, a missing end, units assumed."""
+    """Caveats for the reader: skipped lines, a missing end, assumed units."""
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the first to the last sample, by their timestamps; 0 with under two samples."""
+        """Seconds from the first to the last sample, by their timestamps; 0 with fewer than two samples."""
         return float(self.time_s[-1] - self.time_s[0]) if len(self.time_s) > 1 else 0.0
 
     @property
     def began_unix_s(self) -> float | None:
-        """Wall time of the first sample; None without samples or where the format has no wall time."""
+        """Wall-clock time of the first sample; None without samples, or without wall-clock times."""
         return float(self.unix_s[0]) if len(self.unix_s) and not np.isnan(self.unix_s[0]) else None
 
     def seconds_in(self, monotonic_s: float) -> float:
-        """Turn a record's monotonic time into seconds since the recording began."""
+        """Convert a record's monotonic time to seconds since the recording started."""
         return monotonic_s - self.recording.monotonic_s
 
     def reasons_missing(self, track: DeviceTrack) -> dict[str, str]:
-        """Say why metrics are missing: as said at the start, and later when a device was lost."""
+        """Return why metrics are missing: as reported at the start, or later if a device was lost."""
         reasons = dict(track.identity.unavailable)
         for record in self.unavailable:
             if record.physical_index == track.identity.physical_index:
@@ -122,7 +123,7 @@ class RecordingData:
         return reasons
 
     def phases(self) -> tuple[PhaseSpan, ...]:
-        """List the stretches that marks name, up to the next phase or a null; the last to the last sample."""
+        """List the sections named by marks; each ends at the next phase or null, or at the last sample."""
         changes = self._phase_changes()
         last_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
         ends = [start for start, _ in changes[1:]] + [last_s]
@@ -133,7 +134,7 @@ class RecordingData:
         )
 
     def _phase_changes(self) -> list[tuple[float, str | None]]:
-        """Say when the phase became another; marks that repeat it, one a batch, change nothing."""
+        """Return when the phase changed; marks that repeat the phase, e.g. one per batch, do not count."""
         changes: list[tuple[float, str | None]] = []
         for mark in sorted(self.marks, key=lambda mark: mark.monotonic_s):
             if "phase" not in mark.metadata:
@@ -146,10 +147,10 @@ class RecordingData:
 
 
 def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load a recording that gpuproof wrote; where metrics are named, of its devices, if any, these alone.
+    """Load a gpuproof recording; if metrics are given, load only these for its devices.
 
     Raises:
-        RecordError: the file cannot be read, holds no `recording` line, or is of a newer schema.
+        RecordError: the file cannot be read, has no `recording` line, or has a newer schema.
     """
     builder = _Builder(path.name, SampleColumns(metrics, host=HOST))
     try:
@@ -163,7 +164,7 @@ def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> Rec
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Hold off the collector of cycles: JSON and records have none, and it takes a sixth of the time."""
+    """Pause garbage collection, which takes a sixth of the time: JSON and records have no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -174,9 +175,10 @@ def without_collection() -> Iterator[None]:
 
 
 class Columns:
-    """The columns of several owners, made of rows; one that a row does not name gets NaN there.
+    """The columns of several owners, built from rows; a column missing from a row gets NaN there.
 
-    An owner's rows with the same names are kept together as they come: a day in a few arrays.
+    An owner's rows with the same names are stored together as they arrive, so that a day fits in a few
+    arrays.
     """
 
     def __init__(self) -> None:
@@ -184,24 +186,24 @@ class Columns:
         self._tables = defaultdict(lambda: defaultdict(lambda: (array("q"), array("d"))))
 
     def put(self, index: int, owner: str, values: Mapping[str, float]) -> None:
-        """Set an owner's values of sample `index`.
+        """Set an owner's values for sample `index`.
 
         Raises:
-            TypeError: a value is no number; then none of the row's is set.
+            TypeError: a value is not a number; none of the row's values is set then.
         """
         places, numbers = self._tables[owner][tuple(values)]
         numbers.fromlist(list(values.values()))
         places.append(index)
 
     def arrays(self, length: int) -> dict[str, dict[str, Floats]]:
-        """Return each owner's columns, one entry for each of `length` samples."""
+        """Return each owner's columns, with one entry for each of `length` samples."""
         return {owner: _columns(tables, length) for owner, tables in self._tables.items()}
 
 
 def _columns(
     tables: Mapping[tuple[str, ...], tuple[array[int], array[float]]], length: int
 ) -> dict[str, Floats]:
-    """Return the tables of one owner spread over all samples."""
+    """Return the tables of one owner, expanded to all samples."""
     filled = {named: table for named, table in tables.items() if table[0]}
     names = list(dict.fromkeys(chain.from_iterable(filled)))
     columns = np.full((len(names), length), NAN)
@@ -213,10 +215,10 @@ def _columns(
 
 
 def _wall_time(unix_s: Any) -> float:
-    """Return a wall time that a calendar has.
+    """Return a wall-clock time that datetime can represent.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the time is out of range.
     """
     value = float(unix_s)
     if not 0 <= value <= LATEST_UNIX_S:
@@ -225,18 +227,18 @@ def _wall_time(unix_s: Any) -> float:
 
 
 def _require_texts(reason_lists: Iterable[Iterable[Any] | None]) -> None:
-    """Refuse throttle reasons that are no texts.
+    """Reject throttle reasons that are not strings.
 
     Raises:
-        TypeError: one is none.
+        TypeError: a reason is not a string.
     """
     if not all(isinstance(reason, str) for reasons in reason_lists for reason in reasons or ()):
-        raise TypeError("a throttle reason is no text")
+        raise TypeError("a throttle reason is not a string")
 
 
 @dataclass
 class _Builder:
-    """Takes lines one by one, so that a day of readings never stands in memory as text."""
+    """Processes one line at a time, so that a day of readings is never in memory as text."""
 
     source: str
     samples: SampleColumns
@@ -248,7 +250,7 @@ class _Builder:
     samples_by_reasons: defaultdict[tuple[str, tuple[Any, ...]], array[int]] = field(
         default_factory=lambda: defaultdict(partial(array, "q"))
     )
-    """Devices, and the reasons that a sample gave of them → the samples."""
+    """The devices, and the reasons that a sample reported for them → these samples."""
     throttle: defaultdict[str, Reasons] = field(default_factory=lambda: defaultdict(Reasons))
     others: dict[type, list[Any]] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
@@ -259,7 +261,9 @@ class _Builder:
         try:
             data = load_line(line)
             kind = data["kind"]
-            if kind != "sample" or not is_clean(line):  # a sample that is nested deeper is no sample below
+            if kind != "sample" or not is_clean(
+                line
+            ):  # a sample that is nested more deeply is rejected below
                 data = bounded(data, line)
         except (ValueError, TypeError, KeyError):
             self.damaged.append(number)
@@ -290,7 +294,7 @@ class _Builder:
         return head
 
     def _add_sample(self, data: dict[str, Any], number: int) -> None:
-        """Take a sample from its plain JSON: building records of a day's readings takes minutes."""
+        """Process a sample as plain JSON, because creating records for a day's readings takes minutes."""
         monotonic_s, unix_s = float(data["monotonic_s"]), _wall_time(data["unix_s"])
         is_by_column = "names" in data
         key = self._reasons_of(data) if is_by_column else None
@@ -303,7 +307,7 @@ class _Builder:
         if is_by_column:
             host = data["host"]
             if type(host) is not list:
-                raise TypeError("the host's values are no list")
+                raise TypeError("the host's values are not a list")
             names, values = data["names"], data["values"]
             self.samples.put(index, line=number, devices=data["gpus"], names=names, values=values)
             self.samples.put(index, line=number, devices=HOST, names=data["host_names"], values=host)
@@ -318,22 +322,22 @@ class _Builder:
                 self.throttle[key].put(index, reasons)
 
     def _reasons_of(self, data: dict[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
-        """Return the devices of a sample and what it told of them; None where it told nothing.
+        """Return a sample's devices and their reasons; None if it reported none.
 
         Raises:
-            TypeError: a reason is no text.
+            TypeError: a reason is not a string.
         """
         reasons = data["reasons"]
         if reasons is None:
             return None
         texts = tuple(item if type(item) is str or item is None else tuple(item) for item in reasons)
         key = data["gpus"], texts
-        if key not in self.samples_by_reasons:  # what was told before was looked at then
+        if key not in self.samples_by_reasons:  # already checked when first reported
             _require_texts(texts)
         return key
 
     def _spread_reasons(self) -> None:
-        """Give every device its own of what samples told of all."""
+        """Pass on to each device what samples reported for all devices."""
         for (devices, reasons), places in self.samples_by_reasons.items():
             names = split(devices)
             of_devices = reasons_by_device(list(reasons), num=len(names))
@@ -346,7 +350,7 @@ class _Builder:
             raise RecordError(
                 "holds no recording line",
                 place=self.source,
-                next_step="Name a file that `gpuproof monitor record` or `exec` wrote",
+                next_step="Pass a file that `gpuproof monitor record` or `exec` wrote",
             )
         self._spread_reasons()
         columns = self.samples.arrays(len(self.time_s))
@@ -372,7 +376,7 @@ class _Builder:
         )
 
     def _identities(self, head: r.Recording) -> list[r.DeviceIdentity]:
-        """Take who devices are from the last record that says it: drivers may answer after the beginning."""
+        """Take device identities from the last record that has them, as drivers may respond late."""
         identities = {identity.physical_index: identity for identity in head.devices}
         for record in self.others.get(r.DevicesAppeared, ()):
             identities |= {identity.physical_index: identity for identity in record.devices}
@@ -389,6 +393,6 @@ class _Builder:
         if self.damaged:
             places = ", ".join(str(number) for number in self.damaged[:5])
             more = ", …" if len(self.damaged) > 5 else ""
-            yield f"{len(self.damaged)} damaged line(s) left out (line {places}{more})"
+            yield f"{len(self.damaged)} damaged line(s) skipped (line {places}{more})"
         if self.end is None:
             yield "the recording has no end: the sampler was killed or is still running"

@@ -1,9 +1,9 @@
-"""What do the samples of a recording come to as columns? Takes lines written by column, a chunk at a time.
+"""What do a recording's samples look like as columns? Processes column-wise lines in chunks.
 
-In: of each sample the devices, the names and the values as its line has them (`records/sample.py`).
-Out: a column a device and metric, NaN where there was no reading. A metric that never changes takes no room,
-one that all devices share is held once: a day of eight GPUs fits beside what is made of it. A row whose
-values are no numbers is left out, and its line named.
+The input is the devices, names and values of each sample, as in its line (`records/sample.py`). The output is
+one column per device and metric, NaN if there was no reading. A metric that never changes takes no space, and
+one shared by all devices is stored once, so a day of eight GPUs fits in memory along with its results. A row
+whose values are not numbers is skipped, and its line is reported.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Places = NDArray[np.int64]
 
 _NUMBERS: Final = {int, float}
 BATCH: Final = 64
-"""Samples that are held as they were read, until they become arrays: these numbers fit a processor's cache,
-which halves the time."""
+"""Number of samples that are stored as read before they become arrays: this many fit in a CPU cache, which
+halves the time."""
 CHUNK: Final = 32
-"""Batches that become one, so that arrays are few."""
+"""Number of batches that are merged into one, to limit the number of arrays."""
 
 
 @dataclass(slots=True)
 class _Chunk:
-    """Samples one after another: where each stands, and each metric's values.
+    """Consecutive samples: their positions, and the values of each metric.
 
-    Of shape (): the same throughout. (samples): the same for all devices. (samples, devices).
+    Shapes: () for a constant, (samples) if all devices have the same values, else (samples, devices).
     """
 
     places: Places
@@ -49,11 +49,11 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Table:
-    """The samples that have these devices and names."""
+    """The samples that share these devices and names."""
 
     devices: list[str]
     num_names: int
-    """In a line; of these, `names` are asked for, and `pick` takes their values."""
+    """Names in a line; `names` are those requested, and `pick` selects their values."""
     names: list[str]
     pick: Callable[[list[Any]], tuple[Any, ...]]
     places: array[int] = field(default_factory=lambda: array("q"))
@@ -63,7 +63,7 @@ class _Table:
     chunks: list[_Chunk] = field(default_factory=list)
 
     def flush(self) -> list[int]:
-        """Turn the rows into arrays; return the lines of those that hold no numbers."""
+        """Convert the rows to arrays; return the lines of rows that contain something other than numbers."""
         damaged: list[int] = []
         try:
             parts = self._parts(self.rows)
@@ -80,7 +80,7 @@ class _Table:
         return damaged
 
     def merge(self) -> None:
-        """Turn the batches into a chunk."""
+        """Merge the batches into a chunk."""
         if len(self.batches) < 2:
             self.chunks += self.batches
             self.batches = []
@@ -96,7 +96,7 @@ class _Table:
         return {name: _part(column, len(self.devices)) for name, column in columns}
 
     def _is_whole(self, row: tuple[Any, ...]) -> bool:
-        """Tell whether each value is a number, or has one for each device."""
+        """Return whether each value is a number, or a list with one number per device."""
         try:
             for value in row:
                 _part((value,), len(self.devices))
@@ -106,11 +106,11 @@ class _Table:
 
 
 def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
-    """Make an array of a metric's values.
+    """Create an array from a metric's values.
 
     Raises:
-        ValueError: they are no numbers, or not one for each device.
-        TypeError: they are something else altogether.
+        ValueError: the values are not numbers, or not one per device.
+        TypeError: the values have another type.
     """
     kinds = set(map(type, column))
     if list not in kinds:
@@ -129,10 +129,10 @@ def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
 
 
 def _table_of(rows: tuple[list[Any], ...], num_devices: int) -> Floats:
-    """Make an array of rows of equal length: as one run of numbers, which takes a third of the time."""
+    """Create an array from equally long rows, read as one run of numbers: in a third of the time."""
     try:
         flat = struct.pack(f"{len(rows) * num_devices}d", *chain.from_iterable(rows))
-    except struct.error:  # one has no value
+    except struct.error:  # one has no values
         table = np.array(rows, dtype=np.float64)
         if table.shape != (len(rows), num_devices):
             raise ValueError(f"{table.shape} values") from None
@@ -141,7 +141,7 @@ def _table_of(rows: tuple[list[Any], ...], num_devices: int) -> Floats:
 
 
 def _one(parts: list[Floats], lengths: list[int]) -> Floats:
-    """Put a metric's values of so many samples each together, in the least shape that has them all."""
+    """Join a metric's values, given with their sample counts, in the smallest shape that fits all."""
     widest = max(parts, key=lambda part: part.ndim)
     if widest.ndim == 0 and all(part == widest for part in parts):
         return widest
@@ -155,32 +155,32 @@ def _one(parts: list[Floats], lengths: list[int]) -> Floats:
 
 
 def _picker(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """Give what takes the values at these places out of a row."""
+    """Return a function that selects the values at these positions from a row."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda row: tuple(row[place] for place in places)
 
 
 class SampleColumns:
-    """Columns as they come. `metrics` are those asked for of devices, with none of `host`; None keeps all."""
+    """Columns as they arrive. `metrics`: those to keep for devices (not for `host`); None keeps all."""
 
     def __init__(self, metrics: Collection[str] | None = None, *, host: str) -> None:
         self._host = host
         self._metrics = None if metrics is None else frozenset(metrics)
         self._tables: dict[tuple[str, str], _Table] = {}
         self.damaged: list[int] = []
-        """Lines whose values were no numbers."""
+        """Lines whose values were not numbers."""
 
     def put(self, place: int, *, line: int, devices: str, names: str, values: list[Any]) -> None:
-        """Take a sample's values.
+        """Add a sample's values.
 
         Raises:
-            ValueError: there are not as many values as names.
-            TypeError: they are no list, or the names no text.
+            ValueError: the numbers of values and of names differ.
+            TypeError: the values are not a list, or the names are not a string.
         """
         table = self._tables.get((devices, names)) or self._table(devices, names)
         if len(values) != table.num_names:
-            raise ValueError(f"{len(values)} values of {table.num_names} names")
+            raise ValueError(f"{len(values)} values for {table.num_names} names")
         if not table.names:
             return
         table.rows.append(table.pick(values))
@@ -200,7 +200,7 @@ class SampleColumns:
         return self._tables.setdefault((devices, names), table)
 
     def arrays(self, length: int) -> dict[str, dict[str, Floats]]:
-        """Return each device's columns, one entry for each of `length` samples; they are then let go here."""
+        """Return each device's columns, with an entry for each of `length` samples; free them here."""
         tables = list(self._tables.values())
         for table in tables:
             self.damaged += table.flush() if table.rows else []
@@ -214,13 +214,13 @@ class SampleColumns:
             for device, column in _columns(those, name, length):
                 if (
                     not math.isnan(column.item(0)) or not np.isnan(column).all()
-                ):  # else of other devices alone
+                ):  # otherwise it exists for other devices only
                     columns[device][name] = column
         return columns
 
 
 def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
-    """Yield a metric's column of each device of the tables that have it; let go of what it was made of."""
+    """Yield a metric's column for each device whose tables have it, then free its sources."""
     pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
     devices = list(dict.fromkeys(device for table in having for device in table.devices))
     if all(table.devices == devices for table in having):
@@ -240,7 +240,7 @@ def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str
 
 
 def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, length: int) -> Iterator[Floats]:
-    """Spread pieces that name the same devices over all samples, which takes half the time of one by one."""
+    """Expand pieces with the same devices to all samples together, in half the time of one by one."""
     if len(pieces) == 1 and len(pieces[0][0]) == length and pieces[0][1].ndim == 2:
         columns = np.ascontiguousarray(pieces[0][1].T)
     else:
@@ -253,7 +253,7 @@ def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, lengt
 
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
-    """Spread the pieces of a column over all samples; one that never changes takes no room."""
+    """Expand the pieces of a column to all samples; one that never changes takes no space."""
     if sum(len(places) for places, _ in pieces) == length:
         first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
         if all(part.flat[-1] == first and (part == first).all() for _, part in pieces if part.size):
@@ -267,12 +267,12 @@ def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
 
 
 def _standing(value: float, length: int) -> Floats:
-    """Give a column of one value throughout, which cannot be written: as `np.broadcast_to`, but at once."""
+    """Return a read-only column with one constant value: like `np.broadcast_to`, but faster."""
     return np.ndarray((length,), np.float64, struct.pack("d", value), strides=(0,))
 
 
 def joined(first: Mapping[str, Floats], second: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Put the columns of two makers together, whose samples are different ones."""
+    """Join the columns of two builders that cover different samples."""
     both = {name: np.fmax(first[name], second[name]) for name in first if name in second}
     return {**first, **second, **both}
 
@@ -284,7 +284,7 @@ class Reasons:
         self._samples: defaultdict[tuple[str, ...], array[int]] = defaultdict(partial(array, "q"))
 
     def put(self, index: int, reasons: Iterable[str]) -> None:
-        """Set the reasons that were given at sample `index`; none at all is an answer too."""
+        """Set the reasons reported at sample `index`; an empty set also counts as an answer."""
         self._samples[tuple(reasons)].append(index)
 
     def put_all(self, places: array[int], reasons: Iterable[str]) -> None:
@@ -292,7 +292,7 @@ class Reasons:
         self._samples[tuple(reasons)].extend(places)
 
     def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
-        """Return each reason's flags, and which of `length` samples had an answer."""
+        """Return each reason's flags, and which of the `length` samples had an answer."""
         answered = np.zeros(length, dtype=bool)
         flags: dict[str, Flags] = {}
         for reasons, places in self._samples.items():

@@ -1,8 +1,9 @@
-"""Which recording does a name or a pattern mean, and where do its readings come from?
+"""Which recording does a name or pattern refer to, and where do its readings come from?
 
-In: what a user typed, a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. Out: the newest
-match, and a sentence where the choice was not the only one possible. Of a recording, or of the sides A and B:
-a `Provenance`, which every page opens with. What is not known is None with the reason.
+The input is what a user typed: a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. The
+output is the newest match, with a sentence if there were other candidates. For a recording, or for two sides
+A and B, it also returns the `Provenance` that every page starts with. Unknown values are None with the
+reason.
 
 >>> device_text({"NVIDIA H200": 8, "NVIDIA A100": 1})
 '8 × NVIDIA H200, NVIDIA A100'
@@ -24,30 +25,30 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.page import Fact, Provenance
 
 RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
-"""What a pattern may mean: not the summaries and pictures that lie beside a recording."""
+"""What a pattern may match: not the summaries and pictures next to a recording."""
 
 MULTI_GPU_ENDING = "_multi_gpu"
-"""What gputop's second file of a run is called by, before the suffix."""
-UNTYPED: Final = "it was made beside a recording, or on its node"
-NO_FRAMEWORK: Final = "a recording reads drivers and the host, and no framework"
+"""The name, before the suffix, of the second file that gputop writes for a run."""
+UNTYPED: Final = "it was created next to a recording, or on its node"
+NO_FRAMEWORK: Final = "a recording covers drivers and the host, not a framework"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The file that was taken, and what to tell the user about the choice."""
+    """The selected file, and what to tell the user about the selection."""
 
     path: Path
     note: str | None
 
 
 def newest_match(*patterns: str) -> Selected:
-    """Resolve paths, directories or globs to one file: the last modified, and of equals the last by name.
+    """Resolve paths, directories or globs to one file: the last modified; on a tie, the last by name.
 
-    Of a run's files it is the JSON Lines that the others were made from, where they are there; a path that
-    is given alone is taken as it stands.
+    Among a run's files, the JSON Lines file is preferred, as the others were created from it. A single path
+    is used as it is.
 
     Raises:
-        UsageError: nothing matches one of them.
+        UsageError: nothing matches one of the patterns.
     """
     if len(patterns) == 1 and Path(patterns[0]).is_file():
         return Selected(path=Path(patterns[0]), note=None)
@@ -55,7 +56,7 @@ def newest_match(*patterns: str) -> Selected:
     newest = max(matches, key=lambda path: (path.stat().st_mtime_ns, path.name))
     note = None
     if len(matches) > 1:
-        note = f"{' '.join(patterns)} matches {len(matches)} recordings; took the newest, {newest}"
+        note = f"{' '.join(patterns)} matches {len(matches)} recordings; using the newest, {newest}"
     return Selected(path=newest, note=note)
 
 
@@ -68,30 +69,30 @@ def _resolved(pattern: str) -> list[Path]:
         raise UsageError(
             "no such file, and no recording matches it as a pattern",
             place=pattern,
-            next_step="Quote patterns, so that gpuproof and not the shell resolves them",
+            next_step="Quote patterns so that gpuproof resolves them, not the shell",
         )
     return matches
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """List the recordings under a directory, each run once, in order of their names.
+    """List the recordings in a directory, each run once, sorted by name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there are no recordings.
     """
     paths = (path for path in folder.rglob("gpu_stats_*") if path.suffix in RECORDING_SUFFIXES)
     recordings = sorted(_one_a_run(paths))
     if not recordings:
         raise UsageError(
-            "holds no recording (gpu_stats_*.jsonl, .json or .csv)",
+            "contains no recording (gpu_stats_*.jsonl, .json or .csv)",
             place=str(folder),
-            next_step="Name the folder or the file that `gpuproof monitor record` or `exec` wrote",
+            next_step="Pass the folder or the file that `gpuproof monitor record` or `exec` wrote",
         )
     return recordings
 
 
 def _one_a_run(paths: Iterable[Path]) -> list[Path]:
-    """Put the JSON Lines in place of what was made from them, and name each file once."""
+    """Replace derived files with their JSON Lines, and list each file once."""
     return list(dict.fromkeys(_source(path) for path in sorted(paths)))
 
 
@@ -102,7 +103,7 @@ def _source(path: Path) -> Path:
 
 
 def of_recording(recording: RecordingData) -> Provenance:
-    """Return where the readings of a recording come from."""
+    """Return the provenance of a recording's readings."""
     header, began_s = recording.recording, recording.began_unix_s
     devices = [track.identity for track in recording.devices]
     driver = together(device.static.get("driver_version") for device in devices)
@@ -113,17 +114,17 @@ def of_recording(recording: RecordingData) -> Provenance:
             Fact("date", date, "this format has no date"),
             Fact("host", header.host or None, "this format names no host"),
             Fact("device", device_text(Counter(device.name for device in devices)), "no GPU was read"),
-            Fact("driver", driver, "the recording has no driver's version"),
+            Fact("driver", driver, "the recording has no driver version"),
             Fact("CUDA or ROCm", None, NO_FRAMEWORK),
             Fact("torch", None, NO_FRAMEWORK),
             Fact("gpuproof", header.gpuproof_version or None, f"imported from {recording.format}"),
         ),
-        command=Fact("command", command, "a recording holds it with --keep-command alone"),
+        command=Fact("command", command, "a recording contains it only with --keep-command"),
     )
 
 
 def side_by_side(a: Provenance, b: Provenance, *, command: str | None = None) -> Provenance:
-    """Return where the figures of A and B come from: once what both share; `command` compares them again."""
+    """Return the provenance of A and B, with shared facts once; `command` repeats the comparison."""
     facts = zip((*a.facts, a.command, *a.details), (*b.facts, b.command, *b.details), strict=False)
     both = tuple(_both(*pair) for pair in facts)
     num = len(a.facts)
@@ -138,15 +139,15 @@ def _both(a: Fact, b: Fact) -> Fact:
 
 
 def device_text(models: Mapping[str, int]) -> str | None:
-    """Name models of devices with how many there are of each; None where there is none."""
+    """List device models with the number of each; None if there are no devices."""
     return ", ".join(f"{num} × {name}" if num > 1 else name for name, num in models.items()) or None
 
 
 def together(values: Iterable[Any]) -> str | None:
-    """Name what there is, each once; None where there is nothing."""
+    """List the distinct values; None if there are none."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value)) or None
 
 
 def date_text(when: datetime) -> str:
-    """Write a date with its zone."""
+    """Format a date with its time zone."""
     return f"{when:%Y-%m-%d %H:%M} {when.tzname() or '(no zone was recorded)'}"

@@ -1,12 +1,13 @@
-"""What do a column's readings come to over time, and how much did a running total grow?
+"""How does a column's summary over time look, and how much did a running total grow?
 
-In: times in seconds and a column with NaN where there was no reading, or a counter's name. Out: durations, a
-time-weighted mean, extremes and a percentile; a counter's increase and the time that it covers. A reading
-stands until the next one; before a hole (a lost device, a hanging driver) it stands for one usual interval
-only, so that a hole is not filled with its last value. One of a dithered recording (`monitor/sampler.py`)
-stands for half of the time to either neighbour instead: an early reading of a tick would else weigh more than
-a late one, and a signal in step with the ticks be read wrong. A counter that went back (the driver was loaded
-again) is summed up around the step back. A column of a day is reduced to an envelope for a picture.
+The input is times in seconds and a column with NaN if there was no reading, or a counter's name. The output
+is durations, a time-weighted mean, extremes and a percentile; for a counter, its increase and the time
+covered. A reading is valid until the next one; before a gap (a lost device, a hanging driver) it is valid for
+one typical interval only, so that the gap is not filled with the last value. In a dithered recording
+(`monitor/sampler.py`), a reading instead represents half of the time to either neighbour: otherwise, an early
+reading in a tick would weigh more than a late one, and a signal in step with the ticks would be measured
+wrong. If a counter decreased (the driver was reloaded), increases are summed around that step. For a picture,
+a day's column is reduced to an envelope.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -28,35 +29,36 @@ from gpuproof.statistics.estimate import median
 from gpuproof.statistics.percentiles import percentile
 
 FEW_SPANS: Final = 4
-"""Of a window, up to which each is looked at by itself."""
+"""Maximum number of spans in a window for which spans are processed one at a time."""
 HOLE_FACTOR: Final = 4.0
-"""Two readings further apart than this many usual intervals have a hole between them. Dithered ticks lie up
-to two intervals apart, and of a few of them the usual interval is known to about half."""
+"""Two readings further apart than this many typical intervals have a gap between them. Dithered ticks are
+up to two intervals apart, and a few of them only give a rough estimate of the typical interval, to about
+half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesSummary:
-    """What the readings of one metric come to, in the metric's unit."""
+    """The summary of one metric's readings, in that metric's unit."""
 
     mean: float
-    """Weighted by the time that each reading stood."""
+    """Weighted by the time for which each reading was valid."""
     minimum: float
     maximum: float
     p95: float | None
     p95_missing: str | None
-    """Why `p95` is None: too few readings for it."""
+    """Why `p95` is None: there are too few readings."""
     samples: int
 
 
 def longest_step_s(times: Floats) -> float:
-    """Tell how far apart two readings may be with nothing lost between them, from their usual interval."""
+    """Return the largest spacing of readings that is not a gap, from their typical interval."""
     return median(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
 
 
 def durations(times: Floats, *, dithered: bool = False) -> Floats:
-    """Give the seconds for which each reading stood; the last, and one before a hole, a usual interval.
+    """Return how long each reading was valid; for the last, or before a gap, a typical interval.
 
-    Dithered ones: half of what would be theirs, and half of what would be that of the one before.
+    For dithered readings, this is half of their own interval plus half of the previous one.
     """
     if len(times) < 2:
         return np.ones(len(times))
@@ -68,10 +70,10 @@ def durations(times: Floats, *, dithered: bool = False) -> Floats:
 
 
 def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Floats | None = None) -> float:
-    """Weigh each value by the time for which it stood. There must be at least one value.
+    """Average values, weighted by how long each was valid. There must be at least one value.
 
-    The mean of equal values is that value, to the last digit: a limit that stands still is read as it is.
-    `weights` are these times, where they are known already.
+    The mean of equal values is exactly that value, to the last digit, so a constant limit is returned as
+    read. `weights` are the durations, if already known.
     """
     if weights is None:
         weights = durations(times, dithered=dithered)
@@ -81,22 +83,22 @@ def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Fl
 
 
 def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
-    """Return the mean of several devices' columns at each of `length` samples, NaN where none was read."""
+    """Return the mean of several devices' columns at each of `length` samples; NaN if none was read."""
     if not columns:
         return np.full(length, np.nan)
     table = np.vstack(columns)
     num_read = np.count_nonzero(~np.isnan(table), axis=0)
     means = np.nansum(table, axis=0) / np.maximum(num_read, 1)
-    within = np.clip(means, np.fmin.reduce(table), np.fmax.reduce(table))  # equal ones are not rounded
+    within = np.clip(means, np.fmin.reduce(table), np.fmax.reduce(table))  # no rounding of equal values
     return np.where(num_read > 0, within, np.nan)
 
 
 def summarise_series(
     times: Floats, column: Floats, *, dithered: bool, weights: Floats | None = None
 ) -> SeriesSummary | None:
-    """Return the summary of a column's readings; None where it holds none.
+    """Return the summary of a column's readings; None if it has no readings.
 
-    `weights` are the times for which readings stood that are there at all of `times`.
+    `weights` are the durations for which readings are valid if there is one at each of `times`.
     """
     if len(column) and is_steady(column):
         return _steady(float(column[0]), len(column))
@@ -119,7 +121,7 @@ def summarise_series(
 
 
 def is_steady(column: Floats) -> bool:
-    """Tell a column that was held as one value, having never changed (`sample_columns`)."""
+    """Return whether a column is stored as one value because it never changes (`sample_columns`)."""
     return column.strides == (0,) and not np.isnan(column[:1]).any()
 
 
@@ -137,38 +139,38 @@ def _steady(value: float, samples: int) -> SeriesSummary:
 
 @lru_cache(maxsize=256)
 def _p95_missing(samples: int) -> str | None:
-    """Say why so many samples give no 95th percentile; most columns of a recording have as many."""
+    """Return why this many samples give no 95th percentile; cached, as most columns agree in number."""
     return percentile(range(samples), 95).reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterChange:
-    """What a counter gained, over which time."""
+    """The increase of a counter, and the time it covers."""
 
     increase: float
-    """In the unit that ends the metric's name."""
+    """In the unit at the end of the metric's name."""
     covered_s: float
-    """From the first reading to the last, without the stretches in which it went back."""
+    """From the first reading to the last, without stretches in which the counter decreased."""
     resets: int
     last_total: float
-    """What it stood at in the end: 0 is a counter that has not counted since it was loaded."""
+    """The counter's value at the end; 0 means that it has not counted since the driver was loaded."""
     highest_total: float
     since_resets: float
-    """What it stood at after each step back, summed: it has counted that much since, at least."""
+    """The sum of the counter's values after each decrease: it has counted at least that much since."""
 
 
 def counter_change(
     recording: RecordingData, *, track: DeviceTrack, metric: str, window: RecordingWindow
 ) -> CounterChange | None:
-    """Sum a device counter's increase over a window; None with under two readings in each span."""
+    """Sum a device counter's increase over a window; None if any span has fewer than two readings."""
     column = track.values(metric)
     if column is None and not recording.counters:
-        return None  # most counters of most devices
+        return None  # true for most counters of most devices
     return total_change(*readings_of(recording, track, metric), window=window)
 
 
 def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> CounterChange | None:
-    """Sum the increase of running totals, read at `times`, over the spans of a window."""
+    """Sum the increases of running totals, read at `times`, over the spans of a window."""
     if len(window.spans) > FEW_SPANS:
         return _within_many(times, totals, window.spans)
     parts = [part for span in window.spans if (part := _within(times, totals, span)) is not None]
@@ -204,7 +206,7 @@ def _within(times: Floats, totals: Floats, span: Span) -> CounterChange | None:
 
 
 def _within_many(times: Floats, totals: Floats, spans: Sequence[Span]) -> CounterChange | None:
-    """Do for many spans at once what `_within` does for one: a day has a phase some hundred times."""
+    """Do what `_within` does, for many spans at once: a day may contain a phase hundreds of times."""
     first = np.searchsorted(times, [span.begin_s for span in spans])
     after = np.searchsorted(times, [span.end_s for span in spans], side="right")
     first, last = first[after - first >= 2], after[after - first >= 2] - 1
@@ -237,7 +239,7 @@ def _within_many(times: Floats, totals: Floats, spans: Sequence[Span]) -> Counte
 
 
 def readings_of(recording: RecordingData, track: DeviceTrack, metric: str) -> tuple[Floats, Floats]:
-    """Join what the samples carry with what was read at the ends and at marks, in order of time."""
+    """Merge values from samples with those read at the start, at the end and at marks, in time order."""
     key = str(track.identity.physical_index)
     extra = [
         (recording.seconds_in(counters.monotonic_s), counters.devices[key][metric])
@@ -254,7 +256,7 @@ def readings_of(recording: RecordingData, track: DeviceTrack, metric: str) -> tu
         return times, totals
     is_read = ~np.isnan(column)
     at_samples, readings = recording.time_s[is_read], column[is_read]
-    if (at_samples[1:] < at_samples[:-1]).any():  # of a damaged file
+    if (at_samples[1:] < at_samples[:-1]).any():  # possible in a damaged file
         order = np.argsort(at_samples, kind="stable")
         at_samples, readings = at_samples[order], readings[order]
     places = np.searchsorted(at_samples, times)
@@ -270,18 +272,18 @@ class Bands:
     """Quantiles over time."""
 
     time_s: Floats
-    """The middle of each stretch."""
+    """The midpoint of each stretch."""
     levels: Floats
-    """A row for each share asked for, a column for each stretch."""
+    """One row per requested share, one column per stretch."""
 
 
 def bands(
     time_s: Floats, columns: Sequence[Floats], *, pieces: int, shares: Sequence[float] = MIDDLE
 ) -> Bands:
-    """Cut the time into equal stretches and give the quantiles of all columns' readings in each.
+    """Divide the time into equal stretches, and return quantiles of all columns' readings in each.
 
-    There must be two times at least. A stretch without a reading has NaN. Extremes are left to `envelope`:
-    of a day's noise they fill a picture.
+    At least two times are required. A stretch without readings has NaN. Extremes are left to `envelope`: with
+    a day's noise, they would fill a picture.
 
     >>> bands(np.arange(4.0), [np.array([1.0, 2.0, 3.0, 4.0])], pieces=2, shares=(0.0, 1.0)).levels.tolist()
     [[1.0, 3.0], [2.0, 4.0]]
@@ -299,15 +301,15 @@ def bands(
 
 
 def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Bands:
-    """Return lowest, median and highest reading in each of so many stretches of a column's time.
+    """Return the lowest, median and highest reading in each of this many stretches of a column.
 
-    Each is a reading: the median of an even number is the lower one of the two. A column with few readings
-    has each of them three times, and NaN in every hole.
+    Each value is an actual reading: for an even number of readings, the median is the lower of the middle
+    two. A column with few readings has each of them three times, and NaN in every gap.
     """
     is_read = ~np.isnan(column)
     times, values = time_s[is_read], column[is_read]
     if len(times) > 2 * pieces:
-        order = np.argsort(times, kind="stable")  # launches may lie over each other, or a file be damaged
+        order = np.argsort(times, kind="stable")  # launches may overlap, or a file may be damaged
         return _extremes(times[order], values[order], pieces)
     times, values = _with_breaks(times, values)
     return Bands(time_s=times, levels=np.vstack([values] * 3))
@@ -327,13 +329,13 @@ def _extremes(times: Floats, values: Floats, pieces: int) -> Bands:
 
 
 def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Put a NaN into every hole."""
+    """Insert a NaN into every gap."""
     holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
     return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)
 
 
 def runs(flags: Flags, time_s: Floats, gap_s: float) -> list[tuple[int, int]]:
-    """Return the first and last place of each run of flags without a gap in time."""
+    """Return the first and last position of each run of flags that has no gap in time."""
     places = np.flatnonzero(flags)
     if not len(places):
         return []

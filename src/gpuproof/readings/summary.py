@@ -1,9 +1,9 @@
-"""What did a recording come to? The figures of its devices and of its host, as measures.
+"""How is a recording summarised? As measures of its devices and its host.
 
-In: a `RecordingData`. Out: `Measure`s of the whole recording, of which each device and the host is a subject,
-and, of each phase and device, those that a table of phases shows. Means are over time, `labels.metric` is the
-name in the catalogue, and a statistic is the mean, an extreme, a percentile, a total or a share of the time.
-Whatever was not read has no value and the reason; nothing missing becomes 0.
+The input is a `RecordingData`. The output is `Measure`s of the whole recording, with each device and the host
+as a subject, and, for each phase and device, those in the table of phases. Means are over time,
+`labels.metric` is the name in the catalogue, and a statistic is the mean, an extreme, a percentile, a total
+or a share of the time. Whatever was not read has a reason instead of a value; nothing missing becomes 0.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ SPREAD: Final = ("mean", "minimum", "maximum", "p95")
 """The statistics of a metric's readings."""
 THROTTLED: Final = "throttled"
 THROTTLED_METRIC: Final = "held_back"
-"""As labels of measures have named it from the first version on."""
+"""The names used in the labels of measures since the first version."""
 STATE: Final = "clock state"
-"""Names of the shares of time: of what kept a device below its clock, and of what it was asked to do."""
+"""Names of the shares of time spent throttled, and of those spent doing what the device was asked to do."""
 PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
 _TOLD_THROUGHOUT: Final = 0.9
-"""From this share of the readings on a device counts as having told all the time."""
+"""If at least this share of the readings contains it, a device counts as having always reported it."""
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAt:
-    """Something that a driver announced, in seconds since the recording began."""
+    """Something that a driver reported; its time is in seconds since the recording started."""
 
     at_s: float
     event: DriverEvent
@@ -59,20 +59,20 @@ class EventAt:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Whose figures they are."""
+    """The owner of the values."""
 
     subject: str
     labels: Mapping[str, Any] = field(default_factory=dict)
 
     def figure(self, metric: str, statistic: str, value: float | None, **more: Any) -> Measure:
-        """Return a figure of a metric, with the title and the unit of that unless `more` says otherwise."""
+        """Return a value of a metric, with the metric's title and unit unless `more` overrides them."""
         labels = {"metric": metric, **self.labels, **more.pop("labels", {})}
         text = {"name": title(metric), "unit": unit(metric), "text": quantity(metric, value)} | more
         return Measure(subject=self.subject, statistic=statistic, value=value, labels=labels, **text)
 
 
 def summarise(recording: RecordingData) -> tuple[Measure, ...]:
-    """Return the figures of a recording, of its devices and host, and of each of its phases."""
+    """Return the values of a recording: of its devices and host, and of each phase."""
     phases = [windows.phase(recording, name=name) for name in windows.phase_names(recording)]
     return (
         *_of_recording(recording),
@@ -93,7 +93,7 @@ def _of_recording(recording: RecordingData) -> Iterator[Measure]:
 
 
 def summarise_window(recording: RecordingData, *, window: RecordingWindow) -> tuple[Measure, ...]:
-    """Return the figures of the devices and the host in one window of a recording."""
+    """Return the values of the devices and the host in one window."""
     at = _At(recording, window)
     devices = [measure for track in recording.devices for measure in _of_device(track, at)]
     return (*devices, *_of_host(at))
@@ -101,7 +101,7 @@ def summarise_window(recording: RecordingData, *, window: RecordingWindow) -> tu
 
 @dataclass(frozen=True)
 class _At:
-    """A window with the samples that lie in it, which are looked up once for all metrics."""
+    """A window with its samples, which are looked up once for all metrics."""
 
     recording: RecordingData
     window: RecordingWindow
@@ -121,16 +121,16 @@ class _At:
 
     @cached_property
     def lasting_s(self) -> Floats:
-        """The time for which each stands, where a metric was read at all of them."""
+        """How long each is valid, if a metric was read at all of them."""
         return durations(self.times, dithered=self.recording.recording.is_dithered)
 
     @property
     def host(self) -> str:
-        """The subject of the host; other tools' files do not name theirs."""
+        """The host as a subject; other tools' files do not contain its name."""
         return f"host/{self.recording.recording.host or 'unknown'}"
 
     def owner(self, track: DeviceTrack, **labels: Any) -> _Owner:
-        """Return a device as the owner of figures."""
+        """Return a device as the owner of values."""
         index = track.identity.physical_index
         return _Owner(f"{self.host}/gpu/{track.identity.uuid or index}", {"gpu": index, **labels})
 
@@ -170,7 +170,7 @@ def _of_phase(recording: RecordingData, phase: RecordingWindow) -> Iterator[Meas
 
 
 def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:
-    """Yield the metrics that were read, and those that any explanation exists for, in catalogue order."""
+    """Yield the metrics that were read or whose absence is explained, in catalogue order."""
     for metric in names(kind="gauge"):
         if metric in track.metrics or metric in explained:
             yield metric
@@ -180,14 +180,14 @@ def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:
 def _spread(
     owner: _Owner, at: _At, metric: str, series: SeriesSummary | None, reason: str
 ) -> Iterator[Measure]:
-    """Yield mean, extremes and percentile of a metric; where it was not read, the reason alone."""
+    """Yield a metric's mean, extremes and percentile, or only the reason if it was not read."""
     if series is None:
         yield owner.figure(metric, "mean", None, num_samples=0, missing=reason)
         return
     catalogue = METRICS if "gpu" in owner.labels else HOST_METRICS
     due = _readings_due(at, catalogue.get(metric))
     lost = max(0.0, 1 - series.samples / due) if due else 0.0
-    is_outside = not series.minimum * 0.999 <= series.mean <= series.maximum * 1.001  # of power alone
+    is_outside = not series.minimum * 0.999 <= series.mean <= series.maximum * 1.001  # only for power
     name = f"{title(metric)}{' (mean: energy counter)' if is_outside else ''}"
     detail = f"{reason} ({share(lost)} of the readings)" if lost > 0 else ""
     values = (series.mean, series.minimum, series.maximum, series.p95)
@@ -200,7 +200,7 @@ def _spread(
 def _series(
     at: _At, metric: str, column: Floats | None, track: DeviceTrack | None = None
 ) -> SeriesSummary | None:
-    """Summarise a column in a window; mean power is the energy counter's where that moves."""
+    """Summarise a column in a window; mean power comes from the energy counter if that moves."""
     if column is None:
         return None
     series = summarise_series(
@@ -216,7 +216,7 @@ def _series(
 
 
 def _readings_due(at: _At, metric: Metric | None) -> int:
-    """Count the readings that a window should hold: each sample's, or the slow lane's share of them."""
+    """Count the readings a window should have: one per sample, or the slow lane's share of those."""
     slow_s = at.recording.recording.slow_interval_s
     if metric is None or metric.lane != "slow" or slow_s <= at.recording.recording.fast_interval_s:
         return at.samples
@@ -224,7 +224,7 @@ def _readings_due(at: _At, metric: Metric | None) -> int:
 
 
 def _energy(owner: _Owner, used: Energy) -> Measure:
-    """Return an energy with its method and coverage, or why there is none."""
+    """Return an energy with its method and coverage, or the reason why there is none."""
     if used.energy_j is None or used.method is None:
         return owner.figure("energy_j", "total", None, missing=used.note)
     detail = f"{_METHODS[used.method]}, {share(used.coverage)} of the time"
@@ -233,7 +233,7 @@ def _energy(owner: _Owner, used: Energy) -> Measure:
 
 
 def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
-    """Yield the share of the time of each reason; else that nothing held it back, or that it did not tell."""
+    """Yield each reason's share of the time, or that there was no throttling, or no report of it."""
     faults = [item for item in throttled.shares if item.reason not in STATE_REASONS]
     if not faults:
         yield _not_held(owner, throttled)
@@ -255,33 +255,33 @@ def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
 
 
 def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
-    """Return that nothing held a device back, as far as it told, or that it did not tell."""
+    """Return that nothing throttled a device, as far as reported, or that it did not report."""
     about: dict[str, Any] = {"name": THROTTLED, "unit": "1"}
     if not throttled.has_answers:
         return owner.figure(THROTTLED_METRIC, "share of the time", None, missing=throttled.missing, **about)
     if throttled.answered_share >= _TOLD_THROUGHOUT:
-        detail = "as far as the device told"
+        detail = "as far as the device reported"
     elif throttled.answered_share > 0:
-        detail = f"in {share(throttled.answered_share)} of the readings; in the others it was not told"
+        detail = f"in {share(throttled.answered_share)} of the readings; not reported in the others"
     else:
         reasons = ", ".join(throttle_title(reason) for reason in throttled.counted)
-        detail = f"by counter ({reasons}); other reasons are not told"
+        detail = f"by counter ({reasons}); other reasons are not reported"
     return owner.figure(THROTTLED_METRIC, "share of the time", 0.0, text="never", detail=detail, **about)
 
 
 def _longest_share(owner: _Owner, throttled: Throttling) -> Measure:
-    """Return what held a device back for the longest time of a phase."""
+    """Return what throttled a device the longest in a phase."""
     longest = next((item for item in throttled.shares if item.reason not in STATE_REASONS), None)
     if longest is not None:
         text = f"{throttle_title(longest.reason)} {share(longest.share)}"
         return replace(_share(owner, longest, THROTTLED), text=text)
     never = _not_held(owner, throttled)
     is_partly = throttled.has_answers and throttled.answered_share < _TOLD_THROUGHOUT
-    return replace(never, text="never, where told") if is_partly else never
+    return replace(never, text="never, when reported") if is_partly else never
 
 
 def _total(owner: _Owner, total: Total) -> Measure:
-    """Return what a counter gained, with its rate where it counts bytes and may be believed."""
+    """Return a counter's increase and, for a byte counter, its rate if plausible."""
     text, rate = quantity(total.metric, total.increase), None
     if total.is_least:
         text = f"at least {text}"
@@ -294,7 +294,7 @@ def _total(owner: _Owner, total: Total) -> Measure:
 def events_within(
     recording: RecordingData, *, track: DeviceTrack | None, window: RecordingWindow
 ) -> Iterator[EventAt]:
-    """List what drivers announced of a device in a window; of None, what they did of the host."""
+    """List what drivers reported about a device in a window; for None, about the host."""
     place = None if track is None else track.identity.physical_index
     for event in recording.events:
         at_s = recording.seconds_in(event.monotonic_s)

@@ -1,16 +1,16 @@
-"""What did a device's counters gain in a window: errors, bytes, and time in which something held it back?
+"""What did a device's counters accumulate in a window: errors, bytes, and throttled time?
 
-In: a recording, a device and a window. Out, of errors and bytes: a `Total` a counter. One that went back (it
-ran over, or the driver was loaded again) is named. A counter of bytes that never passes 32 bits and goes back
-may have run over between any two readings, unseen: what it shows is the least that it counted, and gives no
-rate. Nor does one that says more than its PCIe link can carry.
+The input is a recording, a device and a window. The output, for errors and bytes: a `Total` per counter. If a
+counter decreased (it wrapped, or the driver was reloaded), this is reported. A byte counter that never
+exceeds 32 bits and decreases may have wrapped unseen between any two readings: its value is a lower bound and
+gives no rate. A counter that exceeds what its PCIe link can carry gives no rate either.
 
-Out, of throttling: a share of time per reason. The device's own counters of throttled time are exact however
-seldom one looks, so they come first, and the samples' reasons fill in where no counter is given. A counter
-that stood still while samples named its reason is not believed; one that differs from them by more than
-sampling explains is named beside them. A reason that stands for several (`thermal`: by software or hardware)
-is told only for the time that none of these is. A device that tells neither has None, which is not "never
-throttled"; nor is a counter that has never counted.
+The output, for throttling: a share of time per reason. The device's own counters of throttled time are exact
+at any polling rate, so they are preferred; the reasons in samples are used if there is no counter. A counter
+that did not move while samples showed its reason is not trusted; if it differs from the samples by more than
+sampling explains, both are reported. A reason that covers several others (`thermal`: by software or hardware)
+is only reported for the time in which none of those applies. A device that reports neither has None, which
+does not mean "never throttled"; the same applies to a counter that has never counted.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
@@ -33,42 +33,45 @@ from gpuproof.records.metrics import HOST_METRICS, THROTTLE_COUNTERS, names
 from gpuproof.records.readings import DeviceIdentity
 
 _NOT_TOTALS: Final = ("energy_j", "throttle_time_")
-"""Counters that have a place of their own in the summary."""
+"""Counters that have a section of their own in the summary."""
 
 HOST_TOTALS: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.kind == "counter")
-"""Columns of the host that are running totals since boot."""
+"""Host columns that are running totals since boot."""
 
 SHORT_COUNTER_BYTES: Final = 2.0**32
-"""Where a counter of 32 bits starts again: at the full rate of sixteen lanes some fifteen times a second."""
+"""Where a 32-bit counter wraps: at the full rate of sixteen lanes, it does so about fifteen times a
+second."""
 
 _LANE_BYTES_PER_S: Final = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
-"""Of a PCIe lane in one direction, by generation, after its line code."""
+"""Rate of one PCIe lane in one direction, by generation, after line coding."""
 ThrottleMethod = Literal["counter", "samples"]
 HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
-"""A counter of several reasons, and these (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
+"""Counters that cover several reasons, each with those reasons (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
 GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
-"""A reason that samples give whenever they give one of others (`nvmlClocksEventReasonHwSlowdown`)."""
+"""Reasons that samples report along with certain other reasons (`nvmlClocksEventReasonHwSlowdown`)."""
 SMALLEST_REST: Final = 0.01
-"""Less of the window than this between a counter of several reasons and the counters of each is rounding."""
+"""If a counter that covers several reasons and those reasons' own counters differ by a smaller share of the
+window, that is rounding."""
 SMALLEST_DOUBT: Final = 0.05
-"""A counter and the samples that differ by less of the window's time need no word, whatever the reason."""
+"""If a counter and the samples differ by a smaller share of the window's time, the difference is not
+reported, whatever the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What a counter of errors or bytes gained in a window."""
+    """The increase of an error or byte counter in a window."""
 
     metric: str
     increase: float
     covered_s: float
     is_least: bool = False
-    """Whether it may have counted more than `increase`; then there is no rate."""
+    """Whether it may have counted more than `increase`; if so, there is no rate."""
     note: str | None = None
-    """What is doubtful about it."""
+    """Why the value is doubtful."""
 
 
 def link_bytes_per_s(generation: float | None, lanes: float | None) -> float | None:
-    """Give what a PCIe link carries at most in one direction; None where that is not known."""
+    """Return the maximum rate of a PCIe link in one direction; None if it is unknown."""
     lane = _LANE_BYTES_PER_S.get(int(generation)) if generation is not None else None
     return None if lane is None or lanes is None else lane * lanes
 
@@ -76,7 +79,7 @@ def link_bytes_per_s(generation: float | None, lanes: float | None) -> float | N
 def device_totals(
     recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow
 ) -> Iterator[Total]:
-    """Give what each counter of a device gained in a window."""
+    """Return the increase of each counter of a device in a window."""
     for metric in names(kind="counter"):
         if metric.startswith(_NOT_TOTALS):
             continue
@@ -87,7 +90,7 @@ def device_totals(
 
 
 def host_totals(recording: RecordingData, window: RecordingWindow) -> Iterator[Total]:
-    """Return what the host's counters gained in a window."""
+    """Return the increase of the host's counters in a window."""
     for metric in HOST_TOTALS:
         column = recording.host.get(metric)
         if column is None:
@@ -105,7 +108,7 @@ def _is_short(
     change: CounterChange,
     window: RecordingWindow,
 ) -> bool:
-    """Tell by the whole recording whether a counter runs over at 32 bits: a short phase may not show it."""
+    """Return whether a counter wraps at 32 bits; looks at the whole recording, not just one phase."""
     seen: CounterChange | None = change
     if window.name is not None:
         seen = counter_change(recording, track=track, metric=metric, window=whole(recording))
@@ -120,7 +123,7 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
             increase=change.increase + change.since_resets,
             covered_s=change.covered_s,
             is_least=True,
-            note=f"its counter went back {times}, never above 32 bits: it runs over, or began again",
+            note=f"its counter went back {times}, never above 32 bits: it wraps or was reset",
         )
     limit = link_bytes_per_s(identity.number("pcie_gen_max"), identity.number("pcie_width_max"))
     is_absurd = (
@@ -131,7 +134,7 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
     )
     note = f"its counter went back {times}" if change.resets else None
     if is_absurd:
-        note = "not believed: more than the link carries"
+        note = "not trusted: more than the link can carry"
     return Total(
         metric=metric, increase=change.increase, covered_s=0.0 if is_absurd else change.covered_s, note=note
     )
@@ -139,32 +142,33 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleShare:
-    """How much of the time one reason held."""
+    """The share of time to which one reason applied."""
 
     reason: str
     share: float
-    """0 to 1, of the time that the method covers."""
+    """A share from 0 to 1 of the time covered by the method."""
     method: ThrottleMethod
     note: str | None = None
-    """What is doubtful about it: a counter that is not believed, or that differs from the samples."""
+    """Why the value is doubtful: the counter is not trusted, or differs from the samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """All reasons of one device in one window, the longest first."""
+    """All throttle reasons of one device in one window, longest first."""
 
     shares: tuple[ThrottleShare, ...]
     has_answers: bool
-    """Whether the device told at all; only then do no shares mean that nothing held it back."""
+    """Whether the device reported at all: only then does an empty list of shares mean that it was not
+    throttled."""
     missing: str | None
     answered_share: float = 1.0
-    """Share of the window's samples that gave their reasons, 0 to 1."""
+    """Share of the window's samples for which reasons were reported, 0 to 1."""
     counted: tuple[str, ...] = ()
-    """Reasons with a counter that is believed: all that is known of, where no sample gave its reasons."""
+    """Reasons with a trusted counter; if no sample reported reasons, only these are known."""
 
 
 def throttling(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Throttling:
-    """Take each reason's share from its counter, or else from the samples, and the same time once."""
+    """Compute each reason's share from its counter, or else from the samples; count no time twice."""
     inside = window.holds(recording.time_s)
     samples = _Samples(recording, track, answered=track.throttle_answered & inside, samples=int(inside.sum()))
     changes = _changes(recording, track, window)
@@ -183,7 +187,7 @@ def throttling(recording: RecordingData, *, track: DeviceTrack, window: Recordin
 
 
 class _Samples:
-    """What the samples of a window said of reasons."""
+    """The throttle reasons reported in a window's samples."""
 
     def __init__(
         self, recording: RecordingData, track: DeviceTrack, *, answered: Flags, samples: int
@@ -195,12 +199,12 @@ class _Samples:
         self._flags = {reason: flags for reason, flags in answers.items() if flags.any()}
 
     def flags(self, reason: str) -> Flags:
-        """Tell at which samples with an answer a reason held, or one of those that it stands for."""
+        """Return at which answered samples a reason applied, or one of the reasons that it covers."""
         named = [self._flags[name] for name in (reason, *HEAT.get(reason, ())) if name in self._flags]
         return np.logical_or.reduce(named) if named else np.zeros(len(self._times), dtype=bool)
 
     def weight(self, flags: Flags) -> float:
-        """Weigh each sample by the time for which it stood."""
+        """Weight each sample by how long it was valid."""
         if not flags.any():
             return 0.0
         return mean_over_time(
@@ -212,7 +216,7 @@ class _Samples:
         return durations(self._times, dithered=self._dithered)
 
     def shares(self) -> dict[str, ThrottleShare]:
-        """Return each reason's share, of one that stands for others only what none of them has."""
+        """Return each reason's share; a reason that covers others gets only the time of none of them."""
         shares = {}
         for reason, flags in self._flags.items():
             alone = flags
@@ -222,10 +226,11 @@ class _Samples:
         return shares
 
     def error(self, reason: str) -> float:
-        """Return the error of a reason's share at most: a sample at each change of it, and one at either end.
+        """Return the maximum error of a reason's share: one sample per change, and one at either end.
 
-        Of samples at random moments, one in each interval, the error is no larger than that of as many
-        independent ones (stratified sampling); five standard deviations of that bound it as well.
+        With samples at random moments, one per interval, the error is at most that of the same number of
+        independent samples (stratified sampling). Five standard deviations of the latter are therefore also a
+        bound.
         """
         flags = self.flags(reason)
         num, mean = max(1, len(flags)), float(flags.mean()) if len(flags) else 0.0
@@ -248,12 +253,12 @@ def _changes(
 def _counters(
     changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
 ) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
-    """Return the share of each counter that is believed, and of each other what it says.
+    """Return the share of each trusted counter, and a note on each untrusted one.
 
-    One that stood still while a sample named its reason is not believed, nor one that says less than the
-    samples by more than sampling explains; one that says more may have seen what came between them, and
-    samples that were not dithered may be in step with what they look at. A counter is read with the slow
-    lane, and may itself lag by as much: that much at either end is its error.
+    A counter is not trusted if it did not move while a sample showed its reason, or if it is below the
+    samples by more than sampling explains. A counter that is above them may have seen what happened in
+    between, and samples that were not dithered may be in step with the signal. A counter is read in the slow
+    lane and may itself lag by that interval: this much at either end is its error.
     """
     believed: dict[str, ThrottleShare] = {}
     disbelieved: dict[str, str] = {}
@@ -263,20 +268,20 @@ def _counters(
         unread_s = max(0.0, window.duration_s - change.covered_s) + 2 * recording.recording.slow_interval_s
         error = samples.error(reason) + unread_s / window.duration_s
         differs = abs(share - sampled) > max(error, SMALLEST_DOUBT)
-        note = f"the samples say {share_text(sampled)}" if differs else None
+        note = f"the samples show {share_text(sampled)}" if differs else None
         if change.increase == 0 and sampled > 0:
-            disbelieved[reason] = "its counter stood still"
+            disbelieved[reason] = "its counter did not move"
         elif note is not None and share < sampled and recording.recording.is_dithered:
-            disbelieved[reason] = f"its counter says {share_text(share)}"
+            disbelieved[reason] = f"its counter shows {share_text(share)}"
         else:
             believed[reason] = ThrottleShare(reason=reason, share=share, method="counter", note=note)
     return believed, disbelieved
 
 
 def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
-    """Leave of a counter of several reasons what none of their own shares has.
+    """Reduce the time of a counter for several reasons to what their own shares do not cover.
 
-    Where it is exact, and samples name one of these reasons only, that one has its time.
+    If the counter is exact, and samples show only one of these reasons, that reason gets its time.
     """
     for counter, parts in HEAT.items():
         item = shares.get(counter)
@@ -293,12 +298,14 @@ def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShar
 
 
 def _with_doubt(item: ThrottleShare, disbelieved: Mapping[str, str]) -> ThrottleShare:
-    """Name the counter that should have told a share of the samples."""
+    """Return the name of the counter that should have reported some of the samples."""
     names = (item.reason, *(whole for whole, parts in HEAT.items() if item.reason in parts))
     note = next((disbelieved[name] for name in names if name in disbelieved), None)
     return item if item.method == "counter" or note is None else replace(item, note=note)
 
 
 def _missing(recording: RecordingData, track: DeviceTrack, changes: Mapping[str, CounterChange]) -> str:
-    why = recording.reasons_missing(track).get("throttle_reasons", "this device gave no throttle reasons")
+    why = recording.reasons_missing(track).get(
+        "throttle_reasons", "this device did not report throttle reasons"
+    )
     return f"{why}; its counters of throttled time have never counted" if changes else why

@@ -1,20 +1,20 @@
-"""What does a recording warn of: a device's link or memory, uneven load, a GPU that is busy without working?
+"""What does a recording warn about: links, memory, uneven load, a GPU busy without working?
 
-In: a recording, a device and a window. Out: sentences, none where nothing is wrong or nothing was read. The
-link is judged while the device is busy: to save power it runs slower when idle, and a first reading may
-still find it so. Of lanes two readings or all have to say so, of the generation no reading may have said
-better.
+The input is a recording, a device and a window. The output is sentences, none if nothing is wrong or nothing
+was read. The link is judged while the device is busy: an idle link runs slower to save power, and a first
+reading may still show that. For lanes, at least two readings must agree, or all if there are fewer; for the
+generation, no reading may have been better.
 
-Balance, from the figures of a recording: for utilisation, memory and power the coefficient of variation over
-the GPUs' means as a measure, with the usual word for it (under 5 % excellent, 10 good, 20 fair, else poor)
-and the GPU furthest off. With one GPU, or a metric that a GPU did not give, there is no value but the
-reason.
+Balance is computed from a recording's results: for utilisation, memory and power, the measure is the
+coefficient of variation over the GPUs' means, with the usual word for it (below 5 % excellent, 10 good, 20
+fair, else poor) and the GPU furthest from the mean. With one GPU, or if a GPU did not report a metric, there
+is a reason instead of a value.
 
-A kernel that waits in a loop, as in a collective that hangs, keeps utilisation at 100 %, draws little power
-and reads and writes no memory. From readings one by one or a recording come stretches of over ten seconds
-that look so, with the evidence. It proves no hang: ranks that wait for a slow one look the same for as long
-as they wait. Where utilisation, power, its limit or memory traffic is not told, nothing is said; of AMD's
-cards nothing either, since on some (RDNA 4) utilisation stands at 100 % while a context is open.
+A kernel that busy-waits, as in a hanging collective, keeps utilisation at 100 %, draws little power, and does
+not access memory. From single readings or a recording, stretches of more than ten seconds with this pattern
+are returned, with the evidence. This does not prove a hang: ranks that wait for a slow one look the same
+while they wait. If utilisation, power, its limit or memory traffic is not reported, there is no warning. The
+same goes for AMD cards, since on some (RDNA 4) utilisation stays at 100 % while a context is open.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import coefficient_of_variation
 
 LOADED_PERCENT: Final = 10.0
-"""Utilisation from which a link is taken to be under load."""
+"""Utilisation at which a link starts to count as under load."""
 FEWEST_OF_GENERATION: Final = 3
-"""Readings under load from which the generation is judged."""
+"""Number of readings under load needed to judge the generation."""
 
 _FLAGS: Final = {
-    "remapped_rows_pending": "memory rows wait for a reset of the GPU to be remapped",
-    "remapped_rows_failed": "a memory row could not be remapped: see the maker's rules for its exchange",
-    "retired_pages_pending": "memory pages wait for a reset of the GPU to be retired",
+    "remapped_rows_pending": "memory rows are pending a GPU reset to be remapped",
+    "remapped_rows_failed": "a memory row could not be remapped: check the vendor's replacement policy",
+    "retired_pages_pending": "memory pages are pending a GPU reset to be retired",
 }
 _RETIRED: Final = {
     "retired_pages_corrected_count": "after corrected errors",
@@ -54,20 +54,20 @@ VARIATION: Final = "coefficient of variation over GPUs"
 _LIMITS: Final[tuple[tuple[float, Band], ...]] = ((0.05, "excellent"), (0.10, "good"), (0.20, "fair"))
 UTILISATION_PERCENT: Final = 99.0
 POWER_SHARE: Final = 0.4
-"""Of the limit in force."""
+"""Relative to the limit in force."""
 TRAFFIC_PERCENT: Final = 1.0
-"""The driver gives whole per cents."""
+"""The driver reports whole percentages."""
 LEAST_S: Final = 10.0
 LEAST_READINGS: Final = 6
 SPIN_METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
-SPIN_MEANING: Final = "a collective that hangs or waits for a slow rank looks like this"
+SPIN_MEANING: Final = "a hanging collective, or one that waits for a slow rank, looks like this"
 _CAP: Final = "power_limit_w"
 
 
 def device_warnings(
     recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow
 ) -> tuple[str, ...]:
-    """Say what is wrong with a device's link and memory, the memory as it was last read in the window."""
+    """Report problems with a device's link and memory; memory is as last read in the window."""
     inside = window.holds(recording.time_s)
     return (*_link(track, inside), *_memory(track, inside))
 
@@ -78,7 +78,7 @@ def _link(track: DeviceTrack, inside: Flags) -> Iterator[str]:
     yield from _lanes(track, inside, loaded)
     most, generations = track.identity.number("pcie_gen_max"), _at(track.values("pcie_gen"), loaded)
     if most is not None and len(generations) >= FEWEST_OF_GENERATION and generations.max() < most:
-        yield f"PCIe generation {generations.max():.0f} under load, of {most:.0f} that are possible"
+        yield f"PCIe generation {generations.max():.0f} under load, but {most:.0f} is possible"
 
 
 def _lanes(track: DeviceTrack, inside: Flags, loaded: Flags) -> Iterator[str]:
@@ -91,7 +91,10 @@ def _lanes(track: DeviceTrack, inside: Flags, loaded: Flags) -> Iterator[str]:
     below = lanes[lanes < most]
     if len(below) >= min(2, len(lanes)):
         part = "" if len(below) == len(lanes) else f" in {share(len(below) / len(lanes))} of the readings"
-        yield f"{below.min():.0f} of {most:.0f} PCIe lanes {when}{part}: look at the slot, riser and seat"
+        yield (
+            f"{below.min():.0f} of {most:.0f} PCIe lanes {when}{part}: check the slot, the riser "
+            "and the seating"
+        )
 
 
 def _memory(track: DeviceTrack, inside: Flags) -> Iterator[str]:
@@ -114,7 +117,7 @@ def _at(column: Floats | None, where: Flags) -> Floats:
 
 
 def describe_variation(variation: float) -> Band:
-    """Put a coefficient of variation into words.
+    """Describe a coefficient of variation in words.
 
     >>> [describe_variation(v) for v in (0.0499, 0.05, 0.10, 0.20)]
     ['excellent', 'good', 'fair', 'poor']
@@ -123,7 +126,7 @@ def describe_variation(variation: float) -> Band:
 
 
 def device_means(measures: Iterable[Measure], metric: str) -> dict[int, float | None]:
-    """Return the mean of a metric over the whole recording by physical index; None where it was not read."""
+    """Return a metric's mean over the whole recording, by physical index; None if it was not read."""
     means: dict[int, float | None] = {}
     for measure in measures:
         labels = measure.labels
@@ -135,7 +138,7 @@ def device_means(measures: Iterable[Measure], metric: str) -> dict[int, float | 
 
 
 def load_balance(measures: Iterable[Measure]) -> tuple[Measure, ...]:
-    """Judge how evenly utilisation, memory and power are spread over the GPUs of a recording."""
+    """Check how evenly utilisation, memory and power are spread across a recording's GPUs."""
     listed = tuple(measures)
     return tuple(_balance(metric, device_means(listed, metric)) for metric in BALANCE_METRICS)
 
@@ -174,7 +177,7 @@ def _reason_against(means: Mapping[int, float | None], silent: list[int]) -> str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spin:
-    """A stretch in which a device was busy and did next to nothing; means over its readings."""
+    """A stretch in which a device was busy but did almost nothing; means are over its readings."""
 
     begin_s: float
     end_s: float
@@ -184,12 +187,12 @@ class Spin:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from its first reading to its last."""
+        """Seconds from the stretch's first reading to its last."""
         return self.end_s - self.begin_s
 
     @property
     def evidence(self) -> str:
-        """Say what was seen."""
+        """Describe what was observed."""
         of_limit = share(self.power_w / self.limit_w)
         return (
             f"busy without work for {seconds(self.duration_s)}: utilisation 100 % "
@@ -199,7 +202,7 @@ class Spin:
 
 
 class SpinWatch:
-    """Follows one device reading by reading."""
+    """Tracks one device, reading by reading."""
 
     def __init__(self, *, longest_gap_s: float) -> None:
         self._longest_gap_s = longest_gap_s
@@ -209,10 +212,10 @@ class SpinWatch:
         self._sums = (0.0, 0.0)
         self._limit_w = 0.0
         self.can_tell = False
-        """Whether the last reading had all that it takes."""
+        """Whether the last reading had all the required values."""
 
     def take(self, at_s: float, values: Mapping[str, float], *, limit_w: float | None) -> None:
-        """Take one reading; one that lacks what it takes ends a stretch."""
+        """Add one reading; a reading without the required values ends a stretch."""
         self.can_tell = bool(limit_w) and all(metric in values for metric in SPIN_METRICS)
         if not self.can_tell or limit_w is None or not _is_spinning(values, limit_w):
             self._num = 0
@@ -228,7 +231,7 @@ class SpinWatch:
 
     @property
     def now(self) -> Spin | None:
-        """Return the stretch that lasts until now; None where there is none that is long enough."""
+        """Return the stretch that is still in progress; None if there is none, or it is too short."""
         if self._num < LEAST_READINGS or self._last_s - self._begin_s <= LEAST_S:
             return None
         power, traffic = (total / self._num for total in self._sums)
@@ -248,12 +251,12 @@ def _is_spinning(values: Mapping[str, float], limit_w: float) -> bool:
 
 
 def is_judged(identity: DeviceIdentity) -> bool:
-    """Say whether utilisation of such a device means that something ran on it."""
+    """Return whether high utilisation on such a device means that something was running on it."""
     return identity.static.get("recorded_vendor", identity.vendor) not in ("amd", "intel")
 
 
 def limit_of(identity: DeviceIdentity, values: Mapping[str, float]) -> float | None:
-    """Return the power cap in force in watts, else the one that the device was shipped with."""
+    """Return the power cap in force, in watts, or else the default."""
     return values.get(_CAP) or identity.number(_CAP) or identity.number("power_limit_default_w")
 
 
@@ -264,7 +267,7 @@ def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
         return ()
     util, power, traffic = (column for column in columns if column is not None)
     limit = _limits(track, len(util))
-    with np.errstate(invalid="ignore"):  # a reading that is not there compares as false
+    with np.errstate(invalid="ignore"):  # a missing reading (NaN) compares as false
         flags = (util >= UTILISATION_PERCENT) & (traffic <= TRAFFIC_PERCENT) & (power <= POWER_SHARE * limit)
     gap_s = longest_gap_s(recording.recording.fast_interval_s)
     return tuple(
@@ -281,12 +284,12 @@ def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
 
 
 def longest_gap_s(interval_s: float) -> float:
-    """Return how far apart two readings may be with nothing lost between them."""
+    """Return the largest spacing of readings that does not count as a gap."""
     return HOLE_FACTOR * interval_s
 
 
 def _limits(track: DeviceTrack, length: int) -> Floats:
-    """Return the power cap at each sample: the last that was read, before the first the one of the start."""
+    """Return the power cap at each sample: the last one read or, before that, the one at the start."""
     column = track.values(_CAP)
     start = limit_of(track.identity, {}) or np.nan
     if column is None:

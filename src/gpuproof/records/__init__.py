@@ -1,5 +1,5 @@
-"""Records and specs: the JSON that crosses the border between the control side and the nodes.
+"""Records and specs: the JSON exchanged between the control side and the nodes.
 
-`codec` turns dataclasses into JSON and back, `journal` appends and reads JSON Lines, `case` is what a
-worker is asked to do, `run` what it answers.
+`codec` converts dataclasses to JSON and back, `journal` appends and reads JSON Lines, `case` is a worker's
+input, `run` its output.
 """

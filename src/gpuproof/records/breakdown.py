@@ -1,8 +1,8 @@
-"""The records of steps taken apart after the window: by rank, by phase, and communication in three ways.
+"""Records of the step breakdown after the window: by rank, by phase, by communication view.
 
-Each of these answers another question, and none stands for another: what a step would be shorter without the
-average of gradients (`GradientSync`), what the device did while collectives ran (`CollectiveOverlap`), and
-what the same bytes take when nothing else is done (`BucketAllReduce`).
+Each view answers a different question, and none replaces another: how much shorter a step would be without
+gradient averaging (`GradientSync`), what the device did while collectives ran (`CollectiveOverlap`), and how
+long the same bytes take when nothing else is running (`BucketAllReduce`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gpuproof.records.journal import record_kind
 COMMUNICATION = re.compile(
     r"nccl|rccl|simccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
 )
-"""In the name of a kernel that is communication."""
+"""Text that the name of every communication kernel contains."""
 ClockName = Literal["device_event", "host", "host_synchronised"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRound:
-    """Step times of four bursts, one after another, in seconds; each without its first step.
+    """Step times of four consecutive bursts, in seconds, each without its first step.
 
-    The bursts of a group of one go through the same code as those of all ranks, and talk to nobody: what they
-    differ by is no communication.
+    Bursts within a group of one rank run the same code as bursts of all ranks, but communicate with no other
+    rank: differences between these bursts are not due to communication.
     """
 
     with_sync_s: tuple[float, ...]
@@ -38,13 +38,13 @@ class SyncRound:
 @record_kind("gradient_sync")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientSync:
-    """Steps that average gradients and steps that do not, of one rank, by turns."""
+    """One rank's steps with and without gradient averaging, interleaved."""
 
     rank: int
     clock: ClockName
     rounds: tuple[SyncRound, ...]
     missing: str | None
-    """Why there are none."""
+    """Reason if there are no step times."""
 
 
 @record_kind("collective_overlap")
@@ -52,44 +52,44 @@ class GradientSync:
 class CollectiveOverlap:
     """What a rank's device did while collectives ran, summed over some steps, in seconds.
 
-    A collective runs from the moment its kernel begins, the wait for other ranks included.
+    A collective runs from the start of its kernel, which includes waiting for other ranks.
     """
 
     rank: int
     num_steps: Natural
     collective_s: float
     exposed_s: float
-    """Of these, beside which nothing was computed."""
+    """The part of the collectives' time during which nothing was computed."""
     kernels: tuple[str, ...]
-    """Names of the collectives' kernels, each once, sorted."""
+    """Names of the collectives' kernels, sorted and without duplicates."""
     missing: str | None
-    """Why nobody could tell; the sums are 0 then."""
+    """Reason if this is unknown; the sums are 0 then."""
 
 
 @record_kind("bucket_all_reduce")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketAllReduce:
-    """All-reduces of the sizes in which gradients are averaged, with nothing beside them."""
+    """All-reduces with the sizes used for gradient averaging, with nothing else running."""
 
     rank: int
     clock: ClockName
     bucket_bytes: tuple[int, ...]
-    """As DistributedDataParallel made them, in the order in which they are sent."""
+    """Sizes of the buckets created by DistributedDataParallel, in the order in which they are sent."""
     durations_s: tuple[tuple[float, ...], ...]
-    """Of each bucket, of each iteration."""
+    """Times per bucket and iteration."""
     missing: str | None
-    """Why there are none."""
+    """Reason if there are no times."""
     is_queued: bool = True
-    """Whether each was in the queue before it began: else the times hold waits for the host."""
+    """Whether each was queued before it started; if not, the times include waits for the host."""
 
 
 @record_kind("step_phases")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPhases:
-    """Steps with marks between their parts, in a window of their own. Times are seconds, one for each step.
+    """Steps with marks between their parts, in a separate window. Times are in seconds, one per step.
 
-    On a device that runs ahead, marks are events, and the device was kept busy until whole steps were
-    queued (`is_queued`): then no phase holds a wait for the host.
+    On an asynchronous device, marks are events, and the device was kept busy until whole steps were queued
+    (`is_queued`), so no phase includes a wait for the host.
     """
 
     rank: int
@@ -98,60 +98,61 @@ class StepPhases:
     data_s: tuple[float, ...] = ()
     forward_s: tuple[float, ...] = ()
     backward_s: tuple[float, ...] = ()
-    """With the average of gradients where there is one."""
+    """Including gradient averaging, if any."""
     optimizer_s: tuple[float, ...] = ()
-    """Zeroing of gradients, clip and update."""
+    """Zeroing gradients, gradient clipping and the optimizer update."""
     backward_without_sync_s: tuple[float, ...] = ()
-    """Of other steps, whose gradients stay on the rank; empty where a step cannot be taken alone."""
+    """For additional steps, whose gradients stay on the rank; empty if a step cannot run alone."""
     plain_step_s: tuple[float, ...] = ()
-    """Of bursts of steps without marks, the mean step after the first …"""
+    """The mean step time after the first step, for bursts of steps without marks …"""
     marked_step_s: tuple[float, ...] = ()
-    """… and of bursts with marks, by turns."""
+    """… and for bursts with marks; the two are interleaved."""
     allocated_before_bytes: tuple[int, ...] = ()
-    """What torch's allocator had given out when the host began each step …"""
+    """Memory allocated by torch's allocator when the host started to queue each step …"""
     allocated_after_bytes: tuple[int, ...] = ()
-    """… and when it had queued the whole of it. Empty where the allocator keeps no count."""
+    """… and when it had queued the whole step. Empty if the allocator does not track it."""
     missing: str | None = None
-    """Why a step cannot be taken apart."""
+    """Why a step cannot be broken down."""
 
 
 @record_kind("own_compute")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCompute:
-    """Steps of one rank by itself, after the window: whole steps whose gradients stay on the rank."""
+    """Steps that one rank takes alone after the window: whole steps whose gradients stay on the rank."""
 
     rank: int
     clock: ClockName
     bursts_s: tuple[tuple[float, ...], ...]
-    """Step times of each burst; between bursts all ranks step together, so that bursts are apart in time."""
+    """Step times of each burst; between bursts, all ranks step together, which separates the bursts in
+    time."""
     missing: str | None
-    """Why there are none: a step of this arrangement cannot be taken without the other ranks."""
+    """Reason if there are no such steps: in this setup, a step cannot run without the other ranks."""
 
 
 @record_kind("trained_alike")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingAgreement:
-    """A few steps of one model from the same weights on the same samples: by all ranks, and by one alone."""
+    """A few steps of one model, with the same initial weights and samples: on all ranks, and on one."""
 
     rank: int
     loss_together: tuple[float, ...] = ()
-    """The mean over all ranks, step by step …"""
+    """The mean over all ranks, per step …"""
     loss_alone: tuple[float, ...] = ()
-    """… and of the rank that has the samples of all."""
+    """… and the value on the one rank that processes the samples of all ranks."""
     gradient_norm_together: tuple[float, ...] = ()
     gradient_norm_alone: tuple[float, ...] = ()
     largest_weight_difference: float | None = None
-    """Of any weight, after the last step."""
+    """Over all weights after the last step."""
     missing: str | None = None
-    """Why there is none."""
+    """Reason if there is no comparison."""
 
 
 @record_kind("fp8_casts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fp8Casts:
-    """What rounding to fp8 costs the rank's step where no compiler joins it, timed alone after the window."""
+    """Cost of fp8 rounding in the rank's step, timed alone afterwards; no compiler fuses it."""
 
     rank: int
     passes_per_step: Natural
-    """Through linear layers in fp8, forward and backward."""
+    """Forward and backward time through linear layers in fp8."""
     s_per_step: float

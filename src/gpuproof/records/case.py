@@ -1,8 +1,8 @@
-"""The case: what one launch of a worker is asked to do, and where it ran, as immutable JSON.
+"""The case: what one launch of a worker should do, and where it runs, as immutable JSON.
 
-A case is made by a suite on the control side, checked there, and read by every rank. It is the whole of a
-worker's input: no other flag, environment variable or file changes what is measured. Where the launch really
-ran, and which device it was given among others, stands beside its spec (`placed.json`).
+A suite creates a case on the control side, where it is validated; every rank reads it. It is a worker's
+entire input: no other flag, environment variable or file changes what is measured. Where the launch actually
+ran, and which device it was assigned, is stored next to its spec (`placed.json`).
 """
 
 from __future__ import annotations
@@ -29,57 +29,58 @@ from gpuproof.records.work.training import (
 from gpuproof.records.work.window import BATCHES_VARY, MonitorSpec, ProfilingSpec, WindowSpec
 
 CASE_SCHEMA_VERSION = 5
-"""2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
-3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11).
-4: blocks of the recipe as they are, for probes, collectives and serving (2026-11).
-5: `inference.weights`, and `inference` of serving; weights were fp32 before (2026-11)."""
+"""2: `placement` replaces `host` and `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11). 3:
+`work` replaces `kind` and everything that describes what is run; `monitor` replaces its two intervals
+(2026-11). 4: recipe blocks are stored unchanged, for probes, collectives and serving (2026-11). 5:
+`inference.weights`, and `inference` of serving; weights were fp32 before (2026-11)."""
 
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
 StartMode = Literal["exec", "fork"]
 OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
-"""Types of device that the worker knows by itself; packages may bring others, named as torch names them."""
+"""Device types that the worker itself supports; packages may add others, named as in torch."""
 Exclusive = Literal["hosts", "devices", "nothing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a case is to run; `placed.json` beside its spec says where it did."""
+    """Where a case should run; `placed.json` next to its spec records where it did run."""
 
     hosts: tuple[Host, ...] = ()
-    """Hosts by name, in the order of node ranks; empty where any `num_hosts` will do."""
+    """Host names in order of node rank; empty if any `num_hosts` hosts will do."""
     num_hosts: Positive = 1
-    """Hosts over which this is one job, with `ranks_per_host` ranks on each."""
+    """Number of hosts for this one job; each runs `ranks_per_host` ranks."""
     ranks_per_host: Positive = 1
     device: str = "auto"
-    """A type of device, or auto: the first of CUDA, XPU and MPS that is there, else the processor."""
+    """A device type, or auto: the first available of CUDA, XPU and MPS, else the CPU."""
     devices: tuple[int, ...] | None = None
-    """Devices of each host as its ranks count them; None is the first ones."""
+    """The devices on each host, in the order in which its ranks use them; None means the first ones."""
     exclusive: Exclusive = "hosts"
-    """Whether its hosts run nothing else meanwhile, only its devices do, or others of its kind share both."""
+    """Whether the job has exclusive use of its hosts, exclusive use of its devices only, or shares both with
+    other jobs of its kind."""
     share: DeviceShare | None = None
-    """How its device is found on the host; None is by `devices` and rank alone."""
+    """How the device is selected on the host; None only uses `devices` and the rank."""
 
     @property
     def num_ranks(self) -> int:
-        """Ranks on all hosts together."""
+        """Total number of ranks on all hosts."""
         return self.num_hosts * self.ranks_per_host
 
     @property
     def gpus_per_host(self) -> int:
-        """GPUs that each host needs: as many as are named, else one a rank; none on processors."""
+        """Number of GPUs needed on each host: one per listed device, or else one per rank; 0 on CPUs."""
         if self.device == "cpu":
             return 0
         return self.ranks_per_host if self.devices is None else max(self.devices) + 1
 
     @property
     def host(self) -> str | None:
-        """The one host that it names; None where it names none or several."""
+        """The only host; None if no host or several are listed."""
         return self.hosts[0] if len(self.hosts) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork:
-    """What every kind of work that runs a model is asked."""
+    """Options shared by every kind of work that runs a model."""
 
     kind: WorkKind
     model: ModelSpec
@@ -88,13 +89,13 @@ class ModelWork:
     window: WindowSpec
     profiling: ProfilingSpec
     data_file: str | None = None
-    """What the control side prepared (a tensor file, a listing of images or of tokens), relative to the run
-    directory; None means that samples are drawn."""
+    """Input that the control side prepared (a tensor file, a listing of images or of tokens), relative to the
+    run directory; None means that samples are generated."""
     parallel: ParallelSpec
 
     @property
     def trains(self) -> bool:
-        """Whether a step runs backwards and updates weights."""
+        """Whether a step has a backward pass and updates weights."""
         return False
 
     @property
@@ -104,54 +105,54 @@ class ModelWork:
 
     @property
     def weights(self) -> Weights:
-        """How weights are to be stored."""
+        """How weights are stored."""
         return self._how.weights
 
     @property
     def stored_type(self) -> StoredType:
-        """The type of stored weights; under fp8, of those that no product in fp8 reads."""
+        """The type of the stored weights; under fp8, the type of those weights that no fp8 product uses."""
         is_own = self.model.name.startswith(OWN_MODULE)
         lowered = self.weights == "precision" and not (is_own and not self.trains)
         return STORED_TYPES.get(self.training.precision, "float32") if lowered else "float32"
 
     @property
     def measures_latency(self) -> bool:
-        """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
+        """Whether each step is waited for; its time is then a latency, and its rate is not a throughput."""
         return False
 
     @property
     def generates(self) -> bool:
-        """Whether text is made with a key-value cache: prefill, decode, or both to answer requests."""
+        """Whether text is generated with a key-value cache: in prefill, decode, or both for requests."""
         return False
 
     @property
     def steps_of_a_generation(self) -> int | None:
-        """Steps that each add a token to the cache before it goes back to the prompt; None where none do."""
+        """Steps that each add a token to the cache before it is reset to the prompt; None if none do."""
         return None
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """Why one step cannot stand for all, as a captured one would; None where steps are alike."""
+        """Why no single step represents all, as a captured one would; None if all are identical."""
         return None
 
     @property
     def cuda_graphs(self) -> Graphs:
-        """Whether steps are to be captured."""
+        """Whether steps should be captured."""
         return (self._how if self.generates else self.training).cuda_graphs
 
     @property
     def graphs_key(self) -> str:
-        """The key of a recipe that says so."""
+        """The recipe key that controls this."""
         return "inference.cuda_graphs" if self.generates else "training.cuda_graphs"
 
     @property
     def micro_batches(self) -> int:
-        """Batches of one step: those between two updates of the weights, or one."""
+        """Batches per step: those between two weight updates, or 1."""
         return 1
 
     @property
     def activation_checkpointing(self) -> Checkpointing:
-        """Which activations are computed again for the backward pass."""
+        """The activations that are recomputed in the backward pass."""
         return "none"
 
 
@@ -163,35 +164,35 @@ class TrainingWork(ModelWork):
 
     @property
     def num_replicas(self) -> int:
-        """Devices on which one process trains a copy of the model each, as TensorFlow's does."""
+        """Number of devices on which one process trains, each with a copy of the model, as in TensorFlow."""
         return self.parallel.nproc if self.training.framework == "tensorflow" else 1
 
     @property
     def trains(self) -> bool:
-        """Whether a step runs backwards and updates weights: always."""
+        """Whether a step has a backward pass and updates weights: always true."""
         return True
 
     @property
     def micro_batches(self) -> int:
-        """Batches between two updates of the weights."""
+        """Number of batches between two weight updates."""
         return self.parallel.gradient_accumulation_steps
 
     @property
     def activation_checkpointing(self) -> Checkpointing:
-        """Which activations are computed again for the backward pass."""
+        """The activations that are recomputed in the backward pass."""
         return self.training.activation_checkpointing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceWork(ModelWork):
-    """Run a model forward, and measure its steps."""
+    """Run a model's forward pass, and measure its steps."""
 
     kind: Literal["inference"] = "inference"
     inference: InferenceSpec
 
     @property
     def measures_latency(self) -> bool:
-        """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
+        """Whether each step is waited for; its time is then a latency, and its rate is not a throughput."""
         return self.inference.mode == "latency"
 
     @property
@@ -201,42 +202,42 @@ class InferenceWork(ModelWork):
 
     @property
     def steps_of_a_generation(self) -> int | None:
-        """Steps that each add a token to the cache before it goes back to the prompt: of decode."""
+        """Decode steps that each add a token to the cache before it is reset to the prompt."""
         return self.inference.new_tokens if self.inference.phase == "decode" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWork(ModelWork):
-    """Send requests, and measure how they are answered: by a model of the worker's, or by an endpoint."""
+    """Send requests and measure the responses, from the worker's own model or from an endpoint."""
 
     kind: Literal["serving"] = "serving"
     serving: ServingSpec
     inference: InferenceSpec = field(default_factory=InferenceSpec)
-    """How the worker's own model is run; phases are those of `serving`."""
+    """How the worker's own model runs; its phases are those of `serving`."""
     arrival_seed: int | None = None
-    """What this launch's arrivals and prompts are drawn from, unlike those of any other launch of the run.
+    """Seed for this launch's arrivals and prompts; different for each launch of the run.
 
-    None in runs of before 2026-12, which judged a rate by one launch.
+    None in runs from before 2026-12, when a rate was judged by a single launch.
     """
 
     def seed_of(self, replicate: int) -> int:
-        """Return what a launch's arrivals and prompts are drawn from."""
+        """Return the seed of a launch's arrivals and prompts."""
         return self.training.seed + replicate if self.arrival_seed is None else self.arrival_seed
 
     @property
     def generates(self) -> bool:
-        """Whether requests are prompts, and this case's own model makes new tokens for each."""
+        """Whether requests are prompts for which this case's own model generates new tokens."""
         return self.serving.makes_text
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """Requests, unless there is a graph for each size of their batches."""
+        """The reason that requests vary, unless there is a graph for each batch size."""
         return None if self.generates else BATCHES_VARY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveWork:
-    """Measure collective operations over all ranks, with no model."""
+    """Measure collective operations over all ranks, without a model."""
 
     kind: Literal["collective"] = "collective"
     collective: CollectiveSpec
@@ -245,7 +246,7 @@ class CollectiveWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeWork:
-    """Measure one property of devices, links or a disk, with no model."""
+    """Measure one property of devices, links or a disk, without a model."""
 
     kind: Literal["probe"] = "probe"
     probe: ProbeSpec
@@ -254,7 +255,7 @@ class ProbeWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandWork:
-    """Run a command of the user's beside the sampler, and follow all that it starts."""
+    """Run a user's command under the sampler, and track all the processes that it starts."""
 
     kind: Literal["command"] = "command"
     command: CommandSpec
@@ -262,7 +263,7 @@ class CommandWork:
 
 
 Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork | ProbeWork | CommandWork
-"""What a launch does; JSON tells the kinds apart by `kind`."""
+"""What a launch does; in JSON, `kind` tells the types apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,16 +276,16 @@ class Case:
     capture_env: bool
     placement: Placement = field(default_factory=Placement)
     monitor: MonitorSpec | None = None
-    """None reads neither devices nor host beside the launch."""
+    """None disables monitoring of devices and host during the launch."""
     start: StartMode = "exec"
-    """How its process is to come to be: afresh, or forked from one that has torch imported."""
+    """How the process is created: from scratch, or forked from one that has already imported torch."""
     after: tuple[tuple[str, int], ...] = ()
-    """Launches (case and replicate) that must have ended before this one begins."""
+    """Launches (case and replicate) that must finish before this one starts."""
     work: Work
 
     @property
     def kind(self) -> WorkKind:
-        """What kind of work it is."""
+        """The kind of work of this case."""
         return self.work.kind
 
     @property
@@ -292,53 +293,55 @@ class Case:
         """The work of a case that runs a model.
 
         Raises:
-            TypeError: it runs none.
+            TypeError: the case does not run a model.
         """
         if not isinstance(self.work, ModelWork):
-            raise TypeError(f"{self.case_id} is {self.kind}, which runs no model")
+            raise TypeError(f"{self.case_id} is {self.kind}, which does not run a model")
         return self.work
 
     @property
     def measures_latency(self) -> bool:
-        """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
+        """Whether each step is waited for; its time is then a latency, and its rate is not a throughput."""
         return isinstance(self.work, ModelWork) and self.work.measures_latency
 
     @property
     def data_file(self) -> str | None:
-        """What the control side prepares for it in the run directory; None where it needs nothing."""
+        """What the control side prepares for the case in the run directory; None if nothing is needed."""
         return self.work.data_file if isinstance(self.work, ModelWork) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Where a launch really ran."""
+    """Where a launch actually ran."""
 
     hosts: tuple[Host, ...]
-    """In the order of node ranks; this machine by its own name, others by the inventory's."""
+    """Hosts in order of node rank: this machine by its own name, other hosts by their inventory names."""
     ranks_per_host: Positive
     address: str | None = None
-    """Where the ranks met, and at which port; None where one rank is alone."""
+    """The address and port at which the ranks met; None for a single rank."""
     port: int | None = None
     beside: tuple[tuple[str, int], ...] = ()
-    """Launches that ran on the same hosts when it began."""
+    """Launches that were running on the same hosts when this one started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceShare:
-    """How a case's device is found where it starts: the one with the most free memory that is not taken."""
+    """How a case's device is selected at start: the free one with the most free memory."""
 
     cases_at_once: int = 1
-    """Cases of this run that run on the host at the same time; each device has one before any has two."""
+    """Number of cases of this run that run concurrently on the host; each device gets one before any gets a
+    second."""
     min_free_bytes: int | None = None
-    """Free memory that the device must have, beside what other cases have yet to take; None asks for none."""
+    """Free memory that the device must have beyond what other cases will still use; None means no
+    requirement."""
     wait_s: float = 300.0
-    """How long to wait for memory that no case of this run holds; the case fails then."""
+    """How long to wait for memory in use by something other than this run's cases, before the case fails."""
 
 
 @record_kind("device_taken")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTaken:
-    """The device that a case was given, and what was known of it then."""
+    """The device assigned to a case, and what was known about the device at that time."""
 
     rank: int
     physical_index: int
@@ -346,10 +349,10 @@ class DeviceTaken:
     name: str
     uuid: str | None
     free_bytes: int | None
-    """None where the driver does not say."""
+    """None if the driver does not report it."""
     cases_per_device: int
-    """Cases of this run that it may have at the same time."""
+    """Maximum number of cases of this run that it may run concurrently."""
     beside: int
-    """Those that it had already."""
+    """Number of cases that it was already running."""
     waited_s: float
     monotonic_s: float

@@ -1,8 +1,8 @@
-"""Frozen dataclasses to JSON and back, checked against their own annotations.
+"""Converts frozen dataclasses to JSON and back, validated against their own annotations.
 
-Keys that this version does not know are ignored, so that an older reader opens a newer minor version;
-a missing or ill-typed key is a `RecordError` that names it. A union of dataclasses is told apart by `kind`, a
-literal of each. NaN and infinity are refused: a missing number is None with a reason beside it.
+Keys that this version does not know are ignored, so that an older reader can open a newer minor version; a
+missing or ill-typed key is a `RecordError` that names it. Unions of dataclasses are distinguished by `kind`,
+a literal in each. NaN and infinity are rejected: a missing number is None, with a separate reason.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
@@ -35,17 +35,18 @@ Amount = Annotated[float, 0]
 Amounts = Annotated[tuple[float, ...], 0]
 Duration = Annotated[float, 1e-9]
 Host = Annotated[str, "[^/>]+"]
-"""Numbers with the least that they can be, and texts with their form: nothing else is read."""
+"""Numbers with their minimums, and strings with their patterns: nothing else is accepted."""
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _Writer = Callable[[Any], Any]
 _PLAIN = frozenset({str, int, bool, type(None)})
 MOST = 1e70
-"""A loss in fp32 may come to 1e38; the fourth power of this is a number still. Under its inverse all is 0."""
+"""An fp32 loss may reach 1e38, and the fourth power of this limit is still finite. Below its inverse,
+everything is 0."""
 
 
 def to_json(value: Any) -> Any:
-    """Turn dataclasses, mappings, sequences and scalars into what `json.dumps` takes as it stands."""
+    """Convert dataclasses, mappings, sequences and scalars to values that `json.dumps` accepts."""
     kind: Any = type(value)
     return value if kind in _PLAIN else _writer(kind)(value)
 
@@ -54,7 +55,7 @@ def from_json(cls: type[T], data: Any, *, place: str = "record") -> T:
     """Build the dataclass `cls` from decoded JSON.
 
     Raises:
-        RecordError: a key is missing or holds another type than the annotation says.
+        RecordError: a key is missing, or its value does not have the annotated type.
     """
     try:
         built: T = _build(cls, data)
@@ -64,7 +65,7 @@ def from_json(cls: type[T], data: Any, *, place: str = "record") -> T:
 
 
 class _MisfitError(Exception):
-    """A value is not what its annotation says; `where` grows on the way up, so that good values cost none."""
+    """A value does not match its annotation; `where` is only built while the error propagates."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -79,7 +80,7 @@ def _build(cls: Any, data: Any) -> Any:
     fields = _fields(cls)
     name = ""
     try:
-        for name, read in fields:  # the name that was come to tells the place
+        for name, read in fields:  # the name shows how far parsing got
             if name in data:
                 values[name] = read(data[name])
     except _MisfitError as misfit:
@@ -91,13 +92,13 @@ def _build(cls: Any, data: Any) -> Any:
             raise _MisfitError(f"{cls.__name__} lacks the key {lacking!r}")
     try:
         return cls(**values)
-    except ValueError as error:  # a value that the record itself refuses
+    except ValueError as error:  # a value that the record class itself rejects
         raise _MisfitError(str(error)) from None
 
 
 @functools.cache
 def _writer(kind: Any) -> _Writer:
-    """Return what turns values of this type into JSON, made once for all of them."""
+    """Return a function that converts values of this type to JSON; it is created once per type."""
     if dataclasses.is_dataclass(kind):
         names = tuple(field.name for field in dataclasses.fields(kind))
         return lambda value: {name: to_json(getattr(value, name)) for name in names}
@@ -116,7 +117,7 @@ def _finite(value: float) -> float:
 
 @functools.cache
 def _fields(cls: Any) -> tuple[tuple[str, _Reader], ...]:
-    """List a dataclass's fields with what reads their values."""
+    """List a dataclass's fields, each with the function that reads its value."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
 
@@ -132,7 +133,7 @@ def _required_names(cls: Any) -> tuple[str, ...]:
 
 
 def _reader(expected: Any) -> _Reader:
-    """Return what turns JSON into a value of this annotation, made once for all values."""
+    """Return a function that converts JSON to this annotated type; it is created once per type."""
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if expected is Any:
         return lambda value: value
@@ -150,7 +151,7 @@ def _reader(expected: Any) -> _Reader:
 
 
 def _union_reader(options: Sequence[Any]) -> _Reader:
-    """Return what reads a union: of dataclasses, or of one type and words that stand for a value of it."""
+    """Return a reader for a union of dataclasses, or of a type and words that stand for its values."""
     others = [option for option in options if typing.get_origin(option) is not typing.Literal]
     if len(others) != 1:
         return _tagged_reader(options)
@@ -163,16 +164,16 @@ def _bind(bound: float | str, read: _Reader, value: Any) -> Any:
     field = read(value)
     if isinstance(bound, str):
         if re.fullmatch(bound, field) is None:
-            raise _MisfitError(f"{field[:40]!r} is not of the form {bound}")
+            raise _MisfitError(f"{field[:40]!r} does not match {bound}")
         return field
     least = min(field, default=bound) if isinstance(field, tuple) else field
     if least < bound:
-        raise _MisfitError(f"{least:g} is less than {bound:g}, the least that it can be")
+        raise _MisfitError(f"{least:g} is less than {bound:g}, the minimum")
     return field
 
 
 def _tagged_reader(options: Sequence[Any]) -> _Reader:
-    """Return what reads a union of dataclasses by the literal that is the type of their `kind`."""
+    """Return a reader for a union of dataclasses, selected by the literal value of `kind`."""
     kinds = {
         kind: functools.partial(_build, option)
         for option in options
@@ -188,7 +189,7 @@ def _read_tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
         raise _MisfitError(f"lacks the key 'kind', which is one of {', '.join(readers)}")
     kind = value["kind"]
     if not isinstance(kind, str) or kind not in readers:
-        misfit = _MisfitError(f"{kind!r} is none of the kinds known here: {', '.join(readers)}")
+        misfit = _MisfitError(f"{kind!r} is not one of the kinds known here: {', '.join(readers)}")
         misfit.where = ": kind"
         raise misfit
     return readers[kind](value)
@@ -207,7 +208,7 @@ def _plain_reader(expected: Any) -> _Reader:
         return functools.partial(_build, expected)
     if typing.get_origin(expected) is Annotated:
         kind, bound = typing.get_args(expected)
-        if isinstance(bound, Limits):  # the rest was checked where the recipe was read
+        if isinstance(bound, Limits):  # the rest was validated when the recipe was read
             bound = bound.limits.get("ge")
         if bound is None:
             return _reader(kind)
@@ -234,7 +235,7 @@ def _row(readers: tuple[_Reader, ...], value: Any) -> tuple[Any, ...]:
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
-    """Read step times, by far the longest lists, at once."""
+    """Read step times, by far the longest lists, in a single pass."""
     if not isinstance(value, list):
         raise _mismatch("a list", value)
     if not {*map(type, value)} <= {float, int}:

@@ -1,6 +1,6 @@
-"""What one launch left behind: its case and every record of every rank, and how it stands.
+"""What one launch left behind: its case, all records of all ranks, and its status.
 
-This is what analysis works on. It is made from files by the store, or written down by hand in a test.
+Analysis works on this. The store builds it from files; tests build it by hand.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ T = TypeVar("T")
 
 
 OWN_CAUSES = ("out_of_memory", "environment", "disk_full")
-"""Causes that no other rank's end can bring about."""
+"""Causes that cannot be a consequence of another rank's exit."""
 
 
 def _precedence(failure: Failure) -> tuple[int, float]:
-    """Order failures so that the cause comes before what it brought about; alike ones by their time.
+    """Sort failures so that causes come before their consequences, and equal ones by time.
 
-    A rank that is lost takes others with it ("connection closed"), and so does a launch that is ended
-    because its time is up or somebody interrupts it. Among the ranks' own words the first in time counts:
-    a rank is told to end after another has failed, and finds a connection closed after another has ended.
+    A lost rank makes other ranks fail ("connection closed"), and so does stopping a launch after a timeout or
+    an interrupt. Among the messages of the ranks themselves, the earliest counts: a rank is asked to stop
+    after another has failed, and its connection is closed after another has exited.
     """
     if failure.cause in OWN_CAUSES:
         order = 0
@@ -55,17 +55,17 @@ def _precedence(failure: Failure) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecords:
-    """One launch of one case, with the records of all ranks in the order of the ranks."""
+    """One launch of one case, with the records of all ranks in rank order."""
 
     case: Case
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
-    """Notes of lines that were torn when a process was killed, of records that contradict each other, or of
-    the launch that it is a copy of."""
+    """Notes on lines truncated when a process was killed, on records that contradict each other, or on the
+    launch that this one is a copy of."""
     placed: Placed | None = None
-    """Where it ran; None where its launcher did not say."""
+    """Where the launch ran; None if its launcher did not report that."""
     _by_kind: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Of each type that was asked for: a launch of thousands of ranks is looked through once for it."""
+    """Records by type, so that a launch with thousands of ranks is scanned once per requested type."""
 
     def of(self, kind: type[T]) -> tuple[T, ...]:
         """Return the records of one type."""
@@ -74,14 +74,14 @@ class CaseRecords:
         return self._by_kind[kind]
 
     def host_of(self, start: Start) -> str:
-        """Name the host on which a rank began, as the inventory does: its place in the job tells which."""
+        """Return the inventory name of the host on which a rank started, from its position in the job."""
         hosts = self.case.placement.hosts
         node = start.rank // max(1, start.local_world_size)
         return hosts[node] if node < len(hosts) else start.host
 
     @property
     def world_size(self) -> int:
-        """Ranks that were started; where none wrote anything, those that were asked for."""
+        """Number of ranks that started or, if none wrote anything, the requested number."""
         return next(
             (start.world_size for start in self.of(Start)),
             self.case.placement.num_ranks,
@@ -89,9 +89,9 @@ class CaseRecords:
 
     @property
     def status(self) -> CaseStatus:
-        """Say `done` when every rank wrote its result, `failed` when running it again would fail again.
+        """Return `done` if every rank wrote its result, `failed` if a rerun would fail again.
 
-        A launch that was interrupted, or fell to something outside the case, is unfinished.
+        A launch that was interrupted, or that failed for a reason outside the case, is unfinished.
         """
         if self.has_ended:
             return "done" if self.contradiction is None else "unfinished"
@@ -108,14 +108,14 @@ class CaseRecords:
 
     @property
     def contradiction(self) -> str | None:
-        """Name records of a launch that has ended of which some ranks have one and others none or two.
+        """List record types of a finished launch that some ranks have once, others twice or not at all.
 
-        None where there are none such. Whoever measured built something before, and began.
+        None if there are no such records. A rank that measured must have started and built something first.
         """
         if not self.has_ended:
             return None
         if len(sizes := {start.world_size for start in self.of(Start)}) > 1:
-            return f"ranks tell of different numbers of ranks: {', '.join(map(str, sorted(sizes)))}"
+            return f"ranks report different numbers of ranks: {', '.join(map(str, sorted(sizes)))}"
         measured, built = bool(self.windows), bool(self.windows or self.setups)
         needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
             *(Start, RankResult),
@@ -126,27 +126,29 @@ class CaseRecords:
             ranks = sorted(record.rank for record in self.of(kind))
             if ranks != list(range(self.world_size)):
                 of_ranks = f"the record {kind.__name__.lower()} of ranks {ranks}"
-                return f"the launch is done and has {of_ranks}, not one of each of {self.world_size}"
+                return f"the launch is done but has {of_ranks}, not one from each of {self.world_size}"
         return None
 
     @property
     def first_contradiction(self) -> str | None:
-        """Name the first thing that the records say and that cannot be; None where all agree."""
+        """Return the first impossibility in the records; None if they are consistent."""
         return self.contradiction or next(self.impossible(), None)
 
     def impossible(self) -> Iterator[str]:
-        """Yield what cannot be: ranks too many, a precision nobody asked for, steps unlike their window."""
+        """Yield contradictions: too many ranks, an unrequested precision, steps that contradict a window."""
         sizes = [start.world_size for start in self.of(Start)]
         ranks = {rank for record in self.records if (rank := getattr(record, "rank", None)) is not None}
         for rank in sorted(ranks) if sizes else ():
             if not 0 <= rank < max(sizes):
-                yield f"there is a record of rank {rank}, and ranks are 0 to {max(sizes) - 1}"
+                yield f"there is a record of rank {rank}, but ranks are 0 to {max(sizes) - 1}"
         precision = self.case.work.training.precision if isinstance(self.case.work, ModelWork) else None
         for setup in self.setups:
             if precision not in (None, setup.precision):
-                yield f"rank {setup.rank} says precision {setup.precision[:40]!r}, and its case {precision}"
+                yield (
+                    f"rank {setup.rank} reports precision {setup.precision[:40]!r}, but its case {precision}"
+                )
         if sum(window.num_steps for window in self.windows) and not any(w.items for w in self.windows):
-            yield "its windows count steps, and nothing that was done in them"
+            yield "its windows count steps but contain no work"
         for window in self.windows:
             if window.wall_s < 1e-9 * window.num_steps:
                 yield f"rank {window.rank} took {window.wall_s:g} s for {window.num_steps} steps"
@@ -154,13 +156,13 @@ class CaseRecords:
             least_s = 0 if len(times_s) == window.num_steps else window.steps_s
             if not isclose(max(sum(times_s), least_s), window.steps_s, rel_tol=1e-3):
                 took = f"rank {window.rank} took {sum(times_s):g} s for its steps"
-                yield f"{took}, and its window says {window.steps_s:g} s"
+                yield f"{took}, but its window reports {window.steps_s:g} s"
         yield from self._contradicted()
 
     def _contradicted(self) -> Iterator[str]:
-        """Yield what two records of a rank say differently: its host, and when and how long it measured."""
+        """Yield differences between one rank's records: in its host, or when and how long it measured."""
         start, starts = None, {start.rank: start for start in self.of(Start)}
-        for record in self.records:  # those of a rank follow its start
+        for record in self.records:  # a rank's records are later than its start
             start = record if isinstance(record, Start) else start
             if isinstance(record, Environment) and start is not None and record.host != start.host:
                 of_rank = f"the records of rank {start.rank} on {start.host}"
@@ -169,21 +171,21 @@ class CaseRecords:
             begin_s, end_s = window.begin_monotonic_s, window.end_monotonic_s
             where = f"the window of rank {window.rank}"
             if not isclose(end_s - begin_s, window.wall_s, rel_tol=1e-3, abs_tol=1e-6):
-                yield f"{where} is from {begin_s:.3f} to {end_s:.3f} s, and took {window.wall_s:g} s"
+                yield f"{where} is from {begin_s:.3f} to {end_s:.3f} s, but took {window.wall_s:g} s"
             if (start := starts.get(window.rank)) is None:
                 continue
             if window.host != start.host:
-                yield f"{where} is of host {window.host}, and the rank began on {start.host}"
+                yield f"{where} is from host {window.host}, but the rank started on {start.host}"
             if begin_s < start.monotonic_s:
-                yield f"{where} begins at {begin_s:.3f} s, and the rank at {start.monotonic_s:.3f} s"
+                yield f"{where} starts at {begin_s:.3f} s, but the rank at {start.monotonic_s:.3f} s"
         for result in self.of(RankResult):
             if (start := starts.get(result.rank)) is not None and result.monotonic_s < start.monotonic_s:
-                yield f"rank {result.rank} ended before it began"
+                yield f"rank {result.rank} ended before it started"
         yield from self._misplaced()
         yield from self._miscounted()
 
     def _miscounted(self) -> Iterator[str]:
-        """Yield what windows count otherwise than the repeats and step times that are listed beside them."""
+        """Yield windows whose counts do not match the repeats and step times listed with them."""
         chunks = grouped((steps.rank, steps) for steps in self.of(Steps) if steps.phase == "measure")
         trials: tuple[CollectiveTrial | ProbeReading, ...] = (
             *self.of(CollectiveTrial),
@@ -197,7 +199,9 @@ class CaseRecords:
             begin = 0
             for steps in chunks.get(window.rank, ()):
                 if steps.first_step != begin:
-                    yield f"step times of rank {window.rank} go on with {steps.first_step}, after {begin}"
+                    yield (
+                        f"step times of rank {window.rank} continue with {steps.first_step}, after {begin}"
+                    )
                 begin += len(steps.durations_s)
             repeats_s = [time_s for durations_s in timed.get(window.rank, ()) for time_s in durations_s]
             listed = f"rank {window.rank} lists {len(repeats_s)} repeats of {sum(repeats_s):g} s"
@@ -209,26 +213,26 @@ class CaseRecords:
                 yield f"{listed}, and {counted}"
 
     def _misplaced(self) -> Iterator[str]:
-        """Yield what case, placement and ranks say differently of hosts and numbers of ranks."""
+        """Yield differences in hosts and numbers of ranks between the case, the placement and the ranks."""
         if (placed := self._placement) is None:
             return
         named, num_ranks = self.case.placement.hosts, len(placed.hosts) * placed.ranks_per_host
         if named and named != placed.hosts:
-            yield f"its case names {', '.join(named)}, and it was placed on {', '.join(placed.hosts)}"
+            yield f"its case lists {', '.join(named)}, but it was placed on {', '.join(placed.hosts)}"
         if self.of(Start) and num_ranks != self.world_size:
-            yield f"it was placed as {num_ranks} ranks, and has {self.world_size}"
+            yield f"it was placed as {num_ranks} ranks, but has {self.world_size}"
         for node, hosts in grouped(self._hosts_by_node()).items():
             if len(set(hosts)) > 1:
-                yield f"ranks of node {node} say that they ran on {', '.join(sorted(set(hosts)))}"
+                yield f"ranks of node {node} report that they ran on {', '.join(sorted(set(hosts)))}"
 
     @property
     def _placement(self) -> Placed | None:
-        """Where all ranks ran: under a launcher of the user's only the host of rank 0 is written down."""
+        """The hosts on which all ranks ran; under the user's own launcher, only rank 0's is recorded."""
         is_of_all = self.placed is not None and (self.world_size == 1 or self.placed.address is not None)
         return self.placed if is_of_all else None
 
     def places_and_hosts(self) -> set[tuple[str, str]]:
-        """Return the name of each place that ranks were given, with what the host calls itself."""
+        """Return the name of each host assigned to ranks, together with the host's own name."""
         names = dict(enumerate(self._placement.hosts)) if self._placement is not None else {}
         return {(names[node], host) for node, host in self._hosts_by_node() if node in names}
 
@@ -238,12 +242,12 @@ class CaseRecords:
 
     @property
     def primary_failure(self) -> Failure | None:
-        """Return the failure that the others came from; None where nothing failed."""
+        """Return the failure that caused the other ones; None if nothing failed."""
         return min(self.of(Failure), key=_precedence, default=None)
 
     @property
     def taken_s(self) -> float | None:
-        """Seconds from a rank's first record to its result, the longest rank's; None where none has both."""
+        """Seconds from a rank's first record to its result, for the slowest; None if no rank has both."""
         begins = {start.rank: start.monotonic_s for start in self.of(Start)}
         ends = [end for end in self.of(RankResult) if end.rank in begins]
         return max((end.monotonic_s - begins[end.rank] for end in ends), default=None)
@@ -259,7 +263,7 @@ class CaseRecords:
         return self.of(Window)
 
     def step_times_s(self, rank: int, *, phase: str = "measure") -> list[float]:
-        """Return the step times of one rank in order; empty where they were not kept."""
+        """Return one rank's step times in order; empty if they were not stored."""
         return [
             duration
             for steps in self.of(Steps)
@@ -269,9 +273,9 @@ class CaseRecords:
 
 
 def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
-    """Yield the launches; of one whose records contradict each other, its failures and a note alone.
+    """Yield the launches; if records contradict each other, only the failures and a note are kept.
 
-    Inventories may call hosts what they like; but a name that is a host's own is that host's.
+    Inventories may use any names for hosts, but if a name is a host's own name, it must refer to that host.
     """
     launches = list(launches)
     pairs = {pair for launch in launches for pair in launch.places_and_hosts()}
@@ -280,20 +284,20 @@ def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseReco
     for launch in launches:
         reason = launch.first_contradiction
         for name, host in sorted(mixed & launch.places_and_hosts()):
-            reason = reason or f"it was placed on {name}, and its ranks ran on {host}"
+            reason = reason or f"it was placed on {name}, but its ranks ran on {host}"
         name = f"{launch.case.case_id}/{launch.case.replicate}"
         note = f"records of {name} contradict each other: {reason}"
         yield launch if reason is None else replace(launch, records=launch.of(Failure), torn=(note,))
 
 
 def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
-    """Yield the launches; of one that holds a process or a window of one before it, a note of that alone."""
+    """Yield the launches; one that repeats a process or window of an earlier one becomes a note."""
     seen: dict[tuple[str, float, float], str] = {}
     for launch in launches:
         name = f"{launch.case.case_id}/{launch.case.replicate}"
         traces = [(start.host, float(start.pid), start.monotonic_s) for start in launch.of(Start)]
         traces += [(w.host, w.begin_monotonic_s, w.end_monotonic_s) for w in launch.windows]
         original = next((seen[trace] for trace in traces if trace in seen), None)
-        note = f"{name} is no launch of its own: its processes or windows are those of {original}"
+        note = f"{name} is not a separate launch: its processes or windows are those of {original}"
         yield launch if original is None else replace(launch, records=(), torn=(note,))
         seen |= dict.fromkeys(traces, name) if original is None else {}

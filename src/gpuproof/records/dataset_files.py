@@ -1,12 +1,12 @@
-"""Files of a run that hold samples or say where they lie: the control side writes, the node side reads them.
+"""Files of a run with samples or their location; the control side writes, the node side reads.
 
-A *tensor file* hands real samples to a node that has no library but torch: a line of JSON (shape, SHA-256 of
-what follows), then uint8 images in C order, then the labels, one byte a sample, or four, little endian, where
-there are more than 256 classes. A *listing* stands for a data set that is too large to be copied into a run:
-the control side looks through it once, and the node side reads the listing, then the files themselves.
+A *tensor file* passes real samples to a node whose only library is torch. It contains a line of JSON (shape,
+SHA-256 of what follows), then uint8 images in C order, then the labels: one byte per sample or, with more
+than 256 classes, four bytes, little endian. A *listing* represents a data set that is too large to be copied
+into a run: the control side scans it once, and the node side reads the listing, then the files themselves.
 
-Images are read with Pillow here and nowhere else, as RGB, row by row, cut to a square: by the control side
-before a run (`data.loading: device`), by the loader's processes on the node while it runs (`data.loading:
+Only this module reads images with Pillow, as RGB, row by row, cropped to a square: either on the control side
+before a run (`data.loading: device`), or in the loader's processes on the node during the run (`data.loading:
 loader`).
 """
 
@@ -33,7 +33,7 @@ ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFileHeader:
-    """What a file holds: images of `shape` (count, channels, height, width), uint8, and their labels."""
+    """Content of a file: uint8 images of `shape` (count, channels, height, width), and labels."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,17 +43,17 @@ class TensorFileHeader:
 
     @property
     def num_elements(self) -> int:
-        """Bytes of image data."""
+        """Size of the image data in bytes."""
         return math.prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes after the header: images, then labels."""
+        """Size in bytes of what follows the header: images, then labels."""
         return self.num_elements + self.shape[0] * self.label_bytes
 
 
 def label_bytes_for(num_classes: int) -> int:
-    """Return how many bytes a label takes.
+    """Return the number of bytes per label.
 
     >>> label_bytes_for(256), label_bytes_for(257)
     (1, 4)
@@ -64,7 +64,7 @@ def label_bytes_for(num_classes: int) -> int:
 def write_tensor_file(
     path: Path, *, name: str, shape: tuple[int, ...], num_classes: int, images: Bytes, labels: Bytes
 ) -> TensorFileHeader:
-    """Write images (uint8, C order) and labels, aside and then renamed, so that it is whole or absent."""
+    """Write images (uint8, C order) and labels to a temporary file, then rename it: all or nothing."""
     digest = hashlib.sha256(images)
     digest.update(labels)
     header = TensorFileHeader(
@@ -86,7 +86,7 @@ def read_header(path: Path) -> tuple[TensorFileHeader, int]:
     """Return the header and the offset of the data.
 
     Raises:
-        RecordError: the file is cut short, changed, or no tensor file.
+        RecordError: the file is truncated, modified, or not a tensor file.
     """
     with path.open("rb") as file:
         line = file.readline()
@@ -96,21 +96,21 @@ def read_header(path: Path) -> tuple[TensorFileHeader, int]:
             raise RecordError("not a tensor file", place=str(path)) from error
         offset = file.tell()
         digest, num_bytes = hashlib.sha256(), 0
-        while block := file.read(2**20):  # hashlib.file_digest came with Python 3.11
+        while block := file.read(2**20):  # hashlib.file_digest was added in Python 3.11
             digest.update(block)
             num_bytes += len(block)
     if digest.hexdigest() != header.sha256 or not header.shape or num_bytes != header.num_bytes:
         raise RecordError(
-            "the data is not what its first line says",
+            "the data does not match its first line",
             place=str(path),
-            next_step="Delete the file; it is made again",
+            next_step="Delete the file; it will be recreated",
         )
     return header, offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFile:
-    """A raw file of token ids, little endian, and the largest of them."""
+    """A raw file of token ids, little endian, and the largest id in it."""
 
     path: str
     token_type: TokenType
@@ -118,19 +118,19 @@ class TokenFile:
     sha256: str
     largest: int
     largest_at: int
-    """Position of the first token of that id, counted from 0."""
+    """Position, counted from 0, of the first token with that id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageListing:
-    """The images of one part of a folder, in order; an image's class is the folder it lies in."""
+    """The images of one part of a folder, in order; an image's class is the folder that contains it."""
 
     root: str
     """The folder of the part; `files` are relative to it."""
     classes: tuple[str, ...]
     files: tuple[str, ...]
     sha256: str
-    """Of names and sizes of all files: their content is not read for it."""
+    """Hash of the names and sizes of all files; file contents are not read for this."""
 
     def labels(self) -> list[int]:
         """Return the class of each file."""
@@ -139,7 +139,7 @@ class ImageListing:
 
 
 def write_listing(path: Path, listing: TokenFile | ImageListing) -> None:
-    """Write a listing, aside and then renamed, so that it is whole or absent."""
+    """Write a listing to a temporary file, then rename it: the listing is complete or absent."""
     with replacing(path) as place:
         place.write_text(json.dumps(to_json(listing)), encoding="utf-8")
 
@@ -148,19 +148,19 @@ def read_listing(cls: type[T], path: Path) -> T:
     """Read a listing.
 
     Raises:
-        RecordError: it is no listing of this kind.
+        RecordError: the file is not a listing of this kind.
     """
     try:
         content: Any = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RecordError(
-            "not a listing", place=str(path), next_step="Delete the file; it is made again"
+            "not a listing", place=str(path), next_step="Delete the file; it will be recreated"
         ) from error
     return from_json(cls, content, place=str(path))
 
 
 def require_pillow(python: str) -> None:
-    """Check that images can be decoded by this interpreter, named `python` in the error.
+    """Check that this interpreter, shown as `python` in the error, can decode images.
 
     Raises:
         EnvironmentUnfitError: Pillow is not installed.
@@ -169,18 +169,18 @@ def require_pillow(python: str) -> None:
         import PIL.Image  # noqa: F401
     except ImportError as error:
         raise EnvironmentUnfitError(
-            f"images are decoded with Pillow, which {python} does not have",
+            f"images are decoded with Pillow, which is not installed in {python}",
             place="data.name",
-            next_step="Install it there (pip install pillow); with data.loading=device only the side that "
-            "starts the run needs it",
+            next_step="Install it there (pip install pillow); with data.loading=device, only the "
+            "side that starts the run needs it",
         ) from error
 
 
 def decode(file: Path, *, size: int) -> bytes:
-    """Return the image scaled and cut around its centre to `size` × `size` pixels: RGB, 3 bytes a pixel.
+    """Return the image scaled and centre-cropped to `size` × `size` pixels: RGB, 3 bytes per pixel.
 
     Raises:
-        UsageError: it cannot be read as an image.
+        UsageError: the file cannot be read as an image.
     """
     from PIL import Image, ImageOps
 

@@ -1,7 +1,7 @@
-"""How do control side and node side talk over one stream of bytes? In frames: a line of JSON, then raw bytes.
+"""How do the control and node sides talk over one byte stream? In frames: JSON, then raw bytes.
 
-The line says how many bytes follow (`size`, 0 without it). A stream begins with `GREETING`: what a login
-prints before it is no part of the talk. Both halves use this, over standard input and output of one process.
+The JSON line specifies how many bytes follow (`size`, default 0). A stream starts with `GREETING`: anything
+that a login prints before that is ignored. Both sides use this over standard input and output of one process.
 
 >>> decoder = FrameDecoder()
 >>> [(frame.header["say"], frame.payload) for frame in decoder.feed(encode_frame({"say": "file"}, b"abc"))]
@@ -21,7 +21,7 @@ from gpuproof.base.outside import parse_json
 GREETING = b"\ngpuproof-frames 1\n"
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_HEADER_BYTES = 1 << 20
-"""Of a spec or a command line; more is no frame of ours."""
+"""Maximum for a spec or a command line; anything longer is not one of our frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +33,14 @@ class Frame:
 
 
 def encode_frame(header: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """Write one frame; the payload is at most `MAX_PAYLOAD_BYTES`."""
+    """Write one frame; its payload may have at most `MAX_PAYLOAD_BYTES`."""
     assert len(payload) <= MAX_PAYLOAD_BYTES
     sized = {**header, "size": len(payload)} if payload else dict(header)
     return json.dumps(sized, allow_nan=False, separators=(",", ":")).encode() + b"\n" + payload
 
 
 class FrameDecoder:
-    """Puts frames together from pieces of a stream."""
+    """Assembles frames from pieces of a stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -48,10 +48,10 @@ class FrameDecoder:
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Take the next bytes; return the frames that are whole now.
+        """Add the next bytes; return the frames that this completes.
 
         Raises:
-            RecordError: the bytes are no frames.
+            RecordError: the bytes are not frames.
         """
         self._buffer += data
         while (frame := self._next()) is not None:
@@ -73,16 +73,16 @@ class FrameDecoder:
         end = self._buffer.find(b"\n")
         if end < 0:
             if len(self._buffer) > MAX_HEADER_BYTES:
-                raise RecordError("a frame without an end of its first line", place="stream")
+                raise RecordError("a frame whose first line does not end", place="stream")
             return False
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
             header = parse_json(line, is_order=True)
         except ValueError as error:
-            raise RecordError(f"no frame: {line[:60]!r}", place="stream") from error
+            raise RecordError(f"not a frame: {line[:60]!r}", place="stream") from error
         size = header.get("size", 0) if isinstance(header, dict) else None
         if type(size) is not int or not 0 <= size <= MAX_PAYLOAD_BYTES:
-            raise RecordError(f"no frame: {line[:60]!r}", place="stream")
+            raise RecordError(f"not a frame: {line[:60]!r}", place="stream")
         self._header, self._size = header, size
         return True

@@ -1,7 +1,7 @@
-"""JSON Lines files: appended with one flush a record, read back even when the last line is torn.
+"""JSON Lines files: flushed after each record, readable even if the last line is truncated.
 
-A journal holds dataclasses that were registered under a `kind`. What a reader gets is every whole
-record, in order, and whether the end of the file was torn (a process killed in the middle of a write).
+A journal contains dataclasses that are registered under a `kind`. A reader gets every complete record, in
+order, and whether the end of the file was truncated (because a process was killed in the middle of a write).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 """1 (2026-11): first version."""
 
 RESERVE_BYTES = 65_536
-"""Kept on the disk of each journal, so that a full disk still leaves room for the failure record."""
+"""Disk space reserved for each journal, so that a full disk still leaves room for the failure record."""
 
 _KINDS: dict[str, _Kind] = {}
 _KIND_NAMES: dict[type, str] = {}
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What is known of one kind of record."""
+    """What is known about one kind of record."""
 
     cls: type
     version: int
@@ -51,8 +51,8 @@ def record_kind(
 ) -> Callable[[type[T]], type[T]]:
     """Register a dataclass as the record called `kind` in journals.
 
-    `version` is what its lines are written as. `pack` and `unpack` are for lines that do not stand as the
-    fields do: the latter turns the line, of any version up to this one, into the fields' JSON.
+    `version` is the version of the lines that are written. `pack` and `unpack` are for lines whose layout
+    differs from the fields: `unpack` converts a line of any version up to this one to the fields' JSON.
     """
 
     def register(cls: type[T]) -> type[T]:
@@ -64,19 +64,19 @@ def record_kind(
 
 
 def encode(record: Any) -> str:
-    """Write a registered record as one line of JSON, without the line end."""
+    """Convert a registered record to one line of JSON, without the newline."""
     kind = _KIND_NAMES[type(record)]
     content = {"kind": kind, "v": _KINDS[kind].version, **_KINDS[kind].pack(record)}
     return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def decode(line: str | bytes, *, place: str = "record", parse: Callable[[Any], Any] = parse_json) -> Any:
-    """Read one line back into its record; None for a kind that this version does not know.
+    """Convert one line back to its record; return None for a kind that this version does not know.
 
-    `parse` does as `parse_json` does.
+    `parse` must behave like `parse_json`.
 
     Raises:
-        RecordError: the line is no JSON object, is of a newer schema, or lacks a key.
+        RecordError: the line is not a JSON object, has a newer schema, or lacks a key.
     """
     try:
         data = parse(line)
@@ -86,16 +86,16 @@ def decode(line: str | bytes, *, place: str = "record", parse: Callable[[Any], A
 
 
 def record_of(data: Any, *, place: str = "record") -> Any:
-    """Turn the JSON of one line into its record, as `decode` does."""
+    """Convert the parsed JSON of one line to its record, as `decode` does."""
     if not isinstance(data, Mapping) or "kind" not in data:
         raise RecordError("a record without a kind", place=place)
     version, kind = data.get("v"), _KINDS.get(str(data["kind"]))
     newest = SCHEMA_VERSION if kind is None else kind.version
     if not isinstance(version, int) or version > newest:
         raise RecordError(
-            f"schema version {version}, this gpuproof reads up to {newest}",
+            f"schema version {version}, but this gpuproof supports up to {newest}",
             place=place,
-            next_step="Read it with the gpuproof that wrote it, or a newer one",
+            next_step="Read it with the gpuproof version that wrote it, or a newer one",
         )
     if kind is None:
         return None
@@ -108,19 +108,19 @@ def record_of(data: Any, *, place: str = "record") -> Any:
 
 @dataclass(frozen=True)
 class JournalContent:
-    """What a journal held: its records in order, and the note of anything that was lost."""
+    """The content of a journal: its records in order, and a note about anything that was lost."""
 
     records: tuple[Any, ...]
     torn: str | None
 
 
 def read_journal(path: Path, *, parse: Callable[[bytes], Any] = parse_json) -> JournalContent:
-    """Read every whole record of a journal; a torn last line is reported and left out.
+    """Read every complete record of a journal; a truncated last line is reported and skipped.
 
-    `parse` does as `parse_json` does.
+    `parse` must behave like `parse_json`.
 
     Raises:
-        RecordError: a line before the last cannot be read.
+        RecordError: a line other than the last cannot be read.
     """
     try:
         lines = read_plain(path).split(b"\n")
@@ -132,19 +132,19 @@ def read_journal(path: Path, *, parse: Callable[[bytes], Any] = parse_json) -> J
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
-    torn = f"{path.name}: the last line is torn ({len(tail)} bytes left out)" if tail.strip() else None
+    torn = f"{path.name}: the last line is truncated ({len(tail)} bytes skipped)" if tail.strip() else None
     return JournalContent(tuple(r for r in records if r is not None), torn)
 
 
 class JournalTail:
-    """Reads a journal while it is being written: each call returns what has come since the last."""
+    """Reads a journal while it is being written; each call returns what was added since the last one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def new_records(self) -> tuple[Any, ...]:
-        """Return the whole records written since the last call; none while there is no file yet."""
+        """Return the complete records written since the last call; none if the file does not exist yet."""
         try:
             with open_plain(self._path) as file:
                 file.seek(self._offset)
@@ -158,7 +158,7 @@ class JournalTail:
 
 
 def has_writer(path: Path) -> bool:
-    """Say whether a living process holds this journal open to write; False where files cannot be locked."""
+    """Return whether a live process has this journal open for writing; False if there are no locks."""
     with open_plain(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -170,10 +170,10 @@ def has_writer(path: Path) -> bool:
 
 
 class Journal:
-    """An open journal: append records, each flushed, so that a killed process loses none it wrote.
+    """An open journal. Each appended record is flushed, so a killed process loses nothing written.
 
-    Opening needs no room on the disk, so that a process which finds none can still try to say so. The
-    file is locked while its writer lives: `has_writer` tells others, whatever became of the process.
+    Opening needs no disk space, so that a process on a full disk can still try to report this. The file is
+    locked while its writer is alive, and `has_writer` checks the lock, whatever happened to the process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -187,15 +187,15 @@ class Journal:
             raise RecordError(
                 "another process is writing it",
                 place=str(path),
-                next_step="Give every rank a RANK of its own",
+                next_step="Give every rank a different RANK",
             ) from error
         except OSError:
-            pass  # a file system without locks; nothing but `has_writer` needs them
+            pass  # a file system without locks, which only `has_writer` needs
 
     def reserve_room(self) -> None:
-        """Keep room on the disk for last words, in bytes that no file system can compress away.
+        """Reserve disk space for a final record, filled with bytes that no file system can compress.
 
-        The file that holds it has no name, so that it is gone with the process, however that ends.
+        The reserve file has no name, so it disappears when the process exits, however that happens.
 
         Raises:
             OSError: the disk is full.
@@ -208,17 +208,17 @@ class Journal:
         """Write one record in a single system call.
 
         Raises:
-            OSError: the disk is full or gone. A partial line is taken back, so that all stays readable.
+            OSError: the disk is full or gone. A partial line is removed, so that the file stays readable.
         """
         self._write((encode(record) + "\n").encode())
 
     def append_last_words(self, record: Any) -> None:
-        """Write a failure record, freeing the reserved room first."""
+        """Write a failure record, freeing the reserved space first."""
         self._free_reserve()
         self.append(record)
 
     def close(self) -> None:
-        """Close the file and give back the reserved room."""
+        """Close the file and free the reserved space."""
         os.close(self._file)
         self._free_reserve()
 

@@ -1,8 +1,8 @@
-"""The metric catalogue (`metrics.csv`): every name that a reading may carry, what it means, its other names.
+"""The metric catalogue (`metrics.csv`): each metric's name, its meaning, and its names elsewhere.
 
-A name ends in its unit (`_bytes`, `_w`, `_j`, `_mhz`, `_c`, `_percent`, `_s`) or says what it counts. A
-`gauge` is a value of the moment, a `counter` only grows (until a driver reload), a `static` fact is read
-once and stands in `DeviceIdentity.static`. Whatever shows, exports or compares metrics reads it from here.
+A name ends in its unit (`_bytes`, `_w`, `_j`, `_mhz`, `_c`, `_percent`, `_s`) or is a count. A `gauge` is a
+current value, a `counter` only grows (until a driver reload), and a `static` fact is read once and stored in
+`DeviceIdentity.static`. Everything that shows, exports or compares metrics uses this catalogue.
 
 >>> METRICS["energy_j"].kind, METRICS["energy_j"].lane, METRICS["energy_j"].unit.symbol
 ('counter', 'fast', 'J')
@@ -25,14 +25,14 @@ MetricKind = Literal["gauge", "counter", "static"]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a name's end means."""
+    """The unit that a name's suffix stands for."""
 
     symbol: str
-    """1 where something is counted."""
+    """1 for counts."""
     prometheus: str = ""
-    """How a name of Prometheus ends, which has base units."""
+    """The suffix of the Prometheus name, in base units."""
     factor: float = 1.0
-    """What a value is multiplied by for Prometheus."""
+    """Conversion factor to Prometheus' base unit."""
 
 
 UNITS: Final[Mapping[str, Unit]] = {
@@ -47,45 +47,48 @@ UNITS: Final[Mapping[str, Unit]] = {
     "_s": Unit("s", "_seconds"),
     "_count": Unit("1"),
 }
-"""End of a name → its unit."""
+"""Name suffix → its unit."""
 DCGM_FACTORS: Final = {None: 1.0, "ratio": 0.01, "MiB": 2.0**-20, "mJ": 1e3}
-"""DCGM's unit, where it is not ours → what a value is multiplied by for it."""
+"""DCGM's unit, if it differs from ours → factor that converts it to ours."""
 
 
 def unit_end(name: str) -> str:
-    """Return the end of a name that is its unit; "" where it says what it counts."""
+    """Return the suffix of a name that gives its unit; "" for a count."""
     return next((end for end in UNITS if name.endswith(end)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What one name means, and how it is shown."""
+    """What one name means, and how it is displayed."""
 
     name: str
     description: str
     kind: MetricKind
-    """How it is aggregated, too: a gauge has a mean over time and extremes, a counter what it gained."""
+    """Also determines how it is aggregated: gauges have a time-weighted mean and extremes, counters an
+    increase."""
     owner: Literal["gpu", "host"] = "gpu"
     lane: Lane | None
-    """How often it is read; None for static facts."""
+    """The lane in which it is read; None for static facts."""
     title: str | None = None
-    """What people call it, where its name does not say it."""
+    """A readable name, if the key is not readable enough."""
     prometheus: str | None = None
-    """What Prometheus calls it, without prefix and unit, where that is not our name."""
+    """The Prometheus name, without prefix and unit, if it differs from ours."""
     dcgm: str | None = None
-    """What DCGM calls it, where it has it."""
+    """The DCGM name, if DCGM has this metric."""
     dcgm_unit: str | None = None
-    """DCGM's unit, where it is not ours."""
+    """DCGM's unit, if it differs from ours."""
     nvidia_smi: str | None = None
-    """The columns of nvidia-smi, with spaces between them."""
+    """The nvidia-smi columns, separated by spaces."""
     compared: str | None = None
-    """Whether two recordings are compared by it."""
+    """Whether comparisons of two recordings include it."""
     drawn: str | None = None
-    """Whether it is drawn over time: large in the live view, and of two recordings."""
+    """Whether it is plotted over time: as a large chart in the live view, and when comparing two
+    recordings."""
     top: str | None = None
-    """The top of its chart: a number, or a static fact."""
+    """The maximum of the chart: a number, or the name of a static fact."""
     live: str | None = None
-    """Of a GPU its place among the live view's values, or `rate`; of the host the label of its rate."""
+    """For a GPU, the position among the live view's values, or `rate`; for the host, the label of the
+    rate."""
 
     @property
     def unit(self) -> Unit:
@@ -94,7 +97,7 @@ class Metric:
 
     @property
     def exported(self) -> str:
-        """Its name in Prometheus, in base units (`unit.factor` gives them); a counter's lacks its `_total`.
+        """The Prometheus name, in base units (`unit.factor` converts); for a counter, without `_total`.
 
         >>> METRICS["power_w"].exported, HOST_METRICS["cpu_percent"].exported
         ('gpuproof_gpu_power_watts', 'gpuproof_host_cpu_busy_ratio')
@@ -104,7 +107,7 @@ class Metric:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of nvidia-smi that hold it."""
+        """The nvidia-smi columns that contain it."""
         return (self.nvidia_smi or "").split()
 
 
@@ -120,17 +123,17 @@ def _catalogue() -> dict[str, Metric]:
 
 
 def _throttle_time(reason: ThrottleReason) -> Metric:
-    meaning = f"time held below the asked clock: {reason.replace('_', ' ')}"
+    meaning = f"time throttled below the requested clock: {reason.replace('_', ' ')}"
     return Metric(name=throttle_time_name(reason), kind="counter", lane="slow", description=meaning)
 
 
 def throttle_time_name(reason: ThrottleReason) -> str:
-    """Name the counter of seconds that a reason held a device back."""
+    """Return the name of the counter of seconds for which a reason throttled a device."""
     return f"throttle_time_{reason}_s"
 
 
 METRICS: Final[dict[str, Metric]] = _catalogue()
-"""Of devices; some of the host have the same names."""
+"""Metrics of devices only, as some host metrics have the same names."""
 
 THROTTLE_COUNTERS: Final = {
     metric: metric.removeprefix("throttle_time_").removesuffix("_s")
@@ -142,7 +145,7 @@ THROTTLE_COUNTERS: Final = {
 
 @functools.cache
 def names(*, lane: Lane | None = None, kind: MetricKind | None = None) -> tuple[str, ...]:
-    """List the metric names of a lane, a kind, or both, in the order of the catalogue."""
+    """List the metric names of a lane, a kind, or both, in catalogue order."""
     return tuple(
         metric.name
         for metric in METRICS.values()

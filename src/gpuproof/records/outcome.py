@@ -1,4 +1,4 @@
-"""How a check ended: what was measured of a subject, what was expected, and what to do next.
+"""The result of a check: what was measured and expected for a subject, and what to do next.
 
 >>> Outcome(status="PASS", measured="980 samples/s", expected="900 or more", source="contract 7").status
 'PASS'
@@ -20,19 +20,20 @@ from typing import Any, Literal, get_args
 Status = Literal["PASS", "WARN", "FAIL", "ERROR", "SKIP", "NOT-APPLICABLE"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
-"""What was measured and held against an expectation. All other statuses have a reason instead."""
+"""Statuses that mean a value was measured and compared with an expectation. All other statuses have a reason
+instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
 Actor = Literal["user", "administrator", "vendor", "plug-in author"]
 Basis = Literal["absolute", "baseline", "peers", "none"]
-"""A stated or published figure, the fleet's own past, the other subjects of the same run; none: a check of
-the environment, or nothing that was measured."""
+"""A stated or published value, the fleet's own history, or the other subjects of the same run. None for a
+check of the environment, or if nothing was measured."""
 SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/.+)?|link/[^>]+>[^>]+")
-"""`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`; older UUIDs of MIG have slashes themselves."""
+"""`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`; older MIG UUIDs contain slashes themselves."""
 SubjectKind = Literal["gpu", "host", "link", "whole"]
 
 
 def kind_of(subject: str) -> SubjectKind:
-    """Say of what kind a subject is.
+    """Return the kind of a subject.
 
     >>> kind_of("host/a/gpu/0"), kind_of("link/a>b"), kind_of("host/a"), kind_of("whole")
     ('gpu', 'link', 'host', 'whole')
@@ -45,7 +46,7 @@ def kind_of(subject: str) -> SubjectKind:
 
 
 def parent_of(subject: str) -> str:
-    """Return what a subject is a part of: a device of its host, a link of the host that both ends are on.
+    """Return a subject's parent: the host of a device, or of a link with both ends on that host.
 
     >>> parent_of("host/a/gpu/1"), parent_of("link/host/a>host/a/gpu/2"), parent_of("link/a>b")
     ('host/a', 'host/a', 'whole')
@@ -58,10 +59,11 @@ def parent_of(subject: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a check ended for one subject.
+    """The result of a check for one subject.
 
-    ERROR: it should have been measured and could not be. SKIP: nobody asked for it, or what it needs was
-    not given. NOT-APPLICABLE: there is evidence, given as the reason, that there is nothing to measure.
+    ERROR: it should have been measured, but could not be. SKIP: it was not requested, or something it needs
+    was not provided. NOT-APPLICABLE: there is evidence, given as the reason, that there is nothing to
+    measure.
     """
 
     status: Status
@@ -69,36 +71,35 @@ class Outcome:
     measured: str | None = None
     expected: str | None = None
     source: str | None = None
-    """Where the expectation comes from: a page, a contract, a key of the recipe."""
+    """Where the expectation comes from: a page, a contract, a recipe key."""
     reason: str | None = None
     next_step: str | None = None
     responsible: Actor | None = None
     """Who should take the next step."""
     measured_value: float | None = None
     measured_low: float | None = None
-    """The lower end of the interval of `measured_value`."""
+    """The lower bound of the interval of `measured_value`."""
     measured_high: float | None = None
     expected_value: float | None = None
     tolerance: float | None = None
-    """How far a value may be off `expected_value` without a finding, in `unit`."""
+    """How far a value may deviate from `expected_value` without a finding, in `unit`."""
     minimum_detectable: float | None = None
-    """The smallest share by which it could be worse and these data would have shown it; None is not known."""
+    """The smallest relative loss that this data would have revealed; None if unknown."""
     unit: str | None = None
-    """Unit of all the numbers; "1" for a ratio."""
+    """The unit of all numbers; "1" for a ratio."""
     records: tuple[str, ...] = ()
-    """What it rests on: launches as CASE/REPLICATE, or files of the run directory."""
+    """What the result is based on: launches as CASE/REPLICATE, or files in the run directory."""
 
     def __post_init__(self) -> None:
-        """Refuse an answer that leaves out what it stands on.
+        """Reject a result without a basis.
 
         Raises:
-            ValueError: a status that there is not; a judgement without what was measured, expected and from
-                where; any other status without its reason; a status that needs action without a next step; a
-                subject of no known form; a number that is not finite, has no unit or lies outside its
-                interval.
+            ValueError: the status is unknown; a judgement lacks the measured or expected value or its source;
+                any other status lacks its reason; a status that needs action lacks a next step; the subject
+                has an unknown form; a number is not finite, has no unit or is outside its interval.
         """
         if self.status not in STATUSES:
-            raise ValueError(f"{self.status!r} is no status: {', '.join(STATUSES)}")
+            raise ValueError(f"{self.status!r} is not a status: {', '.join(STATUSES)}")
         if self.status in JUDGED and None in (self.measured, self.expected, self.source):
             raise ValueError(f"{self.status} needs what was measured, what was expected, and from where")
         if self.status not in JUDGED and self.reason is None:
@@ -106,12 +107,12 @@ class Outcome:
         if self.status in NEEDING_ACTION and self.next_step is None:
             raise ValueError(f"{self.status} needs a next step")
         if not SUBJECT.fullmatch(self.subject):
-            raise ValueError(f"{self.subject!r} is no subject: whole, host/H, host/H/gpu/UUID or link/A>B")
+            raise ValueError(f"{self.subject!r} is not a subject: whole, host/H, host/H/gpu/UUID or link/A>B")
         self._check_numbers()
 
     @property
     def summary(self) -> str:
-        """The reason, or else what was measured and expected."""
+        """The reason or, without one, what was measured and expected."""
         return self.reason or f"{self.measured}, expected {self.expected}"
 
     def _check_numbers(self) -> None:
@@ -120,28 +121,28 @@ class Outcome:
         if numbers and self.unit is None:
             raise ValueError("numbers need their unit")
         if not all(math.isfinite(number) for number in (*numbers, self.minimum_detectable or 0.0)):
-            raise ValueError("a number that is not finite was not measured: leave it out, say why")
+            raise ValueError("a number that is not finite was not measured: omit it and give the reason")
         ends = [number for number in interval if number is not None]
         if ends != sorted(ends) or (ends and self.measured_value is None):
-            raise ValueError("an interval needs the measured value inside it")
+            raise ValueError("an interval must contain the measured value")
 
 
 def not_judged(subject: str, reason: str, next_step: str, responsible: Actor = "user") -> Outcome:
-    """Return what could not be judged: an error, which passes nothing."""
+    """Return an error: the check could not be judged, which never counts as a pass."""
     return Outcome(
         status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible=responsible
     )
 
 
 def not_applicable(reason: str, subject: str = "whole") -> Outcome:
-    """Return that a check does not apply; the reason is its evidence."""
+    """Return that a check does not apply, with the evidence as the reason."""
     return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
 
 
 def skipped(
     reason: str, next_step: str | None = None, subject: str = "whole", *, responsible: Actor | None = None
 ) -> Outcome:
-    """Return what was not measured, since nobody asked for it, or what it needs was not given."""
+    """Return that nothing was measured, because it was not requested or its input was not provided."""
     return Outcome(
         status="SKIP", subject=subject, reason=reason, next_step=next_step, responsible=responsible
     )
@@ -159,7 +160,7 @@ def pass_or_fail(
     warns: bool = False,
     **numbers: Any,
 ) -> Outcome:
-    """Return PASS, or FAIL (WARN where it `warns`) with who does what; `numbers` are further fields."""
+    """Return PASS, or FAIL (WARN if it `warns`) with the next step; `numbers` are further fields."""
     return Outcome(
         status="PASS" if is_good else "WARN" if warns else "FAIL",
         subject=subject,
@@ -174,7 +175,7 @@ def pass_or_fail(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a check expects, where that comes from, and what to do where it is not met."""
+    """What a check expects, the source of that expectation, and what to do if it is not met."""
 
     expected: str
     source: str
@@ -191,7 +192,7 @@ class Expectation:
         subject: str = "whole",
         **numbers: Any,
     ) -> Outcome:
-        """Return PASS, or what it is otherwise with the next step (its own, or one for the occasion).
+        """Return PASS, or the actual status with its next step (the general one, or a specific one).
 
         `numbers` are further fields of the outcome.
         """
@@ -215,12 +216,13 @@ class Judged:
     name: str
     outcome: Outcome
     is_required: bool = True
-    """Whether nothing can be READY without it; an advisory one is told and decides nothing."""
+    """Whether READY requires this check; an advisory check is reported but decides nothing."""
     basis: Basis = "none"
-    """What the expectation stands on. Peers alone cannot tell a fleet that is slow as a whole."""
+    """The basis of the expectation. Comparing peers alone cannot show that a whole fleet is slow."""
     measure: str | None = None
-    """The name of the measure that was judged; None of a check, and of a rule that had none to judge."""
+    """The name of the judged measure; None for a check, or for a rule that had no measure to judge."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """Of that measure, `case` among them, or those that tell of what a check is."""
+    """Labels of that measure, including `case`; for a check, labels that describe its subject."""
     is_contract: bool = False
-    """Whether the expectation was agreed: it says *at least X*, whatever a healthy machine could do."""
+    """Whether the expectation was agreed by contract: it then means *at least X*, whatever a healthy machine
+    can do."""

@@ -1,8 +1,8 @@
-"""What ports counted: InfiniBand, RoCE and Ethernet ports, and the PCIe links of GPUs and network cards.
+"""Port counters: InfiniBand, RoCE and Ethernet ports; PCIe links of GPUs and network cards.
 
-The catalogue (`ports.csv`) has a row a counter: its width, what it does at its top, of what kind it is, on
-which ports nobody maintains it, and the source of all that. A record of `PortTotals` holds the running totals
-of every port at one moment; `readings/ports.py` says what they gained.
+The catalogue (`ports.csv`) has one row per counter: its width, its behaviour at its maximum, its kind, the
+ports on which it is not maintained, and the source of this information. A `PortTotals` record contains the
+running totals of every port at one moment; `readings/ports.py` computes the increases.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from gpuproof.base.units import count
 from gpuproof.records.journal import record_kind
 
 Medium = Literal["rdma", "ethernet", "pcie", "gpu"]
-"""InfiniBand, RoCE and their like are `rdma`; links of a GPU that its own driver counts are `gpu`."""
+"""`rdma` stands for InfiniBand, RoCE and the like; `gpu` for GPU links, which the GPU's own driver counts."""
 CounterKind = Literal["error", "resent", "misordered", "drop", "congestion", "sent", "received", "traffic"]
 TRAFFIC: Final[tuple[CounterKind, ...]] = ("sent", "received", "traffic")
 CAUSES: Final[tuple[CounterKind, ...]] = ("error", "resent", "misordered")
-"""What explains something slow or lost over the port."""
+"""Counters that can explain slow or lost traffic on a port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortCounter:
-    """What is known of one counter."""
+    """What is known about one counter."""
 
     name: str
     medium: Medium
@@ -34,17 +34,17 @@ class PortCounter:
     source: str
     bits: str | None = None
     at_top: Literal["wraps", "saturates"] | None = None
-    """None where neither is documented."""
+    """None if the behaviour is not documented."""
     silent: str | None = None
-    """Traits of ports on which it stays at 0 whatever happens."""
+    """Traits of ports on which this counter always stays at 0."""
 
     @property
     def top(self) -> int | None:
-        """Its highest value; None where its width is not documented."""
+        """The maximum value; None if the width is not documented."""
         return None if self.bits is None else 2 ** int(self.bits) - 1
 
     def is_silent_on(self, port: PortReading) -> bool:
-        """Say whether nobody maintains it on a port, so that 0 there is no evidence."""
+        """Return whether the counter is not maintained on a port, so that a 0 proves nothing."""
         return any(trait in (self.silent or "").split(";") for trait in port.traits)
 
 
@@ -58,16 +58,16 @@ class PortReading:
     traits: tuple[str, ...] = ()
     """`InfiniBand`, `RoCE`, `virtual function`, `virtual` (paravirtual card), `member of bond0`."""
     address: str | None = None
-    """Where its card is: what stays the same when the port is renamed."""
+    """Where the port's card is located, which stays the same if the port is renamed."""
     state: str | None = None
     rate: str | None = None
-    """As the kernel writes it, with the width: `400 Gb/sec (4X NDR)`, `32.0 GT/s PCIe x16`."""
+    """As the kernel shows it, including the width: `400 Gb/sec (4X NDR)`, `32.0 GT/s PCIe x16`."""
     counters: dict[str, int] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
-    """Counters that are there and could not be read: name → reason."""
+    """Counters that exist but could not be read: name → reason."""
 
     def without_traffic(self) -> dict[str, int]:
-        """Return its counters but for those that grow all the time."""
+        """Return the port's counters, except those that grow all the time."""
         traffic = of_kind(self.medium, self.counters, *TRAFFIC)
         return {name: total for name, total in self.counters.items() if name not in traffic}
 
@@ -75,17 +75,17 @@ class PortReading:
 PORT_COUNTERS: Final[Mapping[tuple[str, str], PortCounter]] = {
     (row["medium"], row["name"]): PortCounter(**row) for row in packaged_rows("records/ports.csv")
 }
-"""By medium and name."""
+"""The ports, ordered by medium and name."""
 
 
 def of_kind(medium: Medium, names: Iterable[str], *kinds: CounterKind) -> list[str]:
-    """Return those counters of a medium that are of these kinds; one of a newer version is of none."""
+    """Return a medium's counters of these kinds; a counter from a newer version has no kind."""
     rows = ((name, PORT_COUNTERS.get((medium, name))) for name in names)
     return [name for name, row in rows if row is not None and row.kind in kinds]
 
 
 def growth_text(grown: Mapping[str, int]) -> str:
-    """Write what counters gained.
+    """Format the increases of counters.
 
     >>> growth_text({"symbol_error": 1200, "link_downed": 1})
     'symbol_error +1,200, link_downed +1'
@@ -96,11 +96,11 @@ def growth_text(grown: Mapping[str, int]) -> str:
 @record_kind("ports")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortTotals:
-    """All ports of a host at one moment: at both ends of the recording, and whenever one counted an error."""
+    """All ports of a host: at a recording's start and end, and whenever one counts an error."""
 
     monotonic_s: float
     at: str
     """`start`, `end`, or `change`."""
     ports: tuple[PortReading, ...]
     missing: dict[str, str]
-    """Medium → why none of it was read."""
+    """Medium → why it was not read."""

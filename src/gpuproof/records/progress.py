@@ -1,4 +1,4 @@
-"""How far a rank's device had come when the rank failed: what tells who is waited for from who waits."""
+"""How far a rank's device had got when the rank failed, to tell culprits from waiting ranks."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCall:
-    """A collective operation that a rank has asked for, as torch's flight recorder has it."""
+    """A collective operation requested by a rank, as recorded by torch's flight recorder."""
 
     number: int
-    """Counting the operations of the default group from 1: alike on all ranks."""
+    """Counts the operations of the default group from 1; all ranks use the same numbers."""
     operation: str
-    """As torch calls it: gloo:all_reduce, nccl:broadcast."""
+    """The operation's name in torch: gloo:all_reduce, nccl:broadcast."""
     sizes: tuple[tuple[int, ...], ...]
     """Shapes of its inputs."""
     state: str | None
-    """scheduled, started or completed on the device; a backend of processors leaves it at scheduled."""
+    """scheduled, started or completed on the device; with a CPU backend, it stays at scheduled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgress:
-    """What the device has reached, not what the host asked for, and the last operations over all ranks."""
+    """What the device has reached, not what the host requested; last operations over all ranks."""
 
     launched: int | None = None
-    """Timed steps or operations that the host has given to the device."""
+    """Timed steps or operations that the host has queued on the device."""
     begun: int | None = None
-    """Of them, those that the device has begun with …"""
+    """How many of these the device has started …"""
     completed: int | None = None
-    """… and those that it has done. None where nothing is timed yet, or the device did not answer."""
+    """… and how many it has completed. None if nothing is timed yet, or if the device did not respond."""
     operation: str | None = None
-    """The operation that is timed, where collectives are measured."""
+    """The timed operation, if collectives are measured."""
     collectives: int | None = None
-    """Operations of the default group that this rank has asked for, by torch's own count."""
+    """Number of operations of the default group requested by this rank, by torch's own count."""
     calls: tuple[CollectiveCall, ...] = ()
-    """The last of them."""
+    """The last of these operations."""
     ras: str | None = None
-    """What NCCL's own service (RAS) says of its communicators, where it is there."""
+    """What NCCL's own RAS service reports about its communicators, if available."""
     missing: str | None = None
-    """Why something is not known."""
+    """Why something is unknown."""

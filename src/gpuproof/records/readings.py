@@ -1,10 +1,9 @@
-"""The records that a sampler writes: what the devices and the host did, second by second.
+"""The records a sampler writes: what the devices and the host did, second by second.
 
-recording → (sample | counters | devices_appeared | event | mark)… → recording_end. One file a host, JSON
-Lines.
-Readings are kept under the names of `METRICS`, each ending in its unit. A reading that is not there is
-absent from `values`; why stands in the device's latest `unavailable` map, so that a million
-samples do not repeat it and nothing missing ever becomes 0.
+recording → (sample | counters | devices_appeared | event | mark)… → recording_end. One file per host, JSON
+Lines. Readings are stored under the names in `METRICS`, each ending in its unit. A missing reading is absent
+from `values`; its reason is in the device's latest `unavailable` map, so that a million samples need not
+repeat it and nothing missing ever becomes 0.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from gpuproof.records import sample as sample_lines
 from gpuproof.records.journal import record_kind
 
 FrameworkIndex = NewType("FrameworkIndex", int)
-"""`cuda:N` as this process sees it, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES."""
+"""`cuda:N` as numbered in this process, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES is applied."""
 VendorIndex = NewType("VendorIndex", int)
-"""The position in the vendor library's own list, or of the DRM card."""
+"""The position in the vendor library's own list, or among the DRM cards."""
 PhysicalIndex = NewType("PhysicalIndex", int)
-"""The position among all devices of the host ordered by PCI address: ours, the key of `Sample.devices`."""
+"""The position among all devices of the host, in order of PCI address: our own index, used as the key of
+`Sample.devices`."""
 
 Vendor = Literal["nvidia", "amd", "intel", "fake", "replay"]
 Lane = Literal["fast", "slow"]
@@ -44,8 +44,8 @@ ThrottleReason = Literal[
     "reliability",
     "other",
 ]
-"""One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults; `thermal`
-is heat of which it is not told whether software or hardware answers it."""
+"""One vocabulary for all vendors. `idle`, `application_clocks` and `display_clocks` are not faults; `thermal`
+means heat, without specifying whether software or hardware responds to it."""
 
 NVIDIA_REASON_BITS: Mapping[int, ThrottleReason] = {
     0x1: "idle",
@@ -60,40 +60,40 @@ NVIDIA_REASON_BITS: Mapping[int, ThrottleReason] = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""`nvmlClocksEventReasons` of nvml.h, which NVML and nvidia-smi both give."""
+"""`nvmlClocksEventReasons` of nvml.h, used by both NVML and nvidia-smi."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceIdentity:
-    """Who a device is, the same over reboots and whatever order a library lists it in."""
+    """A device's identity, which does not change on reboot or if libraries reorder devices."""
 
     physical_index: int
     vendor: Vendor
     vendor_index: int
     framework_index: int | None
-    """None where the process's visibility variables hide it, or no framework numbers it."""
+    """None if the process's visibility variables hide the device, or if no framework numbers it."""
     uuid: str | None
     pci_bus_id: str | None
     name: str
     static: dict[str, Any] = field(default_factory=dict)
     """Read once: mem_total_bytes, power limits, clock maxima, driver, VBIOS, MIG, ECC mode, PCIe maxima …"""
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Static facts and metrics that this device or driver does not give: name → reason."""
+    """Static facts and metrics that this device or its driver does not report: name → reason."""
 
     def number(self, fact: str) -> float | None:
-        """Return a static fact that is a number; None where it is not known."""
+        """Return a numeric static fact; None if unknown."""
         value = self.static.get(fact)
         return float(value) if isinstance(value, (int, float)) else None
 
 
 UUID_PREFIXES = ("MIG-", "GPU-")
-"""NVML writes `GPU-…` for a GPU and `MIG-…` for an instance of one, which was `MIG-GPU-…/instance/compute`
-with the number of its GPU before driver 470. torch writes the number alone, whatever it is of, and we put
-`GPU-` before it."""
+"""NVML uses `GPU-…` for a GPU and `MIG-…` for a MIG instance. Before driver 470, an instance was
+`MIG-GPU-…/instance/compute`, with the UUID of its GPU. torch always uses the bare UUID, to which we prepend
+`GPU-`."""
 
 
 def bare_uuid(uuid: str) -> str:
-    """Return what all spellings of an identity have in common.
+    """Return the part that all spellings of an identity have in common.
 
     >>> bare_uuid("GPU-0a") == bare_uuid("MIG-0a") == bare_uuid("0a")
     True
@@ -106,7 +106,7 @@ def bare_uuid(uuid: str) -> str:
 
 
 def spellings(uuid: str) -> tuple[str, ...]:
-    """Return the forms in which a driver may know it, as it is written first.
+    """Return all forms under which a driver may know a device, starting with the one given.
 
     >>> spellings("GPU-0a")
     ('GPU-0a', 'MIG-0a')
@@ -117,7 +117,7 @@ def spellings(uuid: str) -> tuple[str, ...]:
 
 
 def short_address(address: str) -> str:
-    """Return domain, bus and device of a PCI address, however it is written (NVML, sysfs, the kernel).
+    """Return the domain, bus and device of a PCI address in any notation (NVML, sysfs, the kernel).
 
     >>> short_address("00000000:1B:00.0"), short_address("10000:01:00")
     ('0000:1b:00', '10000:01:00')
@@ -126,9 +126,9 @@ def short_address(address: str) -> str:
 
 
 def named_among(uuids: Collection[str], listed: Sequence[str | None]) -> set[int]:
-    """Return the places of the listed devices that are asked for.
+    """Return the positions of the requested devices in the list.
 
-    An instance that is not listed, of the older form, is answered by its GPU, which is.
+    For an unlisted MIG instance in the older form, the position of its GPU is used, if that is listed.
     """
     places = {bare_uuid(uuid): place for place, uuid in enumerate(listed) if uuid is not None}
     indices = (places.get(bare, places.get(bare.partition("/")[0])) for bare in map(bare_uuid, uuids))
@@ -136,25 +136,25 @@ def named_among(uuids: Collection[str], listed: Sequence[str | None]) -> set[int
 
 
 def with_sound_counters(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the line of what a host has.
+    """Return a line that describes a host's hardware and software.
 
     Raises:
-        AttributeError: what should be a device is none.
-        ValueError: a counter of a driver's is no number.
+        AttributeError: an item is not a device.
+        ValueError: a driver's counter is not a number.
     """
     listed = (line["facts"].get("accelerators") or {}).get("devices")
     for device in [*(line["facts"].get("devices") or ()), *(listed or ())]:
         for name, value in (device.get("state") or {}).items():
             is_counter = name.endswith("_count") or name.startswith("remapped_rows_")
             if is_counter and not isinstance(value, int | float | None):
-                raise ValueError(f"{name} is {value!r}, and no number")
+                raise ValueError(f"{name} is {value!r}, which is not a number")
     return line
 
 
 @record_kind("recording", version=sample_lines.VERSION)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The first line: what is being read, how often, by whom."""
+    """The first line: what is recorded, how often, and by which program."""
 
     host: str
     pid: int
@@ -167,13 +167,14 @@ class Recording:
     devices: tuple[DeviceIdentity, ...]
     host_facts: dict[str, Any]
     command: tuple[str, ...] | None = None
-    """The command being watched; kept only when the user asked for command lines."""
+    """The watched command; stored only if the user asked for command lines."""
     dither_seed: int | None = None
-    """Of the moments at which fast readings were due, one in each interval; None: at its begin."""
+    """Seed of the moments, one per interval, at which fast readings were due; None means at the interval's
+    start."""
 
     @property
     def is_dithered(self) -> bool:
-        """Whether readings came at random moments of their intervals."""
+        """Whether readings were taken at random moments within their intervals."""
         return self.dither_seed is not None
 
 
@@ -183,7 +184,7 @@ class DeviceReading:
 
     values: dict[str, float]
     throttle_reasons: tuple[str, ...] | None = None
-    """None: not given by this device. Empty: given, and nothing held it back."""
+    """None: the device does not report reasons. Empty: it does, and nothing throttled it."""
 
 
 @record_kind(
@@ -191,7 +192,7 @@ class DeviceReading:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All devices and the host at one tick. A slow-lane sample carries the costly metrics as well."""
+    """All devices and the host at one tick. A slow-lane sample also contains the expensive metrics."""
 
     monotonic_s: float
     unix_s: float
@@ -204,24 +205,24 @@ class Sample:
 @record_kind("devices_appeared")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesAppeared:
-    """Devices whose driver answered after the recording began: new ones, or who those of the header are."""
+    """Devices whose driver responded late: new ones, or identities for those in the header."""
 
     monotonic_s: float
     devices: tuple[DeviceIdentity, ...]
 
 
 DRIVER_EVENTS = "driver_events"
-"""What stands beside metrics in the map of what a device does not give."""
+"""Keys other than metrics in the map of what a device does not report."""
 KERNEL_LOG = "kernel"
-"""The event that is a line of the kernel's log."""
+"""The event name for a line of the kernel log."""
 UNREAD = "gpuproof: not read: "
-"""Before what was not read of the kernel's log and why, among its lines."""
+"""Prefix of those lines that report unread parts of the kernel log, with the reason."""
 
 
 @record_kind("unavailable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnavailableMetrics:
-    """From here on a device does not give these metrics (lost GPU, hanging driver): name → reason."""
+    """From now on, a device does not report these metrics (lost GPU, hanging driver): name → reason."""
 
     monotonic_s: float
     physical_index: int
@@ -231,7 +232,7 @@ class UnavailableMetrics:
 @record_kind("counters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Running totals at one end of the recording, or of a phase: their differences are exact at any rate."""
+    """Running totals at one end of a recording or phase: differences are exact at any polling rate."""
 
     monotonic_s: float
     at: str
@@ -242,26 +243,26 @@ class Counters:
 @record_kind("device_event")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverEvent:
-    """Something a driver announced: an XID, a lost device, a reset."""
+    """Something that a driver reported: an XID, a lost device, a reset."""
 
     monotonic_s: float
     physical_index: int | None
-    """None of what names no device that is recorded: of a switch, or of the host."""
+    """None if the event does not concern a recorded device, but a switch or the host."""
     event: str
     code: int | None
     message: str
-    """Of the kernel's log the line as it stands there."""
+    """For the kernel log, the verbatim line."""
 
     @property
     def title(self) -> str:
-        """The kind of event with its code, as in `xid 63`."""
+        """The kind of event including its code, e.g. `xid 63`."""
         return self.event if self.code is None else f"{self.event} {self.code}"
 
 
 @record_kind("mark")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What the watched work said of itself: epoch, batch, phase, or anything else."""
+    """What the watched workload reported: epoch, batch, phase, or anything else."""
 
     monotonic_s: float
     metadata: dict[str, Any]
@@ -270,7 +271,7 @@ class Mark:
 @record_kind("device_processes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProcesses:
-    """Who uses the devices: process id and bytes. Names and command lines only when the user asked."""
+    """Which processes use devices: process id and bytes. Names and commands only on request."""
 
     monotonic_s: float
     devices: dict[str, dict[str, Any]]
@@ -280,7 +281,7 @@ class DeviceProcesses:
 @record_kind("recording_end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnd:
-    """The last line of a recording that ended cleanly, with what the sampler says of itself."""
+    """The last line of a recording that ended cleanly, with the sampler's own statistics."""
 
     monotonic_s: float
     unix_s: float
@@ -290,6 +291,6 @@ class RecordingEnd:
     own_cpu_s: float
     reason: str
     exit_code: int | None = None
-    """Of the watched command, negative for a signal; None without one."""
+    """Exit status of the watched command, negative for a signal; None if there is no command."""
     bad_marks: int = 0
-    """Lines on the marks pipe that were no JSON objects."""
+    """Lines on the marks pipe that were not JSON objects."""

@@ -1,7 +1,7 @@
-"""The result of a run, one shape for every suite: what history, comparison and baselines read.
+"""The result of a run, in one form for all suites: input for history, comparison, baselines.
 
-`result.json` is this value. A measure says of which case and subject it is; a curve is measures that differ
-in one label. Subjects are `whole`, `host/H`, `host/H/gpu/UUID` and `link/A>B` (directed).
+`result.json` contains this value. A measure states its case and subject; a curve is a set of measures that
+differ in one label. Subjects are `whole`, `host/H`, `host/H/gpu/UUID` and `link/A>B` (directed).
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ RESULT_SCHEMA_VERSION = 1
 WHOLE = "whole"
 NOTHING_MEASURED, INCONCLUSIVE = "NOTHING MEASURED", "INCONCLUSIVE"
 DOUBTS = "records/doubts.csv"
-"""Every doubt by its code: what it says in a few words, and how it touches a difference."""
+"""Each warning code → its short text, and how it affects a difference."""
 LIMITED_BY = "limited by"
-"""Name of the measure that names what limited something, and has no value."""
+"""Name of the measure that states what limited something; it has no value."""
 THE_RUN = "main"
-"""Case of what is of no point and no cell."""
-A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
-A_THROUGHPUT = "a throughput is all that launches did over all their time: another mean, where they differ"
+"""The case of results that belong to no point and no cell."""
+A_LAUNCH = "each launch repeats the measurement in fresh processes"
+A_THROUGHPUT = (
+    "throughput is the total work of all launches over their total time: a different mean if they differ"
+)
 
 Validity = Literal["VALID", "SUSPECT", "INVALID"]
 Better = Literal["higher", "lower"]
@@ -33,41 +35,42 @@ IntervalKind = Literal["between_launches", "within_launch", "bound"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A reason to distrust a measurement; one that is VALID is what limited it, and takes nothing from it."""
+    """A reason to distrust a measurement; a VALID one states its limit and does not reduce trust."""
 
     validity: Validity
     code: str
-    """Short and stable, for programs."""
+    """Short and stable, for use by programs."""
     reason: str
     remedy: str
 
 
 def weakening(doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    """Return the doubts that take something from a figure: all but those that say what limited it."""
+    """Return the warnings that reduce trust in a result: all except those that state what limited it."""
     return tuple(doubt for doubt in doubts if doubt.validity != "VALID")
 
 
 def worst(doubts: Sequence[Doubt]) -> Validity:
-    """Return the validity that a set of doubts leaves."""
+    """Return the validity that follows from a set of warnings."""
     levels = {doubt.validity for doubt in doubts}
     return "INVALID" if "INVALID" in levels else "SUSPECT" if "SUSPECT" in levels else "VALID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchValue:
-    """What one launch says of a measure."""
+    """What one launch reports for a measure."""
 
     replicate: int
     order: int
-    """Position in time among the launches of the run, from 0; where hosts run by themselves, of its host."""
+    """Position in time among the launches of the run, from 0; if hosts run independently, among those of the
+    same host."""
     value: float
     start: Literal["exec", "fork"] = "exec"
-    """Launches that were forked from one process are no replicates."""
+    """Launches forked from the same process are not replicates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureInterval:
-    """Where the true value lies, at a level of confidence."""
+    """Where the true value lies, at a given confidence level."""
 
     low: float
     high: float
@@ -78,17 +81,17 @@ class MeasureInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One figure: of what, how much, how certain."""
+    """One result: its subject, its value, its uncertainty."""
 
     name: str
     value: float | None
     unit: str
     text: str
-    """Value and unit as people read them."""
+    """The value and unit in readable form."""
     detail: str = ""
-    """What a person needs beside it: the interval, the basis, or why there is none."""
+    """What a reader also needs: the interval, the basis, or why there is no value."""
     uncertainty: str | None = None
-    """As people read it: ±1.2 %."""
+    """In readable form: ±1.2 %."""
     case: str = THE_RUN
     subject: str = WHOLE
     statistic: str = "value"
@@ -104,40 +107,41 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run came to."""
+    """The summary of a run."""
 
     schema_version: int = RESULT_SCHEMA_VERSION
     suite: str
     run_id: str
     gpuproof_version: str
     validity: Validity | None
-    """None where nothing was measured, or not what the run is about."""
+    """None if nothing was measured, or not what the run is for."""
     verdict: str
-    """VALID, SUSPECT, INVALID, NOTHING MEASURED or, where launches ended and the run's figure was not
-    measured, INCONCLUSIVE of a benchmark; READY and its like of a validation.
-    Of what ran on a simulated device: SIMULATED before it, and no better than INCONCLUSIVE (simulated)."""
+    """VALID, SUSPECT, INVALID, NOTHING MEASURED or, for a benchmark whose launches ended without measuring
+    the run's result, INCONCLUSIVE; READY etc. for a validation. On a simulated device, the word is prefixed
+    with SIMULATED, and is at best INCONCLUSIVE (simulated)."""
     headline: str
-    """What a list of runs shows of this one; what it lacks where that was not measured."""
+    """What a list of runs shows for this run, or what is missing if that was not measured."""
     exit_code: int
     num_launches: int
     num_planned: int
     conditions: Mapping[str, Any]
-    """Under what the figures hold: device, precision, versions. Unlike ones are not compared."""
+    """The conditions of the results: device, precision, versions. Results obtained under different conditions
+    are not compared."""
     doubts: tuple[Doubt, ...]
     failures: tuple[Failure, ...]
     measures: tuple[Measure, ...]
     outcomes: tuple[Judged, ...] = ()
-    """Of checks."""
+    """Outcomes of checks."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """What the suite's own page needs beyond this, in the suite's own shape."""
+    """Additional data for the suite's own page, in a form that the suite defines."""
     device_indices: Mapping[str, int] = field(default_factory=dict)
-    """The number of each GPU on its host, as its driver counts, by subject: pages call it so."""
+    """Subject → the index of that GPU on its host, as numbered by its driver; used by pages."""
 
     @property
     def limit(self) -> Measure | None:
-        """What limited the run; None for what measures nothing, and for runs of before.
+        """What limited the run; None for older runs, or if the run measures nothing.
 
-        That of a point, a host or a cell of a validation is not the run's.
+        A limit of only a point, a host or a cell of a validation does not count as the run's.
         """
         return next(
             (m for m in self.measures if (m.name, m.case, m.subject) == (LIMITED_BY, THE_RUN, WHOLE)), None

@@ -1,8 +1,8 @@
-"""The records that a worker writes while it runs a case, in the order in which they come.
+"""The records that a worker writes while it runs a case, in order.
 
-start → environment (one rank a host) → setup → phase … steps → effective → … window → compilation → result,
-or failure at any point.
-`*_monotonic_s` are of CLOCK_MONOTONIC, comparable between processes of one host; `*_unix_s` are for dates.
+start → environment (one rank per host) → setup → phase … steps → effective → … window → compilation → result,
+or failure at any point. `*_monotonic_s` are on CLOCK_MONOTONIC, comparable between processes on one host;
+`*_unix_s` are for dates.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ FailureCause = Literal[
 ]
 
 TRANSIENT_CAUSES: frozenset[str] = frozenset({"lost_rank", "interrupted", "disk_full", "environment"})
-"""Causes outside the case itself: `--resume` runs such a case again without being asked twice."""
+"""Causes outside the case itself: `--resume` reruns such a case without any further option."""
 
 HostStage = Literal["setup", "deploy", "execute", "download", "parse", "exception"]
-"""Where the way to a host fails: connect, carry the node side over, run, bring files back, read them; or a
-fault of ours. The phase of such a failure."""
+"""Where access to a host can fail: connecting, transferring the node side, running it, bringing files back or
+reading them; or an internal error. Used as the phase of such a failure."""
 
 
 @record_kind("start")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A rank has begun: who and where it is."""
+    """A rank has started: its identity and location."""
 
     rank: Natural
     world_size: Positive
@@ -82,7 +82,7 @@ class Start:
 @record_kind("environment", unpack=with_sound_counters)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What the host has: operating system, processor, memory, devices, driver, framework, NCCL variables."""
+    """The host's facts: operating system, CPU, memory, devices, driver, framework, NCCL variables."""
 
     host: Host
     facts: dict[str, Any]
@@ -90,21 +90,21 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The device that a rank computes on, named by the framework and by its permanent identity."""
+    """The device that a rank computes on, by its framework name and permanent identity."""
 
     kind: str
-    """As torch names the type: cuda, cpu."""
+    """The type as torch names it: cuda, cpu."""
     index: int | None
     name: str
     uuid: str | None
     memory_total_bytes: int | None
     simulated: bool = False
-    """No such hardware exists: what was measured on it says nothing of any."""
+    """Whether no such hardware exists: measurements on it say nothing about real hardware."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotApplied:
-    """An option that the user set and that has no effect here."""
+    """An option that the user set but that has no effect here."""
 
     key: str
     reason: str
@@ -113,7 +113,7 @@ class NotApplied:
 @record_kind("setup")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What was really built: model size, work per step, effective options."""
+    """What was actually built: model size, work per step, effective options."""
 
     rank: Natural
     device: Device
@@ -121,59 +121,64 @@ class Setup:
     threads: int
     num_parameters: Natural
     items_per_step: Natural
-    """Samples (or tokens, as `item` says) of this rank in one optimizer step, all micro-batches together.
+    """Samples (or tokens, as given by `item`) that this rank processes in one optimizer step, over all
+    micro-batches.
 
-    Ranks of a tensor-parallel group work on the same samples: the group's first rank counts them, the others
-    count 0, so that the sum over ranks is what was done."""
+    Ranks of a tensor-parallel group work on the same samples: the group's first rank counts them and the
+    others count 0, so that the sum over ranks is the actual work."""
     item: str
     flops_per_step: Amount | None
-    """Model FLOPs of this rank in one step; None where nobody knows them, with the reason in `notes`.
+    """Model FLOPs of this rank in one step; None if unknown, with the reason in `notes`.
 
-    Ranks of a tensor-parallel group share their samples' work evenly."""
+    Ranks of a tensor-parallel group share the work on their samples evenly."""
     precision: str
     compiled: str | None
-    """The torch.compile mode that really ran, None for eager."""
+    """The torch.compile mode that was actually used; None for eager mode."""
     data: str
     pool_samples: int
     not_applied: tuple[NotApplied, ...]
     notes: tuple[str, ...]
     monotonic_s: float
     items_per_sample: Positive = 1
-    """Items that one sample counts for: its tokens where `item` is tokens. Batches and epochs are samples."""
+    """Items per sample: the number of tokens if `item` is tokens. Batches and epochs are counted in
+    samples."""
     num_active_parameters: int | None = None
-    """Parameters that one token goes through; None where it goes through all of them."""
+    """Number of parameters used per token; None if all are used."""
     parallelism: Parallelism | None = None
     """How several ranks shared the work; None for one rank, and for inference on copies of the model."""
     flops_per_step_counted: Amount | None = None
-    """As torch's own counter sees them: a check on the closed form, or in its place."""
+    """FLOPs as counted by torch: they check the closed form, or replace it."""
     flops_not_counted: str | None = None
-    """Why they were not counted."""
+    """Why these FLOPs were not counted."""
     flops_skippable_per_step: Amount | None = None
-    """Of the FLOPs of a step, those that a kernel may leave out: attention's, where a causal mask hides them.
-    None where nobody counted."""
+    """The part of a step's FLOPs that a kernel may skip: attention FLOPs that a causal mask hides. None if
+    not counted."""
     bytes_per_step: Amount | None = None
-    """Bytes that one step of this rank moves to and from the device's memory, from a closed form; None where
-    there is none, which is the rule: what caches keep is not known."""
+    """Bytes that one step of this rank moves to and from the device's memory, from a closed form. Usually
+    None, because there is no closed form: what caches retain is unknown."""
     input_shape: tuple[int, ...] | None = None
-    """One sample as the model takes it; sizes that nobody set are the model's own."""
+    """One sample as the model uses it; sizes that the user did not set are the model's own."""
     padded_bytes_per_step: Amount | None = None
-    """Bytes of the cache that a decode step reads behind the tokens, since attention reads on to the end of a
-    bucket where steps are captured; in no other number. None where it reads no more than it must."""
+    """Bytes of the cache that a decode step reads beyond the tokens, because attention reads to the end of a
+    bucket if steps are captured; not included in any other number. None if no more is read than necessary."""
     kv_cache_bytes: Natural | None = None
-    """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
+    """Size of the keys and values of all layers, allocated for prompt and new tokens; None without a
+    cache."""
     data_used: DataUsed | None = None
     options: StepOptions | None = None
-    """None in runs of versions that did not write it."""
+    """None in runs of versions that did not record this."""
     fitted: Mapping[str, int] = field(default_factory=dict)
-    """Options of the workload that were `auto`, and what they are on this device (records/sizes.csv)."""
+    """Options of the workload that were `auto`, with the values chosen for this device
+    (records/sizes.csv)."""
     replicas: Replicas | None = None
-    """Where one process trains on several devices: `device` is the first of them, and FLOPs are of each."""
+    """Set if one process trains on several devices: `device` is then the first of them, and FLOPs are per
+    device."""
 
 
 @record_kind("phase")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A phase has begun or ended."""
+    """A phase has started or ended."""
 
     rank: int
     name: PhaseName
@@ -186,20 +191,20 @@ class Phase:
 @record_kind("steps")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """About a second of step times, in order. `first_step` counts from 0 within the phase."""
+    """Step times of about one second, in order. `first_step` counts from 0 within the phase."""
 
     rank: Natural
     phase: PhaseName
     first_step: Natural
     durations_s: Amounts
     data_wait_s: Amount | None = None
-    """Of these steps, the time waited for batches; None where no loader runs."""
+    """The part of these steps that was spent waiting for batches; None if no loader runs."""
 
 
 @record_kind("progress")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a phase is, about once a second, where step times themselves are not kept."""
+    """Progress of a phase, about once a second, written if the step times themselves are not stored."""
 
     rank: int
     phase: PhaseName
@@ -209,39 +214,39 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """What the host's processors did during a window. CPU seconds are summed over all processors."""
+    """What the host's CPUs did during a window. CPU seconds are summed over all CPUs."""
 
     num_cpus: int
     busy_cpu_s: float | None
-    """By every process of the host, this one included."""
+    """For all processes on the host, including this one."""
     own_cpu_s: float
-    """By this rank, all its threads, and the processes of its loader."""
+    """For this rank, including all its threads and loader processes."""
     run_queue_wait_s: float | None
-    """Time this rank's threads were ready to run and had no processor."""
+    """Time for which this rank's threads were runnable but had no CPU."""
     steal_cpu_s: float | None
-    """Time that the hypervisor gave to other machines."""
+    """Time that the hypervisor gave to other virtual machines."""
     missing: str | None
     """Why a field is None."""
     span_s: Duration | None = None
-    """Time between the two readings, a little more than the window; None in older records."""
+    """Time between the two readings, which is slightly longer than the window; None in older records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSharing:
-    """Other users of the rank's device: read just before and just after the window, and the more of them."""
+    """Other processes on the rank's device just before or after the window, whichever is more."""
 
     other_processes: int | None
-    """Without display servers."""
+    """Not counting display servers."""
     other_memory_bytes: int | None
     missing: str | None
     display_servers: tuple[str, ...] = ()
-    """By name; none where it is not known who the others are."""
+    """The names of the display servers; empty if the other processes are unknown."""
 
 
 @record_kind("window")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One measured window of one rank."""
+    """One measured window on one rank."""
 
     rank: Natural
     host: Host
@@ -252,7 +257,7 @@ class Window:
     wall_s: Duration
     """From the synchronised start to the synchronised end, on the host's monotonic clock."""
     steps_s: Amount
-    """Sum of the step times, by the clock named in `clock`."""
+    """Sum of the step times, on the clock that `clock` names."""
     clock: Literal["device_event", "host", "host_synchronised"]
     stop_reason: str
     begin_monotonic_s: float
@@ -263,31 +268,32 @@ class Window:
     peak_reserved_bytes: int | None
     peak_with_warmup_bytes: int | None
     data_wait_s: Amount | None = None
-    """Time within the steps in which the device waited for a batch to come out of the loader, on the clock
-    of the steps; None where all samples were on the device before, so that there is nothing to wait for."""
+    """Time within the steps for which the device waited for a batch from the loader, on the clock of the
+    steps; None if all samples were already on the device, so that there is nothing to wait for."""
     relative_half_width: float | None = None
-    """Half the 95 % interval of the mean step time within this launch, over the mean, at the end of a window
-    that was measured by precision."""
+    """Half-width of the 95 % interval of the mean step time within this launch, over the mean, at the end of
+    a window measured by precision."""
     caught_up_steps: int | None = None
-    """Steps that the device had begun with when the host was done launching them: of a device that is behind
-    its host next to none, the first one apart. None where the clock does not see it."""
+    """Number of steps that the device had started by the time the host finished launching them: on a device
+    that lags behind its host, almost none apart from the first. None if the clock cannot tell."""
     tokens_before: Natural | None = None
-    """Where steps decode: tokens that the first step found behind the prompt. Each step attends to one more,
-    until the cache goes back to the prompt."""
+    """For decode steps: the number of tokens that the first step found after the prompt. Each step attends to
+    one more, until the cache is reset to the prompt."""
     rarest_seen_stall: int | None = None
-    """Of a window that was measured by precision: stalls that come by chance in one of so many steps are seen
-    in 95 % of windows as long as it; rarer ones in fewer."""
+    """For a window measured by precision: random stalls that occur once in this many steps are seen in 95 %
+    of windows of this length; rarer stalls are seen less often."""
     not_finite_after: tuple[int, int] | None = None
-    """Steps after which outputs (in training the loss) were last seen to be finite, and first not to be; None
-    where all that were looked at were, or nobody looked."""
+    """Step counts after which outputs (in training, the loss) were last seen to be finite, and first seen not
+    to be. None if all checked outputs were finite, or none were checked."""
     power_cap: PowerCap | None = None
-    """None where nobody waited for the cap to settle: on a CPU, and in windows of under a second."""
+    """None if the window did not wait for the cap to settle, as on a CPU and in windows shorter than a
+    second."""
 
 
 @record_kind("evaluation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Loss and accuracy after the window: over the rank's pool, or over what was held out from it."""
+    """Loss and accuracy after the window, on the rank's pool or on held-out samples."""
 
     rank: int
     samples: int
@@ -295,29 +301,29 @@ class Evaluation:
     accuracy: float | None
     missing: str | None
     is_held_out: bool = False
-    """Whether no step took these samples."""
+    """Whether no step used these samples."""
     mean_absolute_error: float | None = None
-    """Of a regression's outputs; None for classes."""
+    """For the outputs of a regression; None for classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingTrial:
-    """One kind of work of one size, done over and over."""
+    """One kind of work at one size, repeated."""
 
     what: Literal["gemm", "copy", "triad"]
     size: tuple[int, ...]
-    """m, n, k of a product; the bytes of one buffer of a pass over memory."""
+    """m, n, k of a product, or the bytes of one buffer for a memory pass."""
     dtype: str
     work: Amount
-    """FLOPs of one repeat of a product, bytes moved by one of a pass."""
+    """FLOPs of one product, or bytes moved by one memory pass."""
     durations_s: Amounts
-    """Of each repeat, in order, by the clock that times steps."""
+    """The time of each repeat, in order, on the clock that times steps."""
 
 
 @record_kind("ceilings")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """What the rank's device could do at most just after the window, while all ranks did the same."""
+    """Peak performance of the rank's device just after the window, with all ranks measuring at once."""
 
     rank: int
     clock: Literal["device_event", "host", "host_synchronised"]
@@ -329,20 +335,20 @@ class Ceilings:
 @record_kind("busy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBusy:
-    """For how long the rank's device worked in a step, after a window in which it may have waited."""
+    """How long the rank's device worked per step; measured because in the window, it may have waited."""
 
     rank: int
     steps_per_block: Natural
     busy_s_per_step: Amounts
-    """Of each block of steps, the mean."""
+    """The mean step time of each block of steps."""
     missing: str | None
-    """Why nobody could tell."""
+    """Reason if this is unknown."""
 
 
 @record_kind("profile")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileTrace:
-    """A profiler pass of its own, after the window and outside every figure."""
+    """A separate profiler pass after the window, which is not part of any result."""
 
     rank: Natural
     steps: Positive
@@ -352,7 +358,7 @@ class ProfileTrace:
 @record_kind("result")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankResult:
-    """The rank did all that the case asked of it. The last record of a good journal."""
+    """The rank completed the case. This is the last record of an intact journal."""
 
     rank: int
     monotonic_s: float
@@ -376,15 +382,15 @@ class Failure:
     steps_done: int | None = None
     progress: RankProgress | None = None
     is_unsupported: bool = False
-    """Whether the device has not got what was asked of it; then there is nothing to measure."""
+    """Whether the device lacks what was requested, so that there is nothing to measure."""
 
     def __post_init__(self) -> None:
-        """Take secrets out of every text: messages of servers, libraries and launchers hold any words."""
+        """Remove secrets from all texts: messages from servers, libraries or launchers may contain some."""
         for name in ("message", "next_step", "traceback", "stacks"):
             if (text := getattr(self, name)) is not None:
                 object.__setattr__(self, name, redacted(text))
 
 
 def is_host_failure(failure: Failure) -> bool:
-    """Say whether the way to a host failed, rather than what ran there."""
+    """Return whether the access to a host failed, rather than what ran on it."""
     return failure.rank is None and failure.phase in get_args(HostStage)

@@ -1,8 +1,9 @@
-"""How does a sample stand in one line of a recording? By column, so that names stand once a line.
+"""How is a sample stored in a line of a recording? By column, so that names appear once per line.
 
-The names of all devices' metrics stand once, joined by commas; then for each a value, or a list with one a
-device where these differ; null is a reading that is not there. Numbers keep three decimals (counters of
-seconds nine), which no driver exceeds. The line of version 1 had an object of names and values a device.
+The names of all devices' metrics appear once, joined by commas. Each is followed by a value, or by a list
+with one value per device if these differ; null is a missing reading. Numbers have three decimals (counters of
+seconds have nine), which no driver exceeds. In version 1, the line had one object of names and values per
+device.
 
 >>> packed_columns(["0", "1"], [{"power_w": 75.25, "temp_gpu_c": 60.0}, {"temp_gpu_c": 60.0}])
 ('power_w,temp_gpu_c', [[75.25, None], 60])
@@ -19,11 +20,11 @@ from typing import Any
 from gpuproof.records.codec import to_json
 
 VERSION = 2
-"""1 (2026-11): an object of names and values a device. 2 (2026-11): by column."""
+"""1 (2026-11): one object of names and values per device. 2 (2026-11): by column."""
 
 
 def packed_columns(devices: Sequence[str], readings: Sequence[Mapping[str, float]]) -> tuple[str, list[Any]]:
-    """Join the names of all readings; give a value each, or a list with one a device."""
+    """Join the names of all readings; return one value for each, or a list with one value per device."""
     names = list(dict.fromkeys(chain.from_iterable(readings)))
     columns = [[_short(name, values.get(name)) for values in readings] for name in names]
     return ",".join(names), [_once(column) for column in columns] if devices else []
@@ -42,14 +43,14 @@ def _short(name: str, value: float | None) -> float | None:
 
 
 def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[dict[str, float]]:
-    """Undo `packed_columns` for so many devices.
+    """Undo `packed_columns` for this many devices.
 
     Raises:
-        TypeError: the columns are no list.
-        ValueError: there are not as many columns as names, or values as devices.
+        TypeError: the columns are not a list.
+        ValueError: the numbers of columns and names, or of values and devices, differ.
     """
     if not isinstance(columns, list):
-        raise TypeError("values are no list")
+        raise TypeError("values are not a list")
     of_devices: list[dict[str, float]] = [{} for _ in range(num)]
     for name, column in zip(split(names), columns, strict=True):
         values = column if isinstance(column, list) else [column] * num
@@ -60,30 +61,30 @@ def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[di
 
 
 def split(joined: str) -> list[str]:
-    """Take names or indices apart; no name at all is none.
+    """Split names or indices; an empty string yields none.
 
     Raises:
-        TypeError: they are no text.
+        TypeError: the argument is not a string.
     """
     if not isinstance(joined, str):
-        raise TypeError("names are no text")
+        raise TypeError("names are not a string")
     return joined.split(",") if joined else []
 
 
 def reasons_by_device(reasons: Any, *, num: int) -> list[Any]:
-    """Return the throttle reasons of each device: one answer of all, or a list with one a device."""
+    """Return the throttle reasons per device, from one set for all or a list of one per device."""
     differ = isinstance(reasons, list) and any(not isinstance(item, str) for item in reasons)
     return list(reasons) if differ else [reasons] * num
 
 
 def packed_reasons(reasons: Sequence[Sequence[str] | None]) -> Any:
-    """Undo `reasons_by_device`: one answer where all give the same, else a list."""
+    """Undo `reasons_by_device`: return one set if all devices report the same, else a list."""
     listed = [None if names is None else list(names) for names in reasons]
     return _once(listed) if listed else None
 
 
 def pack_sample(sample: Any) -> dict[str, Any]:
-    """Write a `Sample` as the JSON of its line."""
+    """Convert a `Sample` to the JSON of its line."""
     devices = list(sample.devices)
     readings = list(sample.devices.values())
     names, values = packed_columns(devices, [reading.values for reading in readings])
@@ -102,12 +103,12 @@ def pack_sample(sample: Any) -> dict[str, Any]:
 
 
 def unpack_sample(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `Sample` from the JSON of its line, of either version.
+    """Return the fields of a `Sample` from the JSON of its line, in either version.
 
     Raises:
         KeyError: a key is missing.
-        TypeError: a value is of another type.
-        ValueError: names and values, or values and devices, are not as many.
+        TypeError: a value has another type.
+        ValueError: the numbers of names and values, or of values and devices, differ.
     """
     if "names" not in line:
         return dict(line)

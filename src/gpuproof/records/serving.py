@@ -1,7 +1,8 @@
-"""The records of serving under load: what was asked for, when each request came and was done.
+"""The records of serving under load: the requests, and when each one arrived and completed.
 
-Times are seconds from the window's begin. `scheduled` is when a request was due, `issued` when the generator
-got to it, `begun` when the server took it up, `done` when its answer was complete. Latency: done − scheduled.
+Times are seconds from the start of the window. `scheduled` is when a request was due, `issued` when the
+generator issued it, `begun` when the server started it, and `done` when its response was complete. Latency is
+done − scheduled.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from gpuproof.records.work.serving import Api, Scenario
 @record_kind("requests")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """A stretch of requests in order of arrival. `first_request` counts from 0 in the window.
+    """A range of requests in order of arrival. `first_request` counts from 0 in the window.
 
-    Columns of tokens are empty where no tokens are made. A request that failed has None for `done_s`, and one
-    whose tokens the endpoint did not count None for `tokens`.
+    Columns of tokens are empty if no tokens are generated. A failed request has None for `done_s`; a request
+    whose tokens the endpoint did not count has None for `tokens`.
     """
 
     first_request: int
@@ -31,39 +32,39 @@ class Requests:
     first_token_s: tuple[float | None, ...] = ()
     tokens: tuple[int | None, ...] = ()
     first_content_s: tuple[float | None, ...] = ()
-    """Of an endpoint: the first token that is no reasoning."""
+    """For an endpoint: the first token that is not a reasoning token."""
     chunks: tuple[int, ...] = ()
-    """Of an endpoint: the parts of its stream with text, each of one token or several."""
+    """For an endpoint: the chunks of its stream that contain text, each with one or more tokens."""
     prompt_tokens: tuple[int | None, ...] = ()
-    """Of an endpoint, as it counts them; None where it does not."""
+    """For an endpoint: by its own count; None if it does not count."""
     prompt_tokens_asked: tuple[int, ...] = ()
     tokens_asked: tuple[int, ...] = ()
-    """What the recipe asked for, of prompt and answer."""
+    """The requested numbers of tokens for prompt and response."""
 
     def __post_init__(self) -> None:
-        """Refuse columns that are not of the same requests.
+        """Reject columns that do not belong to the same requests.
 
         Raises:
-            ValueError: they differ in length, or one was done before it was begun.
+            ValueError: they differ in length, or a request completed before it started.
         """
         columns = (self.scheduled_s, self.issued_s, self.begun_s, self.done_s)
         of_tokens = (self.first_token_s, self.tokens, self.first_content_s, self.chunks)
         lengths = (self.prompt_tokens, self.prompt_tokens_asked, self.tokens_asked)
         optional = [column for column in (*of_tokens, *lengths) if column]
         if len({len(column) for column in (*columns, *optional)}) > 1:
-            raise ValueError("its columns are of different numbers of requests")
+            raise ValueError("its columns have different numbers of requests")
         if any(end is not None and end < begin for begin, end in zip(self.begun_s, self.done_s, strict=True)):
-            raise ValueError("a request was done before it was begun")
+            raise ValueError("a request completed before it started")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAlone:
-    """What a load client does with a server that answers at once."""
+    """Capacity of a load client against a server that responds immediately."""
 
     highest_per_s: float
-    """Requests answered a second, in a closed loop."""
+    """Requests answered per second, in a closed loop."""
     rate_per_s: float
-    """Of a schedule, half of that …"""
+    """For a schedule at half that rate …"""
     p99_late_s: float
     """… and how late its requests were issued."""
 
@@ -71,12 +72,12 @@ class ClientAlone:
 @record_kind("serving_window")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWindow:
-    """One window of requests, from its begin to the last answer."""
+    """One window of requests, from its start to the last response."""
 
     host: Host
     scenario: Scenario
     offered_per_s: float | None
-    """Requests a second of the schedule; None for a closed loop and for all at once."""
+    """Requests per second in the schedule; None for a closed loop, and if all requests arrive at once."""
     num_requests: Natural
     num_failed: Natural
     samples_per_request: Positive
@@ -84,22 +85,23 @@ class ServingWindow:
     end_monotonic_s: float
     wall_s: Duration
     batches: tuple[tuple[int, int], ...]
-    """How many batches of how many requests: (requests, batches), by size."""
+    """Number of batches per batch size: (requests, batches), by size."""
     load: HostLoad
     neighbours: DeviceSharing
     failures: dict[str, int] = field(default_factory=dict)
-    """What requests failed of, and how many of each."""
+    """Causes of failed requests, each with the number of requests."""
     num_with_surplus: Natural = 0
-    """Requests for which an endpoint counts, or sent, more tokens than were asked for."""
+    """Requests for which an endpoint counted or sent more tokens than requested."""
     num_resent: Natural = 0
-    """Requests sent a second time, as the endpoint had closed the connection that was kept for them."""
+    """Requests sent a second time because the endpoint had closed their keep-alive connection."""
     refused_fields: tuple[str, ...] = ()
-    """What an endpoint took no request with, so that it was left out."""
+    """Options that were omitted because the endpoint rejected them."""
     api: Api | None = None
-    """What an endpoint was asked by."""
+    """The API used for an endpoint."""
     gaps: tuple[tuple[float, int], ...] = ()
-    """Seconds from one chunk of an answer to its next, to four digits, and how many gaps had them."""
+    """Seconds from one chunk of a response to the next, to four digits, each with the number of gaps of that
+    length."""
     client: ClientAlone | None = None
-    """Of an endpoint's client before a search: what it does by itself."""
+    """For the client of an endpoint, before a search: the client's own capacity."""
     num_clients: Positive = 1
-    """Processes that sent requests to an endpoint."""
+    """Number of processes that sent requests to an endpoint."""

@@ -1,7 +1,7 @@
-"""Subjects as people say them: `host/a/gpu/GPU-2222…` is *GPU 0 on a*, a link is *a → GPU 0*.
+"""Readable names of subjects: `host/a/gpu/GPU-2222…` is *GPU 0 on a*, a link is *a → GPU 0*.
 
-Records, results and their JSON keep the permanent identity; pages have these names. What is acted on later
-says both, since indices change: *GPU 0 (GPU-2222…)*.
+Records, results and their JSON keep the permanent identity; pages use these names. Anything to be acted on
+later shows both, because indices change: *GPU 0 (GPU-2222…)*.
 
 >>> named("slow: link/host/a>host/a/gpu/GPU-2.", {"host/a/gpu/GPU-2": 0})
 'slow: a → GPU 0.'
@@ -22,19 +22,19 @@ from gpuproof.records.result import Measure
 _END = r"[^\s>,;:()]*[^\s>,;:().…]"
 SUBJECT_IN_TEXT = re.compile(rf"(?<![\w/.-])(?:link/[^\s>]+>{_END}|host/{_END})")
 AS_IT_IS = (Commands, Files, Picture, Provenance, Measure)
-"""Parts of a page that name files and commands, or that are measures themselves."""
+"""Parts of a page that contain files and commands, or are themselves measures."""
 T = TypeVar("T")
 
 
 def named(text: str, indices: Mapping[str, int], *, with_identity: bool = False) -> str:
-    """Return a text with the names of the subjects in it; `indices` has those of GPUs, by subject."""
+    """Return text with readable names of its subjects; `indices` maps GPU subjects to indices."""
     if "host/" not in text and "link/" not in text:
         return text
     return SUBJECT_IN_TEXT.sub(lambda match: _name(match[0], indices, with_identity), text)
 
 
 def named_page(part: T, indices: Mapping[str, int]) -> T:
-    """Return a page, or a part of one, with the names of all subjects in its texts."""
+    """Return a page, or part of one, with readable names for all subjects in its text."""
     if isinstance(part, str):
         return named(part, indices)  # type: ignore[return-value]  # a text for a text
     if isinstance(part, tuple):
@@ -62,7 +62,7 @@ def _name(subject: str, indices: Mapping[str, int], with_identity: bool) -> str:
 
 
 def _parts(end: str, indices: Mapping[str, int], with_identity: bool) -> tuple[str, str]:
-    """Return a subject's host, and its device as people say it; empty where it is the host itself."""
+    """Return a subject's host and its device in readable form; empty if it is the host itself."""
     host, _, identity = end.removeprefix("host/").partition("/gpu/")
     if not identity:
         return host, ""

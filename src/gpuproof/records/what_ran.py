@@ -1,9 +1,9 @@
-"""The records of what really ran: the step's options, kernels, what was compiled, memory and connections.
+"""Records of what actually ran: step options, kernels, compilation, memory, connections.
 
-`Effective` comes between warm-up and window, `Compilation` after the window; `StepOptions` is part of the
-setup. A flag is in the case; here is what came of it. Of a rank's memory stands what the closed form says
-beside what was counted and measured; of its TCP connections what the kernel counted: packets that are lost on
-a link are sent again.
+`Effective` is written between warm-up and window, `Compilation` after the window; `StepOptions` is part of
+the setup. The flag is set in the case; these records show its effect. For a rank's memory, the estimate from
+the closed form is stored along with what was counted and measured. For its TCP connections, the kernel's
+counters are stored, which show retransmissions of packets that were lost on a link.
 """
 
 from __future__ import annotations
@@ -19,44 +19,45 @@ Operation = Literal["matrix product", "convolution", "attention"]
 Layout = Literal["NHWC", "NCHW", "either", "other"]
 Tf32Switch = Literal["on", "off", "mixed"]
 AT_POWER_CAP = "at the power cap"
-"""How the reason ends that a worker gives for a window which the cap made longer."""
+"""How a worker's reason ends if a window was extended because of the power cap."""
 AT_CAP: Final = 0.5
-"""Share of the window from which a power cap, or heat, is what limited a launch."""
+"""Share of the window from which a power cap, or heat, counts as limiting a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
-    """What a step was really built with, read back where torch can be asked; None where it has no meaning."""
+    """The options a step was actually built with, read back from torch if possible; None if N/A."""
 
     optimizer: str | None
     optimizer_implementation: OptimizerImplementation | None
     activation_checkpointing: Checkpointing | None
     checkpointed_modules: int
-    """Modules that are computed again in the backward pass."""
+    """Modules that are recomputed in the backward pass."""
     cuda_graphs: bool
-    """The whole step is one captured graph, replayed; or the one of its bucket."""
+    """Whether the whole step is one captured graph that is replayed, or one graph per bucket."""
     deterministic: bool
     tf32: Tf32Switch | None
-    """Whether CUDA may use TF32 in fp32; None on a processor, which has none. torch has a switch for products
-    and one for convolutions: `mixed` is one of them on."""
+    """Whether CUDA may use TF32 in fp32; None on a CPU, which does not have it. torch has one switch for
+    products and one for convolutions: `mixed` means that only one of them is on."""
     linear_layers: int
     fp8_linear_layers: int
-    """Linear layers that multiply in fp8, of all linear layers."""
+    """Number of linear layers that multiply in fp8, out of all linear layers."""
     graph_ends: tuple[int, ...] = ()
-    """Up to which places attention reads where decoding has a graph, or a compiled step, for each bucket."""
+    """The positions up to which attention reads, if decoding has one graph or compiled step per bucket."""
     weights: str | None = None
-    """The types in which weights are stored; None without weights, and in runs of before."""
+    """The types in which weights are stored; None without weights, and in older runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedWork:
-    """Operations of one kind in one step, in one arithmetic, as torch handed them to its kernels."""
+    """Operations of one kind in one step, in one arithmetic, as torch passed them to its kernels."""
 
     operation: Operation
     dtype: str
-    """Of the operands: `bfloat16`, or `float8_e5m2 × float8_e4m3fn` where they differ."""
+    """The type of the operands: `bfloat16`, or `float8_e5m2 × float8_e4m3fn` if they differ."""
     layout: Layout | None
-    """Of a convolution's input; `either` where its sizes fit both. None for what is no image."""
+    """The memory layout of a convolution's input; `either` if its sizes fit both. None for anything other
+    than an image."""
     flops: float
     calls: int
 
@@ -64,19 +65,19 @@ class ObservedWork:
 @record_kind("effective")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effective:
-    """What the kernels of one step were given, seen in a step of its own between warm-up and window."""
+    """Inputs of one step's kernels, observed in a separate step between warm-up and window."""
 
     rank: int
     work: tuple[ObservedWork, ...]
     uncounted: tuple[str, ...]
-    """Products, convolutions and attentions whose FLOPs no formula gives; they are in no share."""
+    """Products, convolutions and attentions without a FLOPs formula; no share includes them."""
     missing: str | None
-    """Why nothing could be seen."""
+    """Why nothing could be observed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """A place where the compiler gave up, went back to Python, and began another graph."""
+    """A graph break: the compiler gave up, returned to Python, and started a new graph."""
 
     reason: str
     times: int
@@ -85,26 +86,26 @@ class GraphBreak:
 @record_kind("compilation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What torch.compile made of the model, counted from the process's start to the window's end."""
+    """What torch.compile did with the model, counted from process start to the end of the window."""
 
     rank: int
     mode: str
     num_graphs: int
     graph_breaks: tuple[GraphBreak, ...]
     eager_frames: int
-    """Functions that it was asked to compile and that run uncompiled."""
+    """Number of functions that should have been compiled but run uncompiled."""
     cuda_graph_skips: int
-    """Times that a mode with CUDA graphs ran without one."""
+    """Number of times that a mode with CUDA graphs ran without a graph."""
     compiled_in_window: int
-    """Graphs compiled, or given up, inside the measured window."""
+    """Graphs that were compiled, or given up on, within the measured window."""
 
 
 def share_of_flops(
     effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False
 ) -> float:
-    """Return the share of the observed FLOPs that fits; of those of convolutions only, with `images`.
+    """Return the share of observed FLOPs that match; with `images`, only FLOPs of convolutions count.
 
-    0 where there is nothing to be a share of.
+    The share is 0 if there are no such FLOPs.
     """
     considered = [work for work in effective.work if not images or work.operation == "convolution"]
     total = sum(work.flops for work in considered)
@@ -113,59 +114,59 @@ def share_of_flops(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCap:
-    """What a rank saw of its device's power cap."""
+    """What a rank observed about its device's power cap."""
 
     share: float | None
-    """Of the window, 0 to 1, spent at the cap; None where the driver does not tell."""
+    """Share of the window spent at the cap, 0 to 1; None if the driver does not report it."""
     settled_after_s: float | None
-    """How long steps ran before the window until the cap had settled; None where it was not met."""
+    """How long steps ran before the window until the cap had settled; None if the cap was not reached."""
     needed_s: float
     missing: str | None
     first_clock_mhz: float | None = None
-    """When steps had just begun to settle, and the power then."""
+    """The clock when steps had just started to settle, and below it the power at that time."""
     first_power_w: float | None = None
     period_s: float | None = None
-    """Of the cap's controller; None where none showed, and in runs of before."""
+    """Period of the cap's controller; None if none was observed, and in older runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedConnection:
-    """One or several connections between the same two addresses, since they were opened."""
+    """One or more connections between the same two addresses; counts start when they were opened."""
 
     local: str
-    """The address at this end."""
+    """The local address."""
     peer: str
-    """The one at the other."""
+    """The remote address."""
     segments_sent: int
-    """With data, those that were sent again included."""
+    """Segments that carry data, including retransmissions."""
     segments_sent_again: int
 
 
 @record_kind("connections")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """The connections that a rank has with other processes, by address, after what it measured."""
+    """The connections of a rank to other processes, by address, after the rank's measurement."""
 
     rank: int
     connections: tuple[CountedConnection, ...]
     missing: str | None
-    """Why nobody knows; None where the connections are those that there were."""
+    """Reason if the connections are unknown; None if the list is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """Bytes that one rank holds, by what they are for."""
+    """Bytes that one rank holds, by purpose."""
 
     parameters_bytes: int
-    """In float32 in every precision: parameters are their own master weights."""
+    """In float32 for every precision, because parameters are their own master weights."""
     gradients_bytes: int
     optimizer_bytes: int
     communication_bytes: int | None = None
-    """Gathered parameters, or the buckets of gradients; None where it is not counted."""
+    """Gathered parameters, or gradient buckets; None if not counted."""
 
     @property
     def total_bytes(self) -> int:
-        """All parts together."""
+        """Total of all parts."""
         return (
             self.parameters_bytes
             + self.gradients_bytes
@@ -177,17 +178,18 @@ class MemoryParts:
 @record_kind("memory")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """One rank's memory: estimated from sizes alone, and counted in the first step of the warm-up."""
+    """One rank's memory, as estimated from sizes alone and as counted in the first warm-up step."""
 
     rank: int
     estimate: MemoryParts
     counted: MemoryParts | None
     activations_bytes: int | None
-    """Kept for the backward pass of one micro-batch, each storage once, without parameters and samples.
+    """What one micro-batch saves for the backward pass, each storage counted once, without parameters and
+    samples.
 
-    Under autocast it has the half-precision copies of the weights in it."""
+    Under autocast, this includes the half-precision copies of the weights."""
     activations_missing: str | None
-    """Why they are None."""
+    """Why the counted values are None."""
     device_used_bytes: int | None
     """On the whole device, by all processes, just after the window."""
     device_used_missing: str | None

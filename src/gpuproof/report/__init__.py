@@ -1,1 +1,1 @@
-"""Reports: one model of what a run says, and the forms it is shown in."""
+"""Reports: one model of a run's results, and the formats it is shown in."""

@@ -1,4 +1,4 @@
-"""Where does a value lie along an axis, and which round numbers stand there?
+"""Where does a value lie on an axis, and which round numbers are shown there?
 
 >>> scale = linear_scale(Axis(label="step", unit="s"), [0.0101, 0.0196])
 >>> scale.title, [tick.text for tick in scale.ticks]
@@ -25,17 +25,17 @@ PREFIXES: Mapping[str, Prefixes] = {
     **{unit: tuple((factor, sign + unit) for factor, sign in DECIMAL) for unit in ("B/s", "FLOP", "FLOP/s")},
 }
 LONG = 1e6
-"""From here on numbers of any other unit are written in millions and so on."""
+"""From this value on, numbers in units without prefixes are written in millions and so on."""
 EXTREME = 1e200
-"""Beyond it, and below its inverse, a place along an axis cannot be computed."""
+"""Above this, and below its inverse, a position along an axis cannot be computed."""
 MOST_TICKS = 7
 MOST_PLACES = 16
-"""Ticks of an axis at what was measured; of more, round numbers are read better."""
+"""Maximum number of ticks at measured values; if there are more values, round numbers are more readable."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LONG_TIMES = ((180.0, 60.0, "min"), (10_800.0, 3600.0, "h"))
-"""From how many seconds on a linear axis has which unit."""
+"""Units of a linear time axis: the seconds from which each is used, its length in seconds, its name."""
 NARROW_DECADES = 2
-"""An axis over fewer has ticks at 1, 2 and 5, and not at powers of ten alone."""
+"""An axis that spans fewer decades than this has ticks at 1, 2 and 5, not only at powers of ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +57,20 @@ class Scale:
     ticks: tuple[Tick, ...]
 
     def has(self, value: float) -> bool:
-        """Say whether a value has a place along the axis."""
+        """Check whether a value has a position on the axis."""
         return abs(value) < EXTREME and (value > 1 / EXTREME or not self.is_logarithmic)
 
     def share(self, value: float) -> float:
-        """Return how far along the axis a value lies, from 0 to 1."""
+        """Return the position of a value along the axis, from 0 to 1."""
         if self.is_logarithmic:
             return (log(value) - log(self.low)) / (log(self.high) - log(self.low))  # a quotient may overflow
         return (value - self.low) / (self.high - self.low)
 
 
 def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> Scale:
-    """Choose the ends and ticks of an axis, such that all values lie between them.
+    """Choose an axis's ends and ticks so that all values lie between the ends.
 
-    A logarithmic axis is for the values above zero; where there is none, it is linear.
+    A logarithmic axis needs positive values; without any, the axis is linear.
     """
     if 1 < len(axis.ticks) <= MOST_PLACES:
         scale = scale_for(replace(axis, ticks=()), values, from_zero=from_zero)
@@ -86,7 +86,7 @@ def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -
 
 
 def named_scale(axis: Axis, *, is_downward: bool = False) -> Scale:
-    """Give each name half of a place on either side of its number."""
+    """Centre each name on its number, with half a unit on either side."""
     ends = (-0.5, len(axis.names) - 0.5)
     low, high = ends[::-1] if is_downward else ends
     ticks = tuple(Tick(value=float(place), text=one_line(name)) for place, name in enumerate(axis.names))
@@ -94,17 +94,19 @@ def named_scale(axis: Axis, *, is_downward: bool = False) -> Scale:
 
 
 def cut_to(scale: Scale, low: float, high: float) -> Scale:
-    """Return a scale with other ends, and the ticks between them."""
+    """Return a scale with different ends, and the ticks between them."""
     ticks = tuple(tick for tick in scale.ticks if low <= tick.value <= high)
     return replace(scale, low=low, high=high, ticks=ticks or scale.ticks[:1])
 
 
 def linear_scale(axis: Axis, values: Sequence[float]) -> Scale:
-    """Choose ticks at equal distances, and begin at zero unless that would hide the differences."""
+    """Choose evenly spaced ticks, starting at zero unless this would hide the differences."""
     low, high = min(values), max(values)
     if 0 < low <= high / 2 or low == high > 0:
         low = 0.0
-    if high - low <= max(abs(low), abs(high), 1 / EXTREME) * 1e-12:  # no digits would tell the ticks apart
+    if (
+        high - low <= max(abs(low), abs(high), 1 / EXTREME) * 1e-12
+    ):  # no number of digits would tell the ticks apart
         low, high = low - max(1.0, abs(low)), high + max(1.0, abs(high))
     factor, unit = _linear_prefix(axis, max(abs(low), abs(high)))
     step = _step((high - low) / factor)
@@ -123,7 +125,7 @@ def linear_scale(axis: Axis, values: Sequence[float]) -> Scale:
 
 
 def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
-    """Choose ticks at powers of two for bytes and powers of two, else at powers of ten or parts of them."""
+    """Choose ticks at powers of two for bytes and powers of two; else at (parts of) powers of ten."""
     low, high = min(values), max(values)
     is_binary = axis.unit == "B" or all(log2(value).is_integer() for value in values)
     base = 2.0 if is_binary else 10.0
@@ -148,14 +150,14 @@ def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
 
 
 def _step(width: float) -> float:
-    """Return the round step that gives a few ticks over a width."""
+    """Return the round step that divides a width into a few ticks."""
     rough = width / (MOST_TICKS - 1)
     power = 10.0 ** floor(log10(rough))
     return next(part * power for part in STEPS if part * power >= rough * (1 - 1e-9))
 
 
 def _prefix(prefixes: Prefixes, value: float) -> tuple[float, str]:
-    """Return the largest prefix that is not above a value."""
+    """Return the largest unit prefix that does not exceed a value."""
     fitting = [prefix for prefix in prefixes if prefix[0] <= abs(value) * (1 + 1e-9)]
     return fitting[-1] if fitting else prefixes[0]
 
@@ -176,7 +178,7 @@ def _with_prefix(value: float, prefixes: Prefixes) -> str:
 
 
 def _number(value: float, *, step: float = 0.0) -> str:
-    """Write a tick with as many digits as tell it from the next one."""
+    """Write a tick with enough digits to distinguish it from the next one."""
     if value == 0:
         return "0"
     if abs(value) >= 1e12 or abs(value) < 1e-4:

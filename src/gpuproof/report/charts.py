@@ -1,6 +1,6 @@
 """Charts and pictures as drawings: headline, legend, panels, axes, reference lines and points.
 
-Everything is laid out here, in pixels; what writes it down (`svg.py`, `pictures.py`) chooses nothing.
+Everything is laid out here, in pixels; the writers (`svg.py`, `pictures.py`) make no choices.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from gpuproof.report.plot_area import Panel, PlotArea, panel_of
 WIDTH = 760.0
 PICTURE_WIDTH = 900.0
 NARROW = 380.0
-"""Of a chart on a telephone."""
+"""The width of a chart on a phone."""
 HEIGHT = 250.0
 LOW = 130.0
-"""Of a plot, and of one of several below each other."""
+"""The height of a single plot, and of one of several stacked plots."""
 MOST_HIGH = 2
 TITLE = 17.0
 SHADE_OPACITY = 0.25
 
 
 def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
-    """Lay out a chart that stands in a page, under its title there."""
+    """Lay out a chart within a page, below its title on the page."""
     drawing = Drawing(
         width=width,
         title=one_line(chart.title) or one_line(chart.y.label),
@@ -51,7 +51,7 @@ def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
 
 
 def picture_drawing(picture: Picture, *, width: float = PICTURE_WIDTH) -> Drawing:
-    """Lay out a picture with its headline; one without charts is that alone."""
+    """Lay out a picture with its headline; without charts, it is only the headline."""
     names = ", ".join(series_numbers(picture.charts))
     drawing = Drawing(width=width, title=picture.title, description=f"{picture.subtitle}: {names}")
     title = broken(picture.title, width - 2 * GAP, TITLE)
@@ -64,14 +64,14 @@ def picture_drawing(picture: Picture, *, width: float = PICTURE_WIDTH) -> Drawin
 
 
 def series_numbers(charts: Sequence[Chart]) -> dict[str, int]:
-    """Number the names of all series, those that have a colour of their own last."""
+    """Number the names of all series; those with a colour of their own come last."""
     series = [series for chart in charts for series in chart.series]
     names = dict.fromkeys(one.name for one in sorted(series, key=lambda one: bool(one.colour)))
     return {name: number for number, name in enumerate(names)}
 
 
 def _draw_charts(drawing: Drawing, charts: Sequence[Chart], *, widths: Sequence[float]) -> None:
-    """Draw the legend, then the charts row by row; those below each other are aligned."""
+    """Draw the legend, then the charts row by row; stacked charts are aligned horizontally."""
     num = len(widths)
     ends = [0.0, *(drawing.width * width / sum(widths) for width in accumulate(widths))]
     panels = [
@@ -98,7 +98,7 @@ def _draw_charts(drawing: Drawing, charts: Sequence[Chart], *, widths: Sequence[
 
 
 def _sides(panel: Panel, column: Sequence[Panel]) -> tuple[float, float]:
-    """Return where a plot begins and ends: as those of its column, rows with an axis of their own apart."""
+    """Return where a plot starts and ends in its column; rows with their own axis are separate."""
     alone = [one for one in column if one.names and [other.x for other in column].count(one.x) == 1]
     aligned = [panel] if panel in alone else [one for one in column if one not in alone]
     return panel.begin + max(one.left for one in aligned), panel.end - max(one.right for one in aligned)
@@ -107,7 +107,7 @@ def _sides(panel: Panel, column: Sequence[Panel]) -> tuple[float, float]:
 def _draw_panel(
     drawing: Drawing, panel: Panel, area: PlotArea, numbers: Mapping[str, int], *, has_axis: bool
 ) -> None:
-    """Draw a chart, the horizontal axis only if it is not that of the one below."""
+    """Draw a chart; draw its horizontal axis only if the chart below has a different one."""
     chart, left = panel.chart, panel.begin + GAP
     drawing.write(panel.heading, left, drawing.bottom + LINE)
     drawing.write(panel.title, left, drawing.bottom + LINE - GAP / 2 * bool(panel.heading), colour="axis")
@@ -122,12 +122,12 @@ def _draw_panel(
     drawn = zip(chart.series, styles, strict=True)
     left_out = sum(num_left_out(series, style, area) for series, style in drawn)
     if left_out and not panel.figures:
-        note = f"not drawn: {left_out} of the points, which are no numbers or have no place on these axes"
+        note = f"not drawn: {left_out} of the points, which are not numbers or have no place on these axes"
         drawing.write(broken(note, panel.width), left, drawing.bottom + LINE, colour="axis")
 
 
 def _draw_shades(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
-    """Shade stretches, of those that touch every other name's, and name those that have room for it."""
+    """Shade stretches, alternating where different names are adjacent; label those with enough room."""
     named = [shade for shade in panel.chart.shades if not shade.colour]
     names = list(dict.fromkeys(shade.name for shade in named))
     do_touch = any(after.begin <= before.end for before, after in pairwise(named))
@@ -148,7 +148,7 @@ def _draw_shades(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
 
 
 def _draw_axes(drawing: Drawing, panel: Panel, area: PlotArea, *, has_axis: bool) -> None:
-    """Draw grid lines, ticks and names, and the horizontal axis unless the plot below has the same."""
+    """Draw grid lines, ticks and names, and the horizontal axis unless the plot below shares it."""
     for tick in area.y.ticks if not panel.names else ():
         y = area.y_at(tick.value)
         drawing.level(area.left, area.right, y, colour="grid")
@@ -176,7 +176,7 @@ def _draw_axes(drawing: Drawing, panel: Panel, area: PlotArea, *, has_axis: bool
 
 
 def _fitting(area: PlotArea) -> Sequence[Tick]:
-    """Return as many ticks of the horizontal axis as have room beside each other."""
+    """Return as many ticks of the horizontal axis as fit side by side."""
     ticks = area.x.ticks
     for stride in range(1, len(ticks)):
         chosen = ticks[::stride]
@@ -190,7 +190,7 @@ def _fitting(area: PlotArea) -> Sequence[Tick]:
 
 
 def _draw_upright(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
-    """Draw references as lines from top to bottom; the label of the leftmost one is the highest."""
+    """Draw references as vertical lines; the label of the leftmost line is the highest."""
     num_lines = sum(len(lines) for _, lines in panel.upright)
     y = area.top - GAP - (num_lines + panel.has_shade_names) * LINE + TEXT
     for value, lines in panel.upright:
@@ -205,7 +205,7 @@ def _draw_upright(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
 
 
 def _draw_level(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
-    """Draw references as level lines; their labels stand on the right, moved down where there is no room."""
+    """Draw references as horizontal lines, with labels on the right, moved down if there is no room."""
     free = area.top - GAP / 2
     for value, lines in reversed(panel.labels):
         y = area.y_at(value)
@@ -221,7 +221,7 @@ def _dashed(*places: Place) -> Polyline:
 
 
 def _draw_legend(drawing: Drawing, charts: Sequence[Chart], numbers: Mapping[str, int]) -> None:
-    """Write the names of the series in as many rows as they take; each is shown in all its forms."""
+    """Write the names of the series in as many rows as needed; each name is shown with all its marks."""
     styles: dict[str, dict[str, SeriesStyle]] = {name: {} for name in numbers}
     for chart in charts:
         for series in chart.series:

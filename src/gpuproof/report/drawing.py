@@ -1,7 +1,7 @@
-"""What every picture is drawn with: lines, polygons, rectangles and texts, in pixels from the top left.
+"""Primitives of every picture: lines, polygons, rectangles and text, in pixels from the top left.
 
-A writer (`svg.py`, `pictures.py`) draws these and knows no chart. Text has no measured width here: it is
-estimated, rather too wide, and broken over lines rather than cut off.
+A writer (`svg.py`, `pictures.py`) draws these and knows nothing about charts. Text width is not measured here
+but estimated, erring on the wide side, and text is wrapped rather than cut off.
 
 >>> broken("a bound that is long", 80)
 ['a bound', 'that is long']
@@ -18,13 +18,13 @@ from unicodedata import east_asian_width
 from gpuproof.report.page_parts import one_line
 
 TEXT = 12.0
-"""Height of the letters, in pixels, as all lengths here."""
+"""Height of the letters; all lengths here are in pixels."""
 LINE = 16.0
-"""From one line of text to the next."""
+"""Distance from one line of text to the next."""
 GAP = 8.0
 NUM_COLOURS = 8
 DASHES: Sequence[tuple[float, ...]] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
-"""From the ninth series on, colours come again with another dash."""
+"""From the ninth series on, colours repeat with a different dash pattern."""
 COLOURS: Mapping[str, tuple[str, str]] = {
     "s0": ("#0060b0", "#60a5fa"),
     "s1": ("#c2410c", "#fb923c"),
@@ -40,7 +40,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "ink": ("#1f2933", "#e5e9f0"),
     "paper": ("#ffffff", "#14181f"),
 }
-"""By name: on white, and on black."""
+"""Colours by name: on white, and on black."""
 Place = tuple[float, float]
 MARKS: Sequence[Sequence[Place]] = (
     tuple((3.5 * cos(part * pi / 8), 3.5 * sin(part * pi / 8)) for part in range(16)),
@@ -53,7 +53,7 @@ MARKS: Sequence[Sequence[Place]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polyline:
-    """A line through places."""
+    """A line through points."""
 
     places: Sequence[Place]
     colour: str
@@ -70,12 +70,12 @@ class Polygon:
     opacity: float = 1.0
     tooltip: str = ""
     data: Mapping[str, str | float] = field(default_factory=dict)
-    """The figures that it stands for."""
+    """The values that the shape represents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rectangle:
-    """A filled rectangle along the axes."""
+    """An axis-aligned filled rectangle."""
 
     x: float
     y: float
@@ -89,7 +89,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """A line of text on the base line `y`."""
+    """A line of text on the baseline `y`."""
 
     text: str
     x: float
@@ -104,7 +104,7 @@ Shape = Polyline | Polygon | Rectangle | Writing
 
 @dataclass(slots=True, kw_only=True)
 class Drawing:
-    """The shapes that were drawn so far, in order, and how far down they reach."""
+    """The shapes drawn so far, in order, and how far down they extend."""
 
     width: float
     title: str
@@ -113,7 +113,7 @@ class Drawing:
     bottom: float = 0.0
 
     def add(self, *shapes: Shape) -> None:
-        """Add shapes over those before."""
+        """Add shapes on top of earlier ones."""
         self.shapes += shapes
 
     def write(
@@ -126,42 +126,42 @@ class Drawing:
         colour: str = "ink",
         size: float = TEXT,
     ) -> None:
-        """Add lines of text, the first one on the base line `y`."""
+        """Add lines of text, with the first one on the baseline `y`."""
         for number, line in enumerate(lines):
             at = y + number * LINE * size / TEXT
             self.add(Writing(text=line, x=x, y=at, anchor=anchor, colour=colour, size=size))
             self.bottom = max(self.bottom, at + GAP / 2)
 
     def level(self, left: float, right: float, y: float, *, colour: str) -> None:
-        """Add a thin level line."""
+        """Add a thin horizontal line."""
         self.add(Polyline(places=((left, y), (right, y)), colour=colour))
 
     def upright(self, x: float, top: float, bottom: float, *, colour: str) -> None:
-        """Add a thin upright line."""
+        """Add a thin vertical line."""
         self.add(Polyline(places=((x, top), (x, bottom)), colour=colour))
 
 
 def mark(
     number: int, place: Place, colour: str, *, tooltip: str = "", data: Mapping[str, str | float]
 ) -> Polygon:
-    """Return the mark of a point of a series."""
+    """Return the marker for a series' point."""
     corners = MARKS[number % len(MARKS)]
     places = tuple((place[0] + x, place[1] + y) for x, y in corners)
     return Polygon(places=places, colour=colour, tooltip=tooltip, data=data)
 
 
 def text_width(text: str, size: float = TEXT) -> float:
-    """Estimate the width of a text, rather too high than too low."""
+    """Estimate the width of a text, erring on the wide side."""
     return sum(_sign_width(sign) for sign in text) * size
 
 
 def widest(lines: Sequence[str]) -> float:
-    """Return the width of the longest line; 0 where there is none."""
+    """Return the width of the longest line; 0 without lines."""
     return max(map(text_width, lines), default=0.0)
 
 
 def broken(text: str, width: float, size: float = TEXT) -> list[str]:
-    """Break a text into lines that are at most `width` wide, within a word only where one alone is wider."""
+    """Wrap text into lines at most `width` wide; break a word only if it is too wide by itself."""
     lines = [""]
     for word in one_line(text).split():
         joined = f"{lines[-1]} {word}".strip()

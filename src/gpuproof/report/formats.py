@@ -1,7 +1,7 @@
-"""The formats of a report: one way to write a run's page and its result as a text.
+"""The formats of a report: each writes a run's page, or its result, as text.
 
-A page is for people (terminal, Markdown, HTML); a result is for programs: JSON as `result.json` has it, CSV
-with a row a measure, and JUnit XML with a case a check.
+Pages are for people (terminal, Markdown, HTML). Results are for programs: JSON as in `result.json`, CSV with
+one row per measure, and JUnit XML with one case per check.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ IN_RESULTS = (
     Outcome,
     RankProgress,
 )
-"""The types of which a result is made."""
+"""The types that make up a result."""
 
 
 def choose_format(name: str | None, output: PurePath | None) -> ReportFormat:
-    """Return the format that was asked for, else the one that the name of the file has.
+    """Return the requested format, or the one implied by the file name.
 
     Raises:
-        UsageError: there is no such format, or the name says none.
+        UsageError: there is no such format, or the file name does not imply one.
     """
     if name is None and output is None:
         return "terminal"
@@ -67,7 +67,7 @@ def choose_format(name: str | None, output: PurePath | None) -> ReportFormat:
     suffix = "" if output is None else output.suffix.lower()
     if name is None and suffix in SUFFIXES:
         return SUFFIXES[suffix]
-    cause = f"no format {name}" if name is not None else f"{output} does not say in which format it is to be"
+    cause = f"no format {name}" if name is not None else f"{output} does not show which format to use"
     raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
 
 
@@ -79,9 +79,9 @@ def render(
     width: int | None = None,
     junit_strict: bool = False,
 ) -> str:
-    """Return a report as text; `width` is that of a line of the terminal's format, None that of a log.
+    """Return a report as text; `width` is the terminal format's line width, or None for a log.
 
-    `junit_strict` makes a verdict that is SUSPECT or INCONCLUSIVE an error of JUnit's.
+    `junit_strict` turns a SUSPECT or INCONCLUSIVE verdict into a JUnit error.
     """
     if form == "json":
         return json_text(result)
@@ -97,7 +97,7 @@ def render(
 def render_page(
     page: Page, form: Literal["terminal", "markdown", "html"], *, width: int | None = None
 ) -> str:
-    """Return a page as text; each renderer is loaded when it is asked for."""
+    """Return a page as text; renderers are loaded on demand."""
     if form == "markdown":
         from gpuproof.report.markdown import markdown
 
@@ -112,7 +112,7 @@ def render_page(
 
 
 def json_text(result: Result) -> str:
-    """Return `result.json`: of a fleet it is of many megabytes, and the standard library indents slowly."""
+    """Return `result.json`; it can be many megabytes, which the standard library is slow to indent."""
     return orjson.dumps(to_json(result), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
@@ -127,7 +127,7 @@ def csv_text(result: Result) -> str:
 
 
 def measure_rows(result: Result) -> list[dict[str, Any]]:
-    """Return a row a measure: its fields, one column a label, its interval's ends, and its launches."""
+    """Return a row per measure: its fields, a column per label, its interval's ends, and its launches."""
     rows, columns = [], _columns(result)
     for measure in result.measures:
         row = to_json(measure)
@@ -144,12 +144,12 @@ def _columns(result: Result) -> list[str]:
 
 
 def _flat(value: Any) -> Any:
-    """Return a value that one cell can hold."""
+    """Return a value as something that a single cell can hold."""
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def result_schema() -> dict[str, Any]:
-    """Return the JSON Schema of result.json, which has the same shape for every suite."""
+    """Return the JSON Schema of result.json, which is the same for every suite."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(Result).json_schema()

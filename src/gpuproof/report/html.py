@@ -1,7 +1,7 @@
-"""A page as one HTML file that needs nothing else: no network, no font, and a script for its timelines alone.
+"""A page as one self-contained HTML file: no network, no fonts, and a script only for timelines.
 
-The template escapes every text but pictures and their data, which escape theirs. The page's policy names its
-style and script by their hashes, so that a browser runs nothing else and loads nothing.
+The template escapes all text except pictures and their data, which escape their own text. The page's content
+security policy names its style and script by their hashes, so a browser runs and loads nothing else.
 
 >>> "<title>1 &lt; 2</title>" in html(pages.Page(title="1 < 2", verdict=None, sections=()))
 True
@@ -36,12 +36,12 @@ from gpuproof.report.pictures import picture_data
 from gpuproof.report.svg import STYLE, svg_element
 
 STYLE_HASH = "sha256-of-style"
-"""Stands in the template where the hash of its style is to be."""
+"""Placeholder in the template for the hash of the page's style."""
 LONG_WORD, LONGEST_PART = re.compile(r"(\S{20,})"), 30
 SEPARATOR = re.compile(r"(?<=[/>_=,:;])(?=\w)")
-"""Where a long word may be broken: behind what separates its parts; in a part over so many signs anywhere."""
+"""Where a long word may be broken: after a separator, or anywhere within a part longer than this."""
 TABLE_WIDTH = 110
-"""Character cells of a table; wider ones are shared out over several."""
+"""Maximum width of a table in character cells; wider tables are split into several."""
 
 
 def html(page: pages.Page) -> str:
@@ -69,7 +69,7 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return how a policy names a text."""
+    """Return the hash that identifies a text in a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -102,8 +102,8 @@ def _without_controls(value: object) -> object:
 
 
 def _breakable(text: str) -> Markup:
-    """Return a text in which long words may be broken between their parts, and others not at all."""
-    words = enumerate(LONG_WORD.split(several_lines(text)))  # every other one is long
+    """Return a text in which long words may be broken between their parts, but no other words."""
+    words = enumerate(LONG_WORD.split(several_lines(text)))  # every second part is a long word
     parts = (SEPARATOR.split(word) if place % 2 else [word] for place, word in words)
     return Markup("").join(Markup("<wbr>").join(map(escape, of_word)) for of_word in parts)
 
@@ -114,7 +114,7 @@ def _has_long_part(text: str) -> bool:
 
 
 def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:
-    """Return a picture as an element, which escapes every text itself; a narrow one is for a telephone."""
+    """Return a picture as an element, which escapes all its text; narrow pictures are for phones."""
     if isinstance(section, pages.Chart):
         return Markup(svg_element(chart_drawing(section, width=width)))  # noqa: S704
     widths = section.widths if width > NARROW else (1.0,)

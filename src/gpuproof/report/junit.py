@@ -1,9 +1,10 @@
-"""A result as JUnit XML, for systems that run tests: a case a check, or a case a run that has none.
+"""A result as JUnit XML, for test systems: one case per check, or a single case without checks.
 
-A failure is what was measured and is not as expected; an error is what could not be measured. SKIP is
-skipped, NOT-APPLICABLE too, each with its reason; WARN of a required check was not shown to be right, and is
-an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor failed: its verdict is skipped, or an error
-where that is asked for. Checks have no time of their own, so that none is told.
+A failure is a measurement that does not meet the expectation; an error is something that could not be
+measured. SKIP and NOT-APPLICABLE count as skipped, each with its reason. If a required check is WARN, it was
+not shown to be right, and counts as an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor
+failed: its verdict counts as skipped, or as an error on request. Checks have no separate times, so none are
+given.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ TAGS = {"FAIL": "failure", "ERROR": "error", "SKIP": "skipped", "NOT-APPLICABLE"
 
 
 def junit(result: Result, *, is_strict: bool = False) -> str:
-    """Return a result as JUnit XML (the shape that Jenkins' and Ant's schemas share).
+    """Return a result as JUnit XML (the structure that the Jenkins and Ant schemas share).
 
-    `is_strict` makes a verdict that is SUSPECT or INCONCLUSIVE an error.
+    `is_strict` turns a SUSPECT or INCONCLUSIVE verdict into an error.
     """
     suite = Element("testsuite", name=f"gpuproof.{result.suite}")
     properties = SubElement(suite, "properties")
@@ -47,7 +48,7 @@ def junit(result: Result, *, is_strict: bool = False) -> str:
 
 
 def _cases(result: Result, *, is_strict: bool) -> Sequence[tuple[str, Element]]:
-    """Return one case for the verdict of the whole, which no list of checks is, then a case a check."""
+    """Return one case for the overall verdict, which is not a check, then one case per check."""
     checks = [(item.name, _checked(item, result)) for item in result.outcomes]
     return [("verdict", _whole(result, is_strict=is_strict)), *checks]
 
@@ -58,7 +59,7 @@ def _checked(item: Judged, result: Result) -> Element:
     if item.outcome.status == "WARN" and item.is_required:
         tag = "error"
     if not item.is_required and tag in ("failure", "error"):
-        tag = None  # advisory: told, and decides nothing
+        tag = None  # advisory: shown, but decides nothing
     if tag is not None:
         message = SubElement(element, tag, message=plain(_message_of(item.outcome, result)))
         if tag != "skipped":
@@ -70,14 +71,14 @@ def _checked(item: Judged, result: Result) -> Element:
 
 
 def _message_of(outcome: Outcome, result: Result) -> str:
-    """Return what is said of a subject; of a device, or a link of one, with its index and identity."""
+    """Return a subject's description; for a device or a link of one, with both index and identity."""
     summary = named(outcome.summary, result.device_indices, with_identity=True)
     who = named(outcome.subject, result.device_indices, with_identity=True)
     return f"{who}: {summary}" if "/gpu/" in outcome.subject else summary
 
 
 def _whole(result: Result, *, is_strict: bool) -> Element:
-    """Return the verdict as a case: passed only where the run ended with 0 and no doubt is left."""
+    """Return the verdict as a case: passed only if the run exited with 0 and has no warnings."""
     element = Element("testcase", classname=f"gpuproof.{result.suite}")
     tag = _tag_of_verdict(result)
     if tag is None:

@@ -1,6 +1,7 @@
-r"""A page as GitHub-flavoured Markdown: to paste into an issue, and to read as it stands.
+r"""A page as GitHub-flavoured Markdown, for pasting into an issue or reading as is.
 
-Texts come from outside: what would be markup in them is escaped, and no more, for the source is read too.
+Texts come from outside: anything that would act as markup is escaped, and nothing else, because people read
+the source too.
 
 >>> escaped("a|b <i> step_time *x* p95 < 3")
 'a\\|b &lt;i> step_time \\*x\\* p95 < 3'
@@ -28,14 +29,15 @@ from gpuproof.report.page_parts import (
 )
 
 SPECIAL = re.compile(
-    r"[\\`*|~$]|\](?=[(\[:])"  # backslash, code, emphasis, cell, struck-out text, formula; a link's end
-    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis; within a word an underscore is none
+    r"[\\`*|~$]|\](?=[(\[:])"  # backslash, code, emphasis, cell, strikethrough, formula; the end of a link
+    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis; an underscore within a word is not emphasis
 )
 HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
 LINE_BEGIN = re.compile(r"^[-+>#=\[]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
-"""What begins a list, a task, a quotation, a heading or a rule."""
+"""Anything that starts a list, a task, a quotation, a heading or a horizontal rule."""
 WIDEST = 60
-"""In character cells: a column up to that width is filled up with blanks, for the source is a table too."""
+"""In character cells. Columns up to this width are padded with blanks, so that the source also reads as a
+table."""
 Lines = list[str]
 
 
@@ -58,13 +60,13 @@ def markdown(page: pages.Page) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as one line in which nothing is markup."""
+    """Return a text as one line without any markup."""
     line = SPECIAL.sub(r"\\\g<0>", one_line(text).strip())
     return HTML.sub(lambda match: "&lt;" if match[0] == "<" else "&amp;", line)
 
 
 def _begun(text: str) -> str:
-    """Return a text that can stand where a line begins."""
+    """Return a text that is safe at the start of a line."""
     return LINE_BEGIN.sub(r"\\\g<0>", escaped(text))
 
 
@@ -73,7 +75,7 @@ def _strong(text: str) -> str:
 
 
 def _verdict(verdict: pages.Verdict) -> Iterator[Lines]:
-    """Yield the word with its reason, the figure, what limited it, and what to do, a paragraph each."""
+    """Yield the verdict word and reason, the result, what limited it, what to do: a paragraph each."""
     yield [f"{_strong(verdict.word)}{f': {escaped(verdict.reason)}' if verdict.reason else ''}"]
     yield [" ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))]
     yield [escaped(verdict.limit)]
@@ -91,8 +93,8 @@ def _provenance(provenance: pages.Provenance) -> Iterator[str]:
 
 @singledispatch
 def _blocks(section: pages.Section) -> Iterator[Lines]:
-    """Yield the paragraphs under the title of a section, each as its lines."""
-    raise TypeError(f"no section of a page: {section!r}")
+    """Yield the paragraphs below a section's title, each as a list of lines."""
+    raise TypeError(f"not a section of a page: {section!r}")
 
 
 @_blocks.register
@@ -146,7 +148,7 @@ def _(section: pages.Files) -> Iterator[Lines]:
 
 
 def _code(text: str) -> str:
-    """Return a text as code, in which nothing is escaped."""
+    """Return a text as code, where nothing is escaped."""
     line = one_line(text)
     if not line.strip():
         return ""
@@ -168,7 +170,7 @@ def _cell(cell: pages.Cell | pages.MeasureCell) -> str:
 
 
 def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align]) -> Lines:
-    """Return the lines of a table whose columns are as wide as their texts, where that is not too wide."""
+    """Return a table's lines, with columns as wide as their texts unless this is too wide."""
     longest = [max(3, *(text_cells(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
     widths = [width if width <= WIDEST else 3 for width in longest]
     rules = [

@@ -1,4 +1,4 @@
-"""The points of a series as shapes: lines, bands, marks, bars and ranges, each with its figures."""
+"""The points of a series as shapes: lines, bands, markers, bars and ranges, with their values."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from gpuproof.report.page_parts import axis_figure
 from gpuproof.report.plot_area import PlotArea, form_of
 
 WIDEST_GROUP = 60.0
-"""Of bars at one place, in pixels, as all lengths here."""
+"""Maximum total width of the bars at one position; all lengths here are in pixels."""
 THICKEST = 22.0
-"""Of a bar in a row."""
+"""Maximum height of a bar in a row."""
 SAMPLE = 36.0
-"""Of a line in the legend."""
+"""Length of a line in the legend."""
 MOST_MARKED = 60
-"""A series of more points is drawn without marks."""
+"""Series with more points than this are drawn without markers."""
 MOST_PLACES = 1500
-"""Of a line, before it is thinned."""
+"""Maximum number of points in a line before it is thinned."""
 LINE_WIDTH = 2.0
 THIN = 1.4
-"""Of a line without marks, of which there may be many."""
+"""Width of a line without markers, of which there may be many."""
 Box = tuple[float, float, float, float]
 """Left, top, width and height."""
 LINES: tuple[Form, ...] = ("marked", "line", "dashed", "step")
@@ -43,28 +43,28 @@ LINES: tuple[Form, ...] = ("marked", "line", "dashed", "step")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesStyle:
-    """How a series looks."""
+    """The appearance of a series."""
 
     number: int
-    """Its place among the names of the picture."""
+    """The series' position among the names of the picture."""
     colour: str
     form: Form
     opacity: float
-    """Of areas, through which others are seen."""
+    """Opacity of areas, so that whatever is below shows through."""
 
     @property
     def dash(self) -> tuple[float, ...]:
-        """The dashes of its line."""
+        """The dash pattern of the line."""
         return DASHES[1] if self.form == "dashed" else DASHES[self.number // NUM_COLOURS % len(DASHES)]
 
     @property
     def width(self) -> float:
-        """The width of its line."""
+        """The width of the line."""
         return LINE_WIDTH if self.form == "marked" else THIN
 
 
 def style_of(chart: Chart, series: Series, number: int) -> SeriesStyle:
-    """Return how a series looks; `number` is its place among the names of the picture."""
+    """Return the appearance of a series; `number` is its position among the names of the picture."""
     form = form_of(chart, series)
     return SeriesStyle(
         number=number,
@@ -88,7 +88,7 @@ def draw_series(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea
 
 
 def sample_of(style: SeriesStyle, x: float, middle: float) -> Iterator[Shape]:
-    """Yield what a series looks like, as the legend shows it."""
+    """Yield a series' appearance in the legend."""
     if style.form in LINES:
         places = ((x, middle), (x + SAMPLE - GAP, middle))
         yield Polyline(places=places, colour=style.colour, width=LINE_WIDTH, dash=style.dash)
@@ -101,7 +101,7 @@ def sample_of(style: SeriesStyle, x: float, middle: float) -> Iterator[Shape]:
 
 
 def num_left_out(series: Series, style: SeriesStyle, area: PlotArea) -> int:
-    """Return how many points have no place, gaps of a line apart."""
+    """Return the number of points without a position, not counting gaps in a line."""
     is_line = style.form in LINES or style.form == "band"
     return sum(not area.has(x, y) and not (is_line and isnan(y)) for x, y in series.points)
 
@@ -111,7 +111,7 @@ def _data(series: Series, point: Place) -> dict[str, str | float]:
 
 
 def _line(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield a line and marks, or marks alone; a point beside gaps is marked in any line."""
+    """Yield a line with markers, or markers only; a point between two gaps always gets a marker."""
     pieces = _pieces(series, area)
     for piece in pieces if style.form != "points" else ():
         places = [at for at, _ in piece]
@@ -127,7 +127,7 @@ def _line(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> I
 
 
 def _pieces(series: Series, area: PlotArea) -> list[list[tuple[Place, Place]]]:
-    """Return runs of points that have places, each place with its point: what has none interrupts a line."""
+    """Return runs of points with their positions; a point without a position interrupts the line."""
     pieces: list[list[tuple[Place, Place]]] = [[]]
     for x, y in series.points:
         if area.has(x, y):
@@ -143,7 +143,7 @@ def _stepped(places: Sequence[Place]) -> list[Place]:
 
 
 def _thinned(places: Sequence[Place]) -> list[Place]:
-    """Return of a long line the first, lowest, highest and last place in each column of pixels."""
+    """Return the first, lowest, highest and last position of a long line in each pixel column."""
     if len(places) <= MOST_PLACES:
         return list(places)
     thinned: list[Place] = []
@@ -159,7 +159,7 @@ def _index(column: Sequence[Place], choose: Callable[..., int]) -> int:
 
 
 def _bands(series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield the areas between the ranges, an area between two gaps."""
+    """Yield the areas between the ranges: one area from each gap to the next."""
     edges = [
         (area.x_at(x), area.y_at(low), area.y_at(high)) if area.has(x, low) and area.has(x, high) else None
         for (x, _), (low, high) in zip(series.points, series.ranges, strict=True)
@@ -172,7 +172,7 @@ def _bands(series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape
 
 
 def _ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield what each point may be as a line through it."""
+    """Yield the range of each point as a line through that point."""
     for (x, y), (low, high) in zip(series.points, series.ranges, strict=False):
         ends = ((low, y), (high, y)) if chart.y.names else ((x, low), (x, high))
         if all(area.has(*end) for end in ends):
@@ -182,7 +182,7 @@ def _ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) ->
 
 
 def _rectangles(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield bars, upright or in rows, lines across rows at values, or bars from end to end of ranges."""
+    """Yield bars (vertical or in rows), lines across rows at values, or bars that span ranges."""
     ranges = series.ranges if style.form == "range" else [(x, x) for x, _ in series.points]
     for (x, y), (low, high) in zip(series.points, ranges, strict=True):
         if not (area.has(low, y) and area.has(high, y)):
@@ -209,7 +209,7 @@ def _rectangles(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea
 
 
 def _in_row(style: SeriesStyle, area: PlotArea, row: float, low: float, high: float) -> Box:
-    """Return where a bar, a line across or a range lies in its row."""
+    """Return the position of a bar, a crossing line or a range within its row."""
     height = min(THICKEST, 0.7 * abs(area.y_at(1.0) - area.y_at(0.0)))
     left, right = area.x_at(low), area.x_at(high)
     if style.form == "bar":
@@ -220,7 +220,7 @@ def _in_row(style: SeriesStyle, area: PlotArea, row: float, low: float, high: fl
 
 
 def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> Box:
-    """Return where a bar lies."""
+    """Return the position of a bar."""
     places = sorted({area.x_at(x) for other in chart.series for x, _ in other.points if area.x.has(x)})
     between = min((after - before for before, after in pairwise(places)), default=WIDEST_GROUP)
     number, beside = (0, 1) if chart.is_stacked else (chart.series.index(series), len(chart.series))
@@ -234,7 +234,7 @@ def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> 
 
 
 def _below(chart: Chart, series: Series, x: float) -> float:
-    """Return how high the bars of the series before stand at a place; 0 where they stand apart."""
+    """Return the height of earlier series' bars at a position; 0 if bars are side by side."""
     before = chart.series[: chart.series.index(series)] if chart.is_stacked else ()
     return sum(y for other in before for at, y in other.points if at == x and isfinite(y))
 

@@ -1,4 +1,4 @@
-r"""What every renderer of a page needs: texts without control characters, and a chart as a table.
+r"""Shared parts of all page renderers: text without control characters, and a chart as a table.
 
 >>> one_line("a\tb\n\x1b[31mc")
 'a b  [31mc'
@@ -38,19 +38,19 @@ from gpuproof.records.page import (
 from gpuproof.records.page.tables import Column, table
 
 NOTHING = "none"
-"""What stands under the title of an empty section: silence could mean that it was forgotten."""
+"""Shown below the title of an empty section, because showing nothing could look like an omission."""
 BETWEEN = 2
-"""Blanks between columns."""
+"""Number of blanks between columns."""
 NARROWEST = 14
-"""Of a column whose texts may be broken over lines."""
+"""Minimum width of a column whose text may wrap."""
 MOST_NAMING = 3
-"""Columns that stand again in each part of a table that is too wide, to tell its rows apart."""
+"""Maximum number of columns repeated in each part of a split table, to tell its rows apart."""
 MOST_ROWS = 40
-"""Of a chart's points as a table; result.json has them all."""
+"""Maximum number of a chart's points in a table; result.json has them all."""
 
 
 def several_lines(text: str) -> str:
-    """Return a text of which a terminal or browser obeys nothing but the line ends."""
+    """Return a text in which only line ends mean something to a terminal or browser."""
     return "\n".join(plain(line, allowed="") for line in text.splitlines())
 
 
@@ -60,30 +60,30 @@ def one_line(text: str) -> str:
 
 
 def known_facts(facts: Iterable[Fact]) -> str:
-    """Write what is known of where figures come from, in one line."""
+    """Describe the origin of results in one line."""
     return " · ".join(f"{fact.name} {fact.text}" for fact in facts if fact.text)
 
 
 def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
-    """Name facts that are not known, a line a reason."""
+    """List the unknown facts, one line per reason."""
     reasons = grouped((fact.missing, fact.name) for fact in facts if not fact.text)
     yield from (f"no {', '.join(names)}: {reason}" for reason, names in reasons.items())
 
 
 def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
-    """Put what pictures show something behind the figures of a page, else before a section of a title."""
+    """Put pictures with content after the page's results, or else before a section that has a title."""
     titles = [section.title for section in page.sections]
     figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
     if figures is None:
         place = next((n for n, title in enumerate(titles) if title in before), len(titles))
-    else:  # what has no title goes on with the one before it
+    else:  # a section without a title continues the previous one
         place = next((n for n in range(figures + 1, len(titles)) if titles[n]), len(titles))
     drawn = [picture for picture in pictures if not is_empty(picture)]
     return replace(page, sections=(*page.sections[:place], *drawn, *page.sections[place:]))
 
 
 def in_words(page: Page) -> Iterator[Section]:
-    """Yield the sections for a renderer without pictures: all but these, and charts of what a table has."""
+    """Yield the sections for a renderer without pictures: no pictures or charts that repeat a table."""
     for section in page.sections:
         is_picture = isinstance(section, Picture | HeatMap)
         if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
@@ -91,7 +91,7 @@ def in_words(page: Page) -> Iterator[Section]:
 
 
 def is_empty(section: Section) -> bool:
-    """Say whether there is nothing to draw under the title of a section."""
+    """Check whether there is nothing to draw below a section's title."""
     content: Sized
     match section:
         case Chart():
@@ -114,7 +114,7 @@ def is_empty(section: Section) -> bool:
 
 
 def axis_figure(value: float, axis: Axis) -> str:
-    """Write a value with the unit of its axis, or the name that stands there."""
+    """Write a value with its axis's unit, or as the name shown at that position."""
     if axis.names:
         return axis.names[int(value)]
     if not isfinite(value):
@@ -125,13 +125,13 @@ def axis_figure(value: float, axis: Axis) -> str:
 
 
 def has_named_bars(chart: Chart) -> bool:
-    """Say whether the bars of a chart are named by their series, and not by places along an axis."""
+    """Check whether a chart's bars are named by their series instead of positions along an axis."""
     has_names = bool(chart.x.names or chart.y.names)
     return chart.kind == "bar" and not has_names and all(len(one.points) == 1 for one in chart.series)
 
 
 def measures_as_table(section: Measures, heads: tuple[str, str, str] = ("", "", "")) -> Table:
-    """Write figures as a table: name, value, and what a person needs beside it."""
+    """Write results as a table: name, value, and what a reader needs to interpret it."""
     name, value, detail = heads
     return table(
         section.title,
@@ -149,7 +149,7 @@ def measures_as_table(section: Measures, heads: tuple[str, str, str] = ("", "", 
 
 
 def column_blocks(section: Pivot | Table, width: int) -> list[list[int]]:
-    """Share the columns of too wide a table out over several tables, each with those that name its rows."""
+    """Split a table that is too wide into several, each repeating the columns that name its rows."""
     naming = list(range(_num_naming(section, width)))
     blocks = [naming[:]]
     for place in range(len(naming), len(section.headers)):
@@ -160,7 +160,7 @@ def column_blocks(section: Pivot | Table, width: int) -> list[list[int]]:
 
 
 def _num_naming(section: Pivot | Table, width: int) -> int:
-    """Return how many of the first columns tell all rows apart; one where a few in half the width do not."""
+    """Return how many leading columns identify all rows; 1 if this needs too many or half the width."""
     for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
         named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
         if len(named) == len(section.rows) and needed_width(section, range(num)) <= width / 2:
@@ -169,7 +169,7 @@ def _num_naming(section: Pivot | Table, width: int) -> int:
 
 
 def needed_width(section: Pivot | Table, places: Sequence[int]) -> int:
-    """Return the width that columns need at least, in character cells."""
+    """Return the minimum width of columns, in character cells."""
     total = 0
     for place in places:
         header = section.headers[place]
@@ -182,7 +182,7 @@ def needed_width(section: Pivot | Table, places: Sequence[int]) -> int:
 
 
 def chart_as_table(chart: Chart) -> tuple[Table, Text]:
-    """Write the points of a chart as a table; below it what a table leaves out, such as reference lines."""
+    """Write a chart's points as a table, with anything else, such as reference lines, below it."""
     names, figures, rows = _points(chart)
     places = _evenly(len(rows))
     columns = [
@@ -191,14 +191,14 @@ def chart_as_table(chart: Chart) -> tuple[Table, Text]:
     ]
     notes = [_reference(chart, reference) for reference in chart.references]
     if len(places) < len(rows):
-        notes.insert(0, f"{len(places)} of {units.count(len(rows))} points are written here")
+        notes.insert(0, f"{len(places)} of {units.count(len(rows))} points are shown here")
     if chart.y.label not in figures:
         notes.insert(0, f"{chart.y.label} by {chart.x.label}")
     return table(chart.title, [rows[place] for place in places], *columns), Text(title="", lines=tuple(notes))
 
 
 def _points(chart: Chart) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
-    """Return the heads of names, those of figures, and the rows: a series a column where x is shared."""
+    """Return the headings of names and values, and the rows: one column per series if they share x."""
     rows: list[tuple[str, ...]]
     if has_named_bars(chart):
         rows = [(series.name, axis_figure(series.points[0][1], chart.y)) for series in chart.series]
@@ -223,7 +223,7 @@ def _points(chart: Chart) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
 
 
 def _evenly(count: int) -> list[int]:
-    """Choose places from first to last, at most as many as a table shows."""
+    """Choose positions from first to last, at most as many as a table shows."""
     if count <= MOST_ROWS:
         return list(range(count))
     return [round(index * (count - 1) / (MOST_ROWS - 1)) for index in range(MOST_ROWS)]
@@ -235,5 +235,5 @@ def _reference(chart: Chart, reference: Reference) -> str:
 
 
 def text_cells(text: str) -> int:
-    """Return the width of a text in character cells of a terminal."""
+    """Return the width of a text in terminal character cells."""
     return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)

@@ -1,8 +1,9 @@
-"""Pictures as files, SVG, PNG or PDF as the name says, and as the data that a page's script reads.
+"""Pictures as SVG, PNG or PDF files, by file extension, and as data for a page's script.
 
-Pillow draws PNG, and PDF as a page that shows one, without a display and with hard edges: twice as large,
-then reduced, in the light colours, two pixels for one of the drawing. Letters come from the system's fonts,
-else from Pillow's own, which has few signs: others are written by those that it has.
+Pillow draws PNG files, and PDF files as a page that shows one PNG. It needs no display and does no
+antialiasing, so pictures are drawn at twice the size, then reduced, in the light colours, with two pixels per
+pixel of the drawing. Fonts are the system's or, without any, Pillow's own, which has few characters: missing
+characters are replaced with available ones.
 
 >>> _plain("3 × µs – café")
 '3 x us - cafe'
@@ -35,30 +36,32 @@ if TYPE_CHECKING:
 
 DENSITY = 2
 SAMPLES = 2
-"""Drawn for one pixel, along each side."""
+"""Number of pixels drawn per final pixel, along each side."""
 SCALE = DENSITY * SAMPLES
 HALO = 1.5
-"""Of a text, in pixels of the drawing: lines behind it do not run through its letters."""
+"""Margin around a text, in drawing pixels, so that lines behind the text do not cross its letters."""
 FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "NotoSans-Regular.ttf", "Arial.ttf")
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
 PLAIN = str.maketrans(
     {"×": "x", "µ": "u", "μ": "u", "–": "-", "—": "-", "−": "-", "→": "->", "≤": "<=", "≥": ">="}
 )
 DRAWN = "°·±…“’©"
-"""Signs of Pillow's own font beside those of ASCII."""
+"""Characters in Pillow's own font besides ASCII."""
 
 
 def write_picture(picture: Picture, path: Path) -> None:
-    """Write a picture in the format that its name ends in: aside first, then renamed.
+    """Write a picture in its file extension's format: to a temporary file, which is then renamed.
 
     Raises:
-        UsageError: the name ends in none of them.
+        UsageError: the file name has none of these extensions.
         EnvironmentUnfitError: Pillow is not installed, or the file cannot be written.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg", "pdf"):
         raise UsageError(
-            "is no picture that can be drawn", place=str(path), next_step="End its name in .png, .svg or .pdf"
+            "is not a picture that can be drawn",
+            place=str(path),
+            next_step="End its name in .png, .svg or .pdf",
         )
     drawing = picture_drawing(picture)
     try:
@@ -73,7 +76,7 @@ def write_picture(picture: Picture, path: Path) -> None:
 
 
 def picture_data(picture: Picture | Chart) -> dict[str, Any]:
-    """Return what a picture is drawn from, as JSON: columns of numbers to six digits, null for a gap."""
+    """Return a picture's source data as JSON: columns of numbers with six digits, null for a gap."""
     charts = picture.charts if isinstance(picture, Picture) else (picture,)
     numbers = series_numbers(charts)
     return {"title": picture.title, "charts": [_chart_data(chart, numbers) for chart in charts]}
@@ -155,7 +158,7 @@ def _scaled(places: Any) -> list[Place]:
 
 
 def _dashes(line: Polyline) -> list[list[Place]]:
-    """Cut a line into its dashes, which go on around corners."""
+    """Split a line into dashes, which continue around corners."""
     parts: list[list[Place]] = []
     turn, left = 0, line.dash[0]
     for (x, y), (end_x, end_y) in zip(line.places, line.places[1:], strict=False):
@@ -175,7 +178,7 @@ def _dashes(line: Polyline) -> list[list[Place]]:
 
 @cache
 def _font(size: int) -> tuple[FreeTypeFont, bool]:
-    """Return a font, and whether it has most signs."""
+    """Return a font, and whether it supports most characters."""
     from PIL import ImageFont
 
     for name in FONTS:
@@ -187,6 +190,6 @@ def _font(size: int) -> tuple[FreeTypeFont, bool]:
 
 
 def _plain(text: str) -> str:
-    """Write a text with signs that Pillow's own font has."""
+    """Replace the characters of a text that Pillow's own font does not have."""
     signs = (sign for sign in normalize("NFKD", text.translate(PLAIN)) if not combining(sign))
     return "".join(sign if sign.isascii() or sign in DRAWN else "?" for sign in signs)

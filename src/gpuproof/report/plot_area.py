@@ -1,6 +1,7 @@
-"""One chart's place in a picture: its two axes, the room that their names take, and where values lie.
+"""One chart's area in a picture: both axes, space for their names, and the positions of values.
 
-A chart whose bars are named by their series, and one whose vertical axis has names, is in rows from the top.
+A chart is drawn as rows from the top if its bars are named by their series, or if its vertical axis has
+names.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from gpuproof.report.page_parts import axis_figure, has_named_bars
 
 WIDEST_NAME = 0.36
 WIDEST_LABEL = 0.24
-"""Shares of the width of a column."""
+"""Shares of a column's width."""
 FORMS: dict[str, Form] = {"line": "marked", "scatter": "points", "bar": "bar"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotArea:
-    """The rectangle that points are drawn in, in pixels from the top left, and its two axes."""
+    """The rectangle that contains the points, in pixels from the top left, and both axes."""
 
     left: float
     right: float
@@ -34,46 +35,46 @@ class PlotArea:
     y: Scale
 
     def x_at(self, value: float) -> float:
-        """Return the place of a value along the horizontal axis."""
+        """Return the position of a value along the horizontal axis."""
         return self.left + self.x.share(value) * (self.right - self.left)
 
     def y_at(self, value: float) -> float:
-        """Return the place of a value along the vertical axis."""
+        """Return the position of a value along the vertical axis."""
         return self.bottom - self.y.share(value) * (self.bottom - self.top)
 
     def has(self, x: float, y: float) -> bool:
-        """Say whether a point has a place."""
+        """Check whether a point has a position."""
         return self.x.has(x) and self.y.has(y)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A chart in its column of a picture, its axes, and the room that it takes beside and over the plot."""
+    """A chart in its column of a picture: its axes, and the space it needs around the plot."""
 
     chart: Chart
     begin: float
     end: float
-    """Of the column."""
+    """Horizontal extent of the column."""
     is_first: bool
-    """Whether names of stretches stand over it: those of the charts below are the same."""
+    """Whether names of stretches are shown above the chart; charts below it have the same ones."""
     x: Scale
     y: Scale
 
     @property
     def names(self) -> list[list[str]]:
-        """The names of the rows, broken over lines."""
+        """The names of the rows, wrapped into lines."""
         return [broken(name, WIDEST_NAME * (self.end - self.begin)) for name in self.chart.y.names]
 
     @property
     def labels(self) -> list[tuple[float, list[str]]]:
-        """The references at a height, from the lowest value, and the lines of their labels."""
+        """The horizontal references, lowest value first, and the lines of their labels."""
         lines = sorted((line.y, line.label) for line in self.chart.references if line.y is not None)
         longest = WIDEST_LABEL * (self.end - self.begin)
         return [(y, broken(label, longest)) for y, label in lines if self.y.has(y)]
 
     @property
     def figures(self) -> list[str]:
-        """What bars in rows, and the lines across them, stand for: to the right, where there are no ticks."""
+        """What bars in rows, and lines across rows, represent; shown on the right if there are no ticks."""
         rows: list[list[str]] = [[] for _ in self.chart.y.names]
         for series in self.chart.series if has_bars_in_rows(self.chart) else ():
             name = f"{series.name} " if len(self.chart.series) > 1 else ""
@@ -83,12 +84,12 @@ class Panel:
 
     @property
     def width(self) -> float:
-        """The width of what is over and under the plot."""
+        """The width of what is above and below the plot."""
         return self.end - self.begin - 2 * GAP
 
     @property
     def left(self) -> float:
-        """The room on the left."""
+        """The space on the left of the plot."""
         if self.names:
             return max(widest(lines) for lines in self.names) + 2 * GAP
         ticks = widest([tick.text for tick in self.y.ticks]) + 2 * GAP
@@ -96,12 +97,12 @@ class Panel:
 
     @property
     def label_gap(self) -> float:
-        """The room between the plot and what is written on its right, under which the last tick stands."""
+        """The space between the plot and the text on its right; the last tick is shown below it."""
         return text_width(self.x.ticks[-1].text) / 2 + GAP / 2
 
     @property
     def right(self) -> float:
-        """The room on the right."""
+        """The space on the right of the plot."""
         beside = [self.figures, *(lines for _, lines in self.labels)]
         return max(map(widest, beside)) + self.label_gap + GAP
 
@@ -112,7 +113,7 @@ class Panel:
 
     @property
     def heading(self) -> list[str]:
-        """The title of the axis that has none beside it: the one upwards, or along bars in rows."""
+        """The title of the axis that has none next to it: the vertical one, or that along bars in rows."""
         return broken(self.x.title if has_bars_in_rows(self.chart) else self.y.title, self.width)
 
     @property
@@ -122,18 +123,18 @@ class Panel:
 
     @property
     def has_shade_names(self) -> bool:
-        """Whether a line over the plot is for the names of stretches."""
+        """Whether a line above the plot is reserved for the names of stretches."""
         return self.is_first and bool(self.chart.shades)
 
     @property
     def upright(self) -> list[tuple[float, list[str]]]:
-        """The references from top to bottom, from the left, and the lines of their labels."""
+        """The vertical references, leftmost first, and the lines of their labels."""
         lines = sorted((line.x, line.label) for line in self.chart.references if line.x is not None)
         return [(x, broken(label, self.width / 2)) for x, label in lines if self.x.has(x)]
 
     @property
     def head_height(self) -> float:
-        """The room over the plot."""
+        """The space above the plot."""
         upright = sum(len(lines) for _, lines in self.upright)
         return (len(self.heading) + len(self.title) + upright + self.has_shade_names) * LINE + 1.5 * GAP
 
@@ -152,12 +153,12 @@ def panel_of(chart: Chart, begin: float, end: float, *, is_first: bool) -> Panel
 
 
 def has_bars_in_rows(chart: Chart) -> bool:
-    """Say whether bars lie, each with its figure beside it."""
+    """Check whether bars are horizontal, each with its value next to it."""
     return bool(chart.y.names) and any(form_of(chart, series) == "bar" for series in chart.series)
 
 
 def _in_rows(chart: Chart) -> Chart:
-    """Return a chart whose bars are named by their series with a row a bar; any other as it is."""
+    """Return a chart with one row per bar if its bars are named by their series; any other unchanged."""
     if not has_named_bars(chart):
         return chart
     points = tuple((series.points[0][1], float(row)) for row, series in enumerate(chart.series))
@@ -175,7 +176,7 @@ def _in_rows(chart: Chart) -> Chart:
 
 
 def _scales(chart: Chart) -> tuple[Scale, Scale]:
-    """Choose both axes such that all that is drawn lies between their ends."""
+    """Choose both axes so that everything drawn lies between their ends."""
     points = [point for series in chart.series for point in series.points]
     ranges = [end for series in chart.series for ends in series.ranges for end in ends if isfinite(end)]
     xs = [*(x for x, _ in points), *(line.x for line in chart.references if line.x is not None)]
@@ -185,7 +186,7 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
     has_bars = any(form_of(chart, series) == "bar" for series in chart.series)
     if chart.y.names:
         x = scale_for(chart.x, xs, from_zero=has_bars)
-        if has_bars:  # it has no ticks, so that the longest bar may take all the room
+        if has_bars:  # this axis has no ticks, so the longest bar may use all the space
             finite = [value for value in xs if x.has(value)]
             x = replace(x, low=min(0.0, *finite), high=max(0.0, *finite)) if any(finite) else x
         return _ended(x, chart, xs), named_scale(chart.y, is_downward=True)
@@ -200,7 +201,7 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
 
 
 def _ended(x: Scale, chart: Chart, values: Sequence[float]) -> Scale:
-    """Let a horizontal axis that says how far it reaches end there."""
+    """End a horizontal axis with a stated extent exactly at its lowest and highest value."""
     finite = [value for value in values if x.has(value)]
     if not chart.x.reach or min(finite) == max(finite):
         return x
@@ -208,7 +209,7 @@ def _ended(x: Scale, chart: Chart, values: Sequence[float]) -> Scale:
 
 
 def _tops(chart: Chart) -> list[float]:
-    """Return how high the bars of each place stand together, where they stand on one another."""
+    """Return the total height of the bars at each position, if they are stacked."""
     tops: defaultdict[float, float] = defaultdict(float)
     for series in chart.series if chart.is_stacked else ():
         for x, y in series.points:
@@ -217,7 +218,7 @@ def _tops(chart: Chart) -> list[float]:
 
 
 def _bar_ends(places: Sequence[float], scale: Scale) -> tuple[float, float]:
-    """Return the ends of an axis at which half a bar more has room."""
+    """Return the ends of an axis, extended by half a bar."""
     if not places:
         return scale.low, scale.high
     if scale.is_logarithmic:

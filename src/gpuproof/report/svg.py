@@ -1,4 +1,4 @@
-"""A drawing as SVG: an element that stands in a page, or a file of its own. Texts are escaped."""
+"""A drawing as SVG: an element in a page, or a separate file. Text is escaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuproof.report.page_parts import one_line
 
 
 def _palette(place: int) -> str:
-    """Return the variables that have the colours on white, or on black."""
+    """Return the CSS variables for the colours on white, or on black."""
     return "; ".join(f"--{name}: {shades[place]}" for name, shades in COLOURS.items())
 
 
@@ -37,7 +37,7 @@ STYLE = f"""
 
 
 def svg_element(drawing: Drawing, *, space: str = "", inside: str = "") -> str:
-    """Return the drawing as an element as wide as what it stands in; `inside` comes under its shapes."""
+    """Return the drawing as an element as wide as its container; `inside` follows its shapes."""
     title, description = escape(one_line(drawing.title)), escape(one_line(drawing.description))
     size = f'viewBox="0 0 {drawing.width:.0f} {drawing.bottom:.0f}" font-size="{TEXT:.0f}"'
     shapes = "\n".join(map(_shape, drawing.shapes))
@@ -46,7 +46,7 @@ def svg_element(drawing: Drawing, *, space: str = "", inside: str = "") -> str:
 
 
 def svg_file(drawing: Drawing) -> str:
-    """Return the drawing as a file that needs nothing else, on a ground of its own."""
+    """Return the drawing as a self-contained file with its own background."""
     ground = '<rect class="fill paper" width="100%" height="100%"/>'
     space = f' xmlns="http://www.w3.org/2000/svg" width="{drawing.width:.0f}" height="{drawing.bottom:.0f}"'
     return f"{svg_element(drawing, space=space, inside=f'<style>{STYLE}</style>{ground}')}\n"
@@ -74,7 +74,7 @@ def _shape(shape: Shape) -> str:
 
 
 def _element(name: str, attributes: Mapping[str, str], *, text: str = "", tooltip: str = "") -> str:
-    """Return an element; an empty value stands for no attribute."""
+    """Return an element; attributes with an empty value are omitted."""
     written = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if value)
     inside = f"<title>{escape(one_line(tooltip))}</title>" if tooltip else escape(text)
     return f"<{name}{written}>{inside}</{name}>"
@@ -87,7 +87,7 @@ def _filled(shape: Polygon | Rectangle) -> Mapping[str, str]:
 
 
 def _painted(kind: str, colour: str) -> Mapping[str, str]:
-    """Return how a colour is said: one with a name has another on a dark ground."""
+    """Return a colour as written in SVG; named colours differ on a dark background."""
     if colour in COLOURS:
         return {"class": f"{kind} {colour}"}
     return {"class": kind, "stroke" if kind == "line" else "fill": colour}
@@ -98,5 +98,5 @@ def _path(places: Sequence[Place]) -> str:
 
 
 def pixels(length: float) -> str:
-    """Write a length as short as a tenth of a pixel allows."""
+    """Write a length as briefly as possible, to a tenth of a pixel."""
     return f"{length:.1f}".removesuffix(".0")

@@ -1,8 +1,8 @@
-"""A page as a person reads it in a terminal or a log: whole, or as much of it as a screen has room for.
+"""A page for people to read in a terminal or a log: in full, or as much as fits on a screen.
 
-Texts come from outside, file names and messages among them: they are printed as they are, never read as
-markup, and their control characters are blanked. Of what does not fit on a screen, long parts are cut and
-others left out, and named with their lengths.
+Texts come from outside, including file names and messages: they are printed as they are, never interpreted as
+markup, and their control characters are blanked. If a page does not fit on a screen, long parts are
+shortened, and others are omitted and listed with their lengths.
 
 >>> parts = [PagePart(title=name, lines=("x",) * 9) for name in "abc"]
 >>> shown, left_out = fitting(parts, 20)
@@ -50,24 +50,24 @@ STYLE: dict[pages.Tone, str] = {
     "bad": "bold red",
 }
 LOG_WIDTH = 110
-"""Character cells of a line where there is no terminal."""
+"""Line width in character cells if there is no terminal."""
 INDENT = 2
 Part = tuple[RenderableType, bool]
-"""What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
+"""Text to print, and whether long lines may be wrapped: a wrapped path or command cannot be copied."""
 MOST_LINES: Final = 60
-"""Of a page on a screen."""
+"""Maximum number of lines for a page on a screen."""
 CLOSING_LINES: Final = 4
-"""Kept for what says that something was left out."""
+"""Lines reserved for the note that something was omitted."""
 LONGEST: Final = (40, 30, 24, 20, 16, 12)
-"""Lines of one part where not all parts fit whole: the first with which they do, else the last."""
+"""Lines per part if not all parts fit in full: the first value that makes them fit, or else the last."""
 SHORTEST: Final = 4
-"""Lines from which a part that is cut still says something."""
+"""Minimum number of lines for a shortened part to be useful."""
 MOST_NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """A section with those that go on with it, as lines."""
+    """A section and the sections that continue it, as lines."""
 
     title: str
     lines: tuple[str, ...]
@@ -75,20 +75,20 @@ class PagePart:
 
 
 def show_page(page: pages.Page, *, is_whole: bool = True) -> None:
-    """Write a page to standard output as wide as the terminal, or as a log is: whole, or a screen of it."""
+    """Write a page to standard output, at the width of the terminal or a log: in full, or one screen."""
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH)
     print_page(page, console, most_lines=MOST_LINES if console.is_terminal and not is_whole else None)
 
 
 def print_page(page: pages.Page, console: Console, *, most_lines: int | None = None) -> None:
-    """Write a page to a console; of what does not fit into `most_lines` the names stand at the end."""
+    """Write a page to a console; parts beyond `most_lines` are listed by name at the end."""
     opening = [line for part in _opening(page) for line in _lines(console, part)]
     parts = list(_parts(page, console))
     closing: list[str] = []
     if most_lines is not None:
         unfolded = [line for part in parts if not part.is_folded for line in part.lines]
-        # A command is not broken over lines: the screen takes further ones for it.
+        # Commands are not wrapped here: the screen uses extra lines for them.
         cells = (Text.from_ansi(line).cell_len for line in (*opening, *unfolded))
         num_wrapped = sum(max(0, cell_len - 1) // console.width for cell_len in cells)
         parts, left_out = fitting(parts, most_lines - len(opening) - num_wrapped - CLOSING_LINES)
@@ -96,11 +96,11 @@ def print_page(page: pages.Page, console: Console, *, most_lines: int | None = N
         closing = _lines(console, (Text(f"\n{named}", style="dim"), True)) if left_out else []
     sections = [line for part in parts for line in part.lines]
     console.file.write("".join(f"{line}\n" for line in (*opening, *sections, *closing)))
-    console.file.flush()  # or what is told on the other stream would stand in the middle of a page
+    console.file.flush()  # otherwise, output on the other stream would appear in the middle of a page
 
 
 def _opening(page: pages.Page) -> Iterator[Part]:
-    """Yield the verdict, the title and where the figures are from."""
+    """Yield the verdict, the title and the origin of the results."""
     if page.verdict is not None:
         yield from ((line, True) for line in _verdict(page.verdict))
         yield Text(), True
@@ -111,7 +111,7 @@ def _opening(page: pages.Page) -> Iterator[Part]:
 
 
 def _parts(page: pages.Page, console: Console) -> Iterator[PagePart]:
-    """Yield what stands under each title, the sections without one that go on with it included."""
+    """Yield the content below each title, including untitled sections that continue it."""
     for title, sections in _by_title(page):
         lines = _lines(console, (Text(f"\n{title}", style="bold"), True)) if title else []
         for section in sections:
@@ -135,14 +135,14 @@ def _by_title(page: pages.Page) -> list[tuple[str, list[pages.Section]]]:
 
 
 def terminal_text(page: pages.Page, *, width: int) -> str:
-    """Return a page as a log has it, whole: no colours, lines of `width` character cells."""
+    """Return a page in full, as in a log: without colours, in lines of `width` character cells."""
     out = StringIO()
     print_page(page, Console(file=out, width=width, highlight=False, force_terminal=False))
     return out.getvalue()
 
 
 def _lines(console: Console, part: Part) -> list[str]:
-    """Return the lines that a console prints of a part; to a file without blanks that fill them up."""
+    """Return the lines that a console prints for a part; padding blanks are stripped for files."""
     content, fold = part
     with console.capture() as captured:
         console.print(content, soft_wrap=not fold)
@@ -151,7 +151,7 @@ def _lines(console: Console, part: Part) -> list[str]:
 
 
 def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
-    """Yield the word with its reason, the figure with its uncertainty, and what to do, a line each."""
+    """Yield the verdict word and reason, the result and uncertainty, and what to do: a line each."""
     word = Text(one_line(verdict.word), style=STYLE[verdict.tone])
     reason = unbroken(one_line(verdict.reason))
     yield Text.assemble(word, f": {reason}" if reason else "")
@@ -165,7 +165,7 @@ def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
 
 
 def _provenance(provenance: pages.Provenance) -> Iterator[Part]:
-    """Yield when, where, on what and by which versions; the command is not broken over lines."""
+    """Yield when, where, on which devices and with which versions; the command is not wrapped."""
     for line in (known_facts(provenance.facts), *unknown_facts((*provenance.facts, provenance.command))):
         if line:
             yield Padding(Text(unbroken(one_line(line)), style="dim"), (0, 0, 0, INDENT)), True
@@ -175,8 +175,8 @@ def _provenance(provenance: pages.Provenance) -> Iterator[Part]:
 
 @singledispatch
 def _body(section: pages.Section, width: int) -> Iterator[Part]:
-    """Yield what stands under the title of a section."""
-    raise TypeError(f"no section of a page: {section!r}")
+    """Yield the content below a section's title."""
+    raise TypeError(f"not a section of a page: {section!r}")
 
 
 @_body.register
@@ -245,9 +245,9 @@ def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int
 
 
 def fitting(parts: Sequence[PagePart], room: int) -> tuple[list[PagePart], list[PagePart]]:
-    """Return the parts that fit into `room` lines, and those left out; the last part is always shown.
+    """Return the parts that fit into `room` lines, and the rest; the last part is always shown.
 
-    What is folded is left out. Where the others do not fit, long ones are cut, and later ones left out.
+    Folded parts are omitted. If the rest does not fit, long parts are shortened, and later ones omitted.
     """
     left_out = [part for part in parts if part.is_folded]
     open_parts = [part for part in parts if not part.is_folded]
@@ -268,7 +268,7 @@ def fitting(parts: Sequence[PagePart], room: int) -> tuple[list[PagePart], list[
 
 
 def _cut(part: PagePart, most: int) -> PagePart:
-    """Return a part of at most so many lines, the last of which says how many are left out."""
+    """Return a part with a limited number of lines; the last one shows how many are omitted."""
     if len(part.lines) <= most:
         return part
     lines = part.lines[: max(0, most - 1)]
@@ -276,7 +276,7 @@ def _cut(part: PagePart, most: int) -> PagePart:
 
 
 def left_out_text(parts: Sequence[PagePart]) -> str:
-    """Name parts that were left out, each with its length."""
+    """List the omitted parts by name, each with its length."""
     names = [f"{part.title or 'more'} ({len(part.lines)} lines)" for part in parts]
     more = f" and {len(names) - MOST_NAMED} more parts" if len(names) > MOST_NAMED else ""
     return f"{', '.join(names[:MOST_NAMED])}{more}"

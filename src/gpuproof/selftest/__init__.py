@@ -1,1 +1,1 @@
-"""Faults that are planted, to show that the verdict turns: `gpuproof selftest`."""
+"""Plant faults to show that they change the verdict: `gpuproof selftest`."""

@@ -1,4 +1,4 @@
-"""What a fleet with or without a fault comes to: written, read and judged as any run of a validation."""
+"""The verdict on a fleet with or without a fault: written, read and judged like any validation run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpuproof.suites.validate.suspicion import blame_hosts
 from gpuproof.verdict.blame.findings import blamed
 
 TOLERANCE = 0.03
-"""Ten times what steps scatter by, and a tenth of the slowness that is planted."""
+"""Ten times the scatter of step times, and a tenth of the planted slowdown."""
 BATCH_SIZE = 8
 COLLECTIVE_BYTES = 2**24
 ONE_SIZE = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
@@ -43,7 +43,7 @@ CHECKS = (
     *("same driver", "same torch", "same NCCL", "clocks", "memory health", "clock policy", "all ranks"),
     *("backend", "lost packets"),
 )
-"""Checks of the environment that every fleet is asked, beside the suite's own."""
+"""Environment checks that run on every fleet, in addition to the suite's own."""
 _LINKS = {"measure": "bus bandwidth", "labels": {"stage": "collective"}}
 _TRAINING = {"measure": "throughput", "labels": {"case": "training"}}
 _STATE = ("memory health", "clock policy", "all ranks")
@@ -54,7 +54,7 @@ ASPECTS: tuple[Mapping[str, Any], ...] = (
     {"aspect": "state", "title": "the state of a GPU", "checks": _STATE},
     {"aspect": "state", "each": "host", "title": "the state of a host", "checks": ("clocks", "lost packets")},
 )
-"""What READY needs of a fleet that is made up: what it measures."""
+"""What READY requires of a made-up fleet, namely whatever the fleet measures."""
 FIGURES = ("matrix products are fast", "training is fast", "collectives are fast")
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
 NOISE, SLOWDOWN = 0.01, 0.1
@@ -63,14 +63,15 @@ HARMLESS: tuple[Mapping[str, Any], ...] = (
     {"code": 13, "gpus": ["GPU-node2-0"]},
     {"code": 45, "times": 40, "at_s": 12.0},
 )
-"""XIDs of healthy fleets: of a user's process, of one that nobody sees, of a job that ends on all hosts."""
+"""XIDs on healthy fleets: from a user's process, from an unknown process, from a job that ends on all
+hosts."""
 SAID = ("PASS", "NOT-APPLICABLE")
-"""Outcomes that speak against nothing."""
+"""Outcomes that do not count against the fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turned:
-    """A word, and everything that speaks against a better one."""
+    """A verdict word, and everything that rules out a better one."""
 
     word: str
     against: tuple[str, ...]
@@ -86,13 +87,13 @@ def judge_fleet(
     more_rules: str | None = None,
     **options: Any,
 ) -> Turned:
-    """Write a run of a fleet, read it again, and judge it by the suite, `rules` of its own and checks.
+    """Write a run of a fleet, read it back, and judge it by the suite, its own `rules` and checks.
 
-    `recordings` are what was read of each host beside the first launch, and so on, the last of them beside
-    all others; `more_rules` is a file of rules besides; `options` are those of `recipe`.
+    `recordings` contains each host's readings during the first launch, the second, and so on; the last is
+    used for all further launches. `more_rules` is an additional rules file; `options` are those of `recipe`.
 
     Raises:
-        UsageError: `more_rules` cannot judge, whatever is measured.
+        UsageError: `more_rules` cannot be used for judging, whatever was measured.
     """
     check_rules = [{"check": name} for name in (*CHECKS, *checks)]
     if more_rules is not None:
@@ -104,14 +105,14 @@ def judge_fleet(
 
 
 def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
-    """Return the word before its cap, and what speaks against a better one: required checks first."""
+    """Return the uncapped verdict word, and what rules out a better one; required checks come first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
     reasons = (reason for reason in readiness["reasons"] if reason != readiness.get("capped"))
     return Turned(word=readiness["uncapped"], against=(*map(objection, open_), *reasons, *notes))
 
 
 def objection(item: Judged) -> str:
-    """Write an outcome that is no PASS in one line."""
+    """Format an outcome other than PASS as one line."""
     outcome = item.outcome
     return f"{item.name} {outcome.status}, {outcome.subject}: {outcome.measured or outcome.reason}"
 
@@ -124,7 +125,7 @@ def write_fleet(
     rules: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> Evidence:
-    """Launch all that the suite asks for on a fleet that is made up; return what can be read of it."""
+    """Launch everything the suite requests on a made-up fleet; return the evidence."""
     config = recipe(
         fleet, folder, rules=rules, is_read=bool(recordings) or fleet.planted.xids is not None, **options
     )
@@ -159,14 +160,14 @@ def recipe(
     figures: Collection[str] = FIGURES,
     **options: Any,
 ) -> RunConfig:
-    """Return the recipe of a validation of a fleet: products, one collective, training.
+    """Return the recipe for validating a fleet: GEMMs, one collective, training.
 
-    `figures` are the floors that it has, by name; `options` are the suite's.
+    `figures` are the names of the floors; `options` are the suite's.
     """
     floors = value_rules(fleet, at_once=not options.get("alone", True))
     validate = {
         "stages": ["gemm", "collective", "training"],
-        "blame": "never",  # the search is asked by itself: see judge_links
+        "blame": "never",  # the search runs separately: see judge_links
         "gemm_size": EDGE,
         "gemm_precisions": ["bf16"],
         "collective": {"operations": ["all_reduce"], **ONE_SIZE},
@@ -190,7 +191,7 @@ def recipe(
 
 
 def value_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
-    """Return floors from what healthy GPUs of the fleet do: each GPU by itself, or all of a host at once."""
+    """Return floors from the fleet's healthy GPUs: one GPU at a time, or all GPUs of a host at once."""
     num_ranks = len(fleet.hosts) * fleet.num_devices
     size_s = OPERATION_S + COLLECTIVE_BYTES / LINK_BYTES_PER_S
     moved = 2 * (num_ranks - 1) / num_ranks * COLLECTIVE_BYTES / size_s
@@ -208,7 +209,7 @@ def value_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
 def floor(
     name: str, kind: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
 ) -> dict[str, Any]:
-    """Return a rule: figures as healthy ones are, given with their unit, or better."""
+    """Return a rule that requires values at least as good as the healthy ones, given with their unit."""
     return {
         "name": name,
         "each": kind,
@@ -220,7 +221,7 @@ def floor(
 
 
 def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
-    """Judge six hosts of which two may have a slow link between them; where they are not ready, search."""
+    """Judge six hosts, two of which may have a slow link between them; if not ready, search for it."""
     fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=tuple(slow)))
     judged = judge_fleet(fleet, folder)
     if judged.word == "READY":
@@ -235,9 +236,9 @@ def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
 
 
 def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: Any) -> Turned:
-    """Judge a fleet with what applications leave in healthy ones, and with `PlantedXids` besides.
+    """Judge a fleet with the XIDs that applications cause on healthy fleets, plus `PlantedXids`.
 
-    They are of the last GPU where they name none; `hung` is a rank of the training that is ended as it hangs.
+    The XIDs apply to the last GPU unless they name one; `hung` is a training rank that hangs and is stopped.
     """
     fleet = Fleet(seed=seed)
     every = [fleet.uuid_of(host, index) for host in fleet.hosts for index in range(fleet.num_devices)]
@@ -249,6 +250,6 @@ def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: An
 
 
 def _tests() -> RunConfig:
-    """Return what groups are tested by: one operation of one size in which each rank sends to each."""
+    """Return how groups are tested: one operation at one size, from each rank to every rank."""
     work = {"kind": "collective", "collective": {"operations": ["all_to_all"], **ONE_SIZE}}
     return RunConfig.model_validate({**work, "distributed": {"nproc": 1}})

@@ -1,8 +1,8 @@
-"""What ranks of a fleet that is made up write: of healthy GPUs, and with what is wrong.
+"""What the ranks of a made-up fleet write: healthy GPUs with planted faults.
 
-A fault is planted in what the worker says (its records), never in what is made of it: a run is written to
-disk launch by launch as the suite asks for it, and is read again by the same way as any other run. Figures
-scatter by 0.3 % from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from one day to another.
+A fault is planted in the worker's output (its records), never in anything derived from it: a run is written
+to disk launch by launch, as the suite requests it, and read back like any other run. Values scatter by 0.3 %
+from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from day to day.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STEP_NOISE, DEVICE_NOISE, DAY_NOISE = 0.003, 0.002, 0.005
 SLOWER_LINK = 1.4
 PARAMETERS = 1_000_000
 SEGMENTS = 50_000
-"""Of TCP, from each rank to each other host."""
+"""For TCP, from each rank to every other host."""
 ALONE = DeviceSharing(other_processes=0, other_memory_bytes=0, missing=None)
 BURSTS = 5
 NUM_STEPS = 120
@@ -65,7 +65,7 @@ class _Rank:
 
 
 def write_launch(fleet: Fleet, case: Case, folder: Path) -> None:
-    """Write what the ranks and the launcher of one launch leave in its folder."""
+    """Write the files that the ranks and the launcher leave in a launch's folder."""
     from gpuproof.records.journal import encode
     from gpuproof.store import layout
 
@@ -98,7 +98,9 @@ def records_of(fleet: Fleet, case: Case) -> Iterator[Any]:
             unix_s=BEGAN_UNIX_S,
         )
         return
-    offset_s = crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12  # no two launches begin at once
+    offset_s = (
+        crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12
+    )  # no two launches start at the same time
     fleet = replace(fleet, begins_monotonic_s=fleet.begins_monotonic_s + offset_s)
     rng = np.random.default_rng([fleet.seed, *_day(fleet), *case.case_id.encode()])
     ranks = list(_ranks(fleet, case))
@@ -112,12 +114,12 @@ def records_of(fleet: Fleet, case: Case) -> Iterator[Any]:
 
 
 def _day(fleet: Fleet) -> tuple[int, ...]:
-    """Return what seeds chance besides, of a fleet that is measured on a day."""
+    """Return an additional random seed for a fleet measured on a given day."""
     return () if fleet.day is None else (fleet.day,)
 
 
 def _all_slower(fleet: Fleet) -> float:
-    """Return by which factor everything takes longer, for the day or the fault."""
+    """Return the factor by which everything takes longer because of the day or the fault."""
     rng = np.random.default_rng([fleet.seed, *_day(fleet)])
     return fleet.planted.all_slower * (1.0 if fleet.day is None else float(rng.normal(1.0, DAY_NOISE)))
 
@@ -185,7 +187,7 @@ def _facts(fleet: Fleet, host: str) -> dict[str, Any]:
 
 
 def listed_device(fleet: Fleet, host: str, index: int) -> dict[str, Any]:
-    """Return a device as the driver of its host lists it; the framework sees those that a host has."""
+    """Return a device as its host's driver lists it; the framework sees only devices that exist."""
     return {
         "physical_index": index,
         "framework_index": index if index < fleet.num_devices else None,
@@ -197,13 +199,13 @@ def listed_device(fleet: Fleet, host: str, index: int) -> dict[str, Any]:
 
 
 def _no_end(fleet: Fleet, worker: _Rank) -> Iterator[Failure]:
-    """Yield last words: of a rank that is stuck; or of all but the stopped one, and the launcher's."""
+    """Yield the last records: a stuck rank's; or the launcher's and all but the stopped rank's."""
     hung, stopped = fleet.planted.hung, fleet.planted.stopped
     if worker.rank == stopped:
         yield _failure(worker, None, "lost_rank", f"rank {stopped} ended without an error message")
     elif stopped is not None or worker.rank == hung:
         progress = None if stopped is None else RankProgress(collectives=17, launched=9, begun=9, completed=8)
-        failure = _failure(worker, worker.rank, "hang", "no step was done for 60 s")
+        failure = _failure(worker, worker.rank, "hang", "no step completed for 60 s")
         yield replace(failure, steps_done=17, progress=progress)
 
 
@@ -227,7 +229,7 @@ def _done(
         times_s = [time_s for trial in trials for time_s in trial.durations_s]
     else:
         step_s = _step_s(case) * slower
-        slowest_s = _step_s(case) * max(rank.slower for rank in ranks)  # ranks end after the same step
+        slowest_s = _step_s(case) * max(rank.slower for rank in ranks)  # all ranks finish after the same step
         num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / slowest_s))
         times_s = _noisy(rng, step_s, num_steps)
         yield Steps(rank=worker.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
@@ -246,7 +248,7 @@ def _connections(fleet: Fleet, worker: _Rank, ranks: Sequence[_Rank]) -> Connect
     addresses = {rank.host: f"10.0.{place // 256}.{place % 256}" for place, rank in enumerate(ranks)}
     hosts = list(addresses)
     place = hosts.index(worker.host)
-    beside = dict.fromkeys((hosts[place - 1], hosts[(place + 1) % len(hosts)]))  # as in a ring
+    beside = dict.fromkeys((hosts[place - 1], hosts[(place + 1) % len(hosts)]))  # as in a ring algorithm
     return Connections(
         rank=worker.rank,
         connections=tuple(

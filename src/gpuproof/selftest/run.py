@@ -1,12 +1,12 @@
-"""Plant every fault, judge it and its healthy twin, and say what was missed.
+"""Plant every fault, judge it and its healthy twin, and report what was missed.
 
-A fault has the layer that carries it, the word it turns to, and its cause: it is found where the word is one
-of those expected and what speaks against a better one names the cause, all of `names`. Its healthy twin is
-the same without the fault, and has to be READY. Faults of devices are planted in what a driver tells of
-devices that are made up (`GPUPROOF_FAKE_DEVICES`), read by the sampler of the node side as in any run. Slow
-devices and hosts are found by a fleet's own past: healthy fleets, whose days differ by 0.5 % as
-`launch_records` has it, are measured on some days and recorded as a baseline, and on another day the same
-fleet is held against it, GPU by GPU, and against its peers.
+A fault has a layer in which it occurs, a verdict word that it leads to, and a cause. It counts as found if
+the verdict word is one of those expected and the reasons against a better word name the cause, i.e. contain
+all of `names`. Its healthy twin is the same without the fault, and must be READY. Device faults are planted
+in the driver output of made-up devices (`GPUPROOF_FAKE_DEVICES`), which the node-side sampler reads as in any
+run. Slow devices and hosts are found from a fleet's own history: healthy fleets, whose days differ by 0.5 %
+as in `launch_records`, are measured on some days and recorded as a baseline; on another day, the same fleet
+is compared with it, GPU by GPU, and with its peers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ RULES: tuple[Mapping[str, Any], ...] = (
 PER_HOST = 8
 NUM_DEVICES = 4
 RECORDED_S = 4.0
-"""Long enough for what happens to the last device after two or three seconds."""
+"""Long enough for events on the last device, which occur after two or three seconds."""
 MARGIN_S = 0.5
 LAST = f"FAKE-{NUM_DEVICES - 1:04d}"
 TIMEOUT_S = 60.0
@@ -73,46 +73,47 @@ Twin = Literal[
     "pod", "alone",
 ]  # fmt: skip
 REFUSED = "REFUSED"
-"""Rules that cannot judge are a mistake in use: nothing is judged by them."""
+"""Rules that cannot judge anything are a usage error."""
 HEALTHY = "READY"
 NOT_RUN = "NOT RUN"
 SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints", "copies")
 BY_SEED: tuple[Twin, ...] = ("fleet", "links", "past", "alone")
-"""Twins that chance has a part in, that cost no process and are small: tried with as many seeds as asked."""
+"""Twins that depend on chance, need no processes and are small: these are tried with as many seeds as
+requested."""
 SIDE_BY_SIDE: dict[Layer, int] = {"worker": 2, "device": 7, "records": 1}
-"""Tests at a time, by what they need: ranks that compute would only wait for each other on a small
-machine; who records a driver waits for the clock (all six faults and their twin at once); what is made up is
+"""Number of concurrent tests, by what they need. Computing ranks would only wait for each other on a small
+machine; recording a driver waits for the clock (all six faults and their twin at once); made-up records are
 written and judged in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRow:
-    """A fault, or a healthy twin, and what it came to."""
+    """A fault or a healthy twin, with its result."""
 
     fault: str
     layer: Layer | None
-    """None of a twin."""
+    """None for a twin."""
     expected: str
     got: str
     cause: str
-    """The line that names the cause; of what was missed, what was said instead; of a twin that passed, empty:
-    a doubt that its verdict withstood is no accusation."""
+    """The line that names the cause; for a missed fault, what was reported instead; for a passing twin,
+    empty: a warning that did not change the verdict blames nothing."""
     is_found: bool
-    """Of a twin: whether nobody accused it."""
+    """For a twin: whether nothing was blamed on it."""
     num_tried: int = 1
     num_missed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestReport:
-    """All faults and all twins."""
+    """The results for all faults and all twins."""
 
     faults: tuple[FaultRow, ...]
     healthy: tuple[FaultRow, ...]
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return 3 where a fault was missed or a healthy twin accused, 4 where something was not run."""
+        """Return 3 if a fault was missed or a healthy twin was blamed, 4 if something was not run."""
         rows = (*self.faults, *self.healthy)
         if any(not row.is_found and row.got != NOT_RUN for row in rows):
             return ExitCode.FAILED
@@ -120,7 +121,7 @@ class SelftestReport:
 
 
 def run_selftest(*, num_seeds: int, is_quick: bool) -> SelftestReport:
-    """Plant each fault, or one of each class, and judge it and its twin, in so many draws of chance."""
+    """Plant each fault, or one per class, and judge it and its twin, with this many random seeds."""
     unable = reason_against()
     planted = [fault for fault in FAULTS if fault.is_quick or not is_quick]
     twins = [name for name in TWINS if any(fault.twin == name for fault in planted)]
@@ -138,7 +139,7 @@ def run_selftest(*, num_seeds: int, is_quick: bool) -> SelftestReport:
 
 
 def _needs(twin: Twin) -> Layer:
-    """Return what a test is made of: ranks, a recording, or nothing but what is written."""
+    """Return what a test needs: ranks, a recording, or only written records."""
     if twin in SIMULATED:
         return "worker"
     return "device" if twin == "devices" else "records"
@@ -146,14 +147,14 @@ def _needs(twin: Twin) -> Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedTests:
-    """Faults and twins, judged in folders of their own."""
+    """Faults and twins, each judged in a folder of its own."""
 
     scratch: Path
     unable: str | None
     num_seeds: int
 
     def twin(self, name: Twin) -> FaultRow:
-        """Judge a healthy twin in every draw; one draw in which it is accused decides."""
+        """Judge a healthy twin with every seed; a single false alarm is decisive."""
         draws = self._draws(name, TWINS[name])
         worst = next((one for one in draws if one.word != HEALTHY), draws[0])
         return FaultRow(
@@ -167,7 +168,7 @@ class PlantedTests:
         )
 
     def fault(self, fault: Fault) -> FaultRow:
-        """Judge a fault in every draw; one more draw in which it is missed than may be decides."""
+        """Judge a fault with every seed; it counts as missed if more seeds miss it than allowed."""
         draws = self._draws(fault.twin, fault.judge)
         missed = [one for one in draws if named(fault, one) is None]
         is_found = len(draws) - len(missed) >= fault.least_found * len(draws)
@@ -199,7 +200,7 @@ class PlantedTests:
 
 
 def named(fault: Fault, verdict: Turned) -> str | None:
-    """Return the line that names the cause; None where the verdict did not turn, or no line names it."""
+    """Return the line that names the cause; None if the verdict did not change, or no line names it."""
     if verdict.word not in fault.expected:
         return None
     return next((line for line in verdict.against if all(part in line for part in fault.names)), None)
@@ -207,24 +208,24 @@ def named(fault: Fault, verdict: Turned) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault of the catalogue (`faults.toml`)."""
+    """One fault from the catalogue (`faults.toml`)."""
 
     name: str
     layer: Layer
     twin: Twin
     expected: tuple[str, ...] = ("NOT-READY", "READY-WITH-EXCLUSIONS")
-    """Words that are right."""
+    """The accepted verdict words."""
     names: tuple[str, ...]
-    """What has to stand in one line of what speaks against a better word."""
+    """Strings that must all appear in a single line of the reasons against a better word."""
     planted: Mapping[str, Any] = field(default_factory=dict)
-    """What the judge of its twin is told to plant."""
+    """The faults that the judge of its twin plants."""
     least_found: float = 1.0
-    """In which share of the draws it has to be found: a loss at the resolution is in 95 %."""
+    """The share of seeds for which it must be found; a loss at the resolution limit is found for 95 %."""
     is_quick: bool = True
-    """Whether it stands for its class in the quick test."""
+    """Whether the quick test uses it to represent its class."""
 
     def judge(self, folder: Path, seed: int) -> Turned:
-        """Plant it and judge, in a folder, with a seed."""
+        """Plant the fault in a folder, with a seed, and judge it."""
         return TWINS[self.twin](folder, seed, **self.planted)
 
 
@@ -238,7 +239,7 @@ def judge_seeded(
     more_rules: str | None = None,
     **planted: Any,
 ) -> Turned:
-    """Judge a fleet of three hosts with what is planted, by its rules for `figures` and by `more_rules`."""
+    """Judge a three-host fleet with planted faults, by its rules for `figures` and by `more_rules`."""
     fleet = Fleet(seed=seed, device_name=board, planted=from_json(Planted, planted))
     try:
         return judge_fleet(
@@ -251,7 +252,7 @@ def judge_seeded(
 def judge_ruled(
     folder: Path, seed: int, *, expect: str | None = None, measure: str = "throughput", **planted: Any
 ) -> Turned:
-    """Judge such a fleet, by one more rule where `expect` says what it asks of its products or links."""
+    """Judge such a fleet; if `expect` is given, with an extra rule for its GEMMs or links."""
     if expect is None:
         return judge_seeded(folder, seed, **planted)
     is_of_links = measure == "bus bandwidth"
@@ -265,7 +266,7 @@ def judge_ruled(
 
 
 def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
-    """Judge two GPUs of a host whose driver lists so many, where nobody says how many there should be."""
+    """Judge a two-GPU host whose driver lists `num_listed` devices; no expected number is given."""
     fleet = Fleet(hosts=("node1",), seed=seed, is_counted=False)
     listed = [listed_device(fleet, "node1", index) for index in range(num_listed)]
     return judge_fleet(replace(fleet, listed=listed), folder)
@@ -274,7 +275,7 @@ def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
 def judge_past(
     folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
 ) -> Turned:
-    """Judge a fleet by its past, after the last devices of its last host lost so much of their rate."""
+    """Judge a fleet by its history, after the last devices of its last host lost part of their rate."""
     fleet = _fleet(num_hosts, seed)
     slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
     today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
@@ -288,7 +289,7 @@ def _fleet(num_hosts: int, seed: int) -> Fleet:
 
 @lru_cache(maxsize=4)
 def _past(num_hosts: int, seed: int) -> Any:
-    """Return the baseline of a healthy fleet, as JSON; faults of one fleet share it."""
+    """Return the baseline of a healthy fleet as JSON; all faults of one fleet share it."""
     healthy = _fleet(num_hosts, seed)
     runs = []
     for day in range(1, DAYS + 1):
@@ -304,9 +305,9 @@ def _past(num_hosts: int, seed: int) -> Any:
 def judge_devices(
     folder: Path, seed: int, *, scenario: str = "normal", slower: float = 1.0, is_lost_later: bool = False
 ) -> Turned:
-    """Judge a host whose last device does what the scenario says; it slows its work by a factor.
+    """Judge a host whose last device follows the scenario, and whose work is slowed by a factor.
 
-    With `is_lost_later` the driver lists no device any more beside all launches but the first.
+    With `is_lost_later`, the driver lists no devices during launches after the first.
 
     Raises:
         EnvironmentUnfitError: the sampler cannot be started, or reads nothing.
@@ -331,10 +332,10 @@ def judge_devices(
 
 
 def record(devices: str, path: Path) -> Path:
-    """Record devices that are made up (`N:SCENARIO`), by the sampler of the node side.
+    """Record made-up devices (`N:SCENARIO`) with the node-side sampler.
 
     Raises:
-        EnvironmentUnfitError: it cannot be started, or ends badly.
+        EnvironmentUnfitError: the sampler cannot be started, or fails.
     """
     environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": devices}
     with node_side_for(None) as worker:
@@ -350,11 +351,11 @@ def record(devices: str, path: Path) -> Path:
 
 
 def _listed(read: RecordingData, place: int) -> dict[str, Any]:
-    """Return a device as a host's facts list it, with the last of its counters."""
+    """Return a device as listed in a host's facts, with the last values of its counters."""
     identity = read.devices[place].identity
     last = read.counters[-1].devices.get(str(identity.physical_index), {}) if read.counters else {}
     state = {name: last[name] for name in STATE if name in last}
-    missing = {name: "the driver does not give it" for name in STATE if name not in state}
+    missing = {name: "the driver does not provide it" for name in STATE if name not in state}
     return {**to_json(replace(identity, framework_index=place)), "state": state, "state_unavailable": missing}
 
 
@@ -371,7 +372,7 @@ TWINS: dict[Twin, Callable[..., Turned]] = {
     "pod": partial(judge_past, num_hosts=8),
     "alone": _two_gpus,
 }
-"""What judges each twin, in a folder and with a seed: nothing is wrong but what is planted."""
+"""The judge of each twin, called with a folder and a seed; no faults other than planted ones are present."""
 FAULTS = tuple(
     from_json(Fault, row, place="faults.toml")
     for row in tomllib.loads(packaged_text("selftest/faults.toml"))["faults"]

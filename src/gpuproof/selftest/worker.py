@@ -1,7 +1,7 @@
-"""Faults of computing: planted in a simulated device, computed by real ranks, and judged by the real command.
+"""Compute faults: planted in a simulated device, run by real ranks, and judged by the real command.
 
-Needs the package of simulated devices (`simulator/`). What is compared is the verdict before its cap: nothing
-that is simulated is ever READY.
+Requires the simulated devices package (`simulator/`). The verdict is compared before it is capped, since
+nothing simulated is ever READY.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gpuproof.verdict.rules.load import read_rules
 
 SIMULATOR = "gpuproof_simgpu"
 FLOPS_PER_S = 1e9
-"""Low, so that a busy processor is ahead of the device all the same."""
+"""Low enough that even a busy CPU stays ahead of the device."""
 QUICK_FLOPS_PER_S = 1e12
-"""Where no time is judged."""
+"""Used if no time is judged."""
 EDGE = 256
 PATIENCE_S = 120
-"""On a busy machine a rank takes long to begin."""
+"""On a busy machine, a rank takes a long time to start."""
 HANG_S = 10
 BEHIND = 0.05
-"""Of its declared rate a simulated device spends on launches, at most, in products of this size."""
+"""Maximum share of a simulated device's declared rate that launches may take up, in GEMMs of this size."""
 TIMEOUT_S = 300.0
 QUIETLY = (
     *("--monitoring.enabled=false", "--run.commit_hash=null", "--run.run_id=selftest", "--run.repeats=1"),
@@ -49,7 +49,7 @@ ASPECTS: Mapping[str, Mapping[str, Any]] = {
     "training": {"aspect": "right results", "each": "whole", "title": "finite losses", "measure": "launches"},
     "links": {"aspect": "right results", "each": "link", "title": "right copies", "measure": "wrong values"},
 }
-"""What READY needs of each stage."""
+"""What READY requires of each stage."""
 NOTHING_WRONG = """
 rules:
 - name: nothing is wrong
@@ -64,9 +64,9 @@ KEEPS_ITS_PACE = {
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
     "expect": {"at_most": 1, "unit": "1"},
 }
-"""Of steps so short that the host decides how long they take: what is asked is whether they train."""
+"""For steps so short that the host determines their time: what matters is whether they train."""
 NOBODY_LISTENS = {"check": "xid", "required": False}
-"""No sampler runs beside these launches."""
+"""No sampler runs during these launches."""
 FINGERPRINTS = (
     *("--probe.name=fingerprint", "--probe.fingerprint.edge=64", "--probe.fingerprint.heat_s=0.05"),
     *("--probe.fingerprint.rounds=2", "--nproc=3", "--distributed.device=simgpu"),
@@ -74,19 +74,19 @@ FINGERPRINTS = (
 
 
 def reason_against() -> str | None:
-    """Say why nothing can be simulated here; None where it can."""
+    """Return why nothing can be simulated here; None if simulation is possible."""
     if find_spec(SIMULATOR) is None:
-        return "the package of simulated devices is not installed (pip install ./simulator)"
+        return "the simulated devices package is not installed (pip install ./simulator)"
     return None if find_spec("torch") is not None else "torch is not installed"
 
 
 def judge_products(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
-    """Validate the matrix products of a simulated device with a fault."""
+    """Validate GEMMs on a simulated device with a fault."""
     return _validated(folder, fault, "--validate.stages=[gemm]", stage="gemm")
 
 
 def judge_copies(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
-    """Validate the copies between the host and a simulated device with a fault."""
+    """Validate copies between the host and a simulated device with a fault."""
     link = {"min_bytes": "64K", "max_bytes": "64K", "host_memory": ["pinned"], "iterations": 10}
     probes = json.dumps({"link": link})
     return _validated(
@@ -95,7 +95,7 @@ def judge_copies(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
 
 
 def judge_training(folder: Path, _seed: int = 0, *, words: Sequence[str] = (), **fault: Any) -> Turned:
-    """Validate training on a simulated device with a fault, or with other words of the command."""
+    """Validate training on a simulated device with a fault, or with different command arguments."""
     return _validated(folder, fault, "--validate.stages=[training]", *words, stage="training")
 
 
@@ -121,13 +121,13 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
 
 
 def validation_verdict(result: Mapping[str, Any]) -> Turned:
-    """Return the word of a validation's result.json before its cap, and what speaks against a better one."""
+    """Return the uncapped verdict word in a result.json, and what rules out a better one."""
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     return turned(judged, result["detail"]["readiness"])
 
 
 def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
-    """Compare the bits that three simulated devices compute, of which the second has a fault."""
+    """Compare the bits computed by three simulated devices, the second of which is faulty."""
     result = _run(
         folder,
         ("run", "probe", *FINGERPRINTS, *QUIETLY),
@@ -140,7 +140,7 @@ def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
 
 
 def fingerprints_verdict(result: Mapping[str, Any]) -> Turned:
-    """Return what the result.json of compared fingerprints comes to, held against no wrong value at all."""
+    """Return the verdict on a result.json of compared fingerprints; no wrong value is allowed."""
     measures = [from_json(Measure, item, place="measures") for item in result["measures"]]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     rules = read_rules(NOTHING_WRONG, source="selftest")
@@ -160,10 +160,10 @@ def _run(
     at: int = 0,
     flops_per_s: float = FLOPS_PER_S,
 ) -> Mapping[str, Any]:
-    """Run the command on simulated devices, one of them with a fault; return its result.
+    """Run the command on simulated devices, one of which is faulty; return its result.
 
     Raises:
-        EnvironmentUnfitError: it gave none.
+        EnvironmentUnfitError: the command returned no result.
     """
     declared = {"devices": devices, "flops_per_s": flops_per_s, "faults": {str(at): dict(fault)}}
     environment = safe_environment() | {"GPUPROOF_SIMGPU": json.dumps(declared)}
@@ -183,5 +183,5 @@ def _run(
         last = (
             "it did not end" if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-500:]
         )
-        raise EnvironmentUnfitError(f"the run gave no result: {last}", place="selftest") from error
+        raise EnvironmentUnfitError(f"the run returned no result: {last}", place="selftest") from error
     return result

@@ -1,1 +1,1 @@
-"""Estimates, intervals and comparisons: functions of numbers, which know nothing of GPUs."""
+"""Estimates, intervals and comparisons: functions of numbers that know nothing about GPUs."""

@@ -1,8 +1,8 @@
-"""How far would a statistic of an autocorrelated series have moved, had the series been drawn again?
+"""How much would a statistic of an autocorrelated series vary if the series were drawn again?
 
-Neighbouring steps resemble each other (clocks, temperature, queues), so that single values must not be
-resampled: blocks of neighbours are (moving-block bootstrap, Künsch 1989). In comes a series, out go the
-statistic's values over resamples, and the interval that they give at a stated confidence.
+Neighbouring steps are correlated (clocks, temperature, queues), so single values must not be resampled.
+Instead, blocks of neighbours are resampled (moving-block bootstrap, Künsch 1989). The input is a series; the
+output is the statistic's values over resamples, and their interval at a given confidence.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ from gpuproof.statistics.distributions import normal_cdf, student_t_quantile
 from gpuproof.statistics.estimate import FloatArray, interpolate, median
 
 LONGER_BLOCKS = 1.5
-"""Over the published length. That one is best for the variance; intervals of strongly autocorrelated series
-cover too seldom with it, and longer blocks win back most of that at little cost to others."""
+"""Factor applied to the published block length, which is optimal for the variance but makes intervals of
+strongly autocorrelated series cover too rarely. Longer blocks recover most of that coverage at little cost to
+other series."""
 LARGEST_SHORTFALL = 1 / 3
-"""Of the variance, that blocks may be short of by their length, and that is then put back."""
+"""The share of the variance that blocks may miss because of their length; it is corrected for afterwards."""
 FEWEST_BLOCKS = 3
-"""That a series is cut into, however much its values resemble each other."""
+"""Minimum number of blocks per series, however strongly values are correlated."""
 MEANS_OVER = (2, 4, 8, 16, 32)
 FEWEST_MEANS = 30
-"""From which an autocorrelation is estimated."""
+"""Minimum number of values from which an autocorrelation is estimated."""
 MORE_THAN_NOISE = 1.64
-"""Times 1/√n: one autocorrelation in twenty of independent values is larger."""
+"""Multiplied by 1/√n, this is exceeded by one in twenty autocorrelations of independent values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """How a series is cut."""
+    """How a series is cut into blocks."""
 
     length: int
-    """In values."""
+    """Block length, in values."""
     variance_factor: float
-    """What the variance of resampled blocks is multiplied by, at least 1."""
+    """Factor for the variance of resampled blocks, at least 1."""
 
 
 def choose_blocks(series: FloatArray) -> Blocks:
     """Choose blocks from the autocorrelation of `series`.
 
     Length: (1.5·reach²·n)^⅓ (Politis and White 2004, as corrected by Patton, Politis and White 2009, for
-    blocks of fixed length) times `LONGER_BLOCKS`, or reach/`LARGEST_SHORTFALL` where that is longer; at most
-    n/`FEWEST_BLOCKS`, rounded up. 1 for a constant series, and for under 8 values.
+    blocks of fixed length) times `LONGER_BLOCKS`, or reach/`LARGEST_SHORTFALL` if that is longer; at most
+    n/`FEWEST_BLOCKS`, rounded up. It is 1 for a constant series, and for fewer than 8 values.
 
-    The factor puts back what the blocks' length hides, or brings their variance up to that of an AR(1)
-    process with the series' first autocorrelation: series that look less correlated than they are get short
-    blocks.
+    The factor restores the variance that is lost to the block length, or raises it to that of an AR(1)
+    process with the series' first autocorrelation, because series that look less correlated than they are get
+    blocks that are too short.
     """
     n = series.size
     if n < 8 or np.ptp(series) == 0:
@@ -75,10 +76,10 @@ def _autocovariance(series: FloatArray) -> FloatArray:
 
 
 def _reach_by_window(covariance: FloatArray) -> float:
-    """Estimate the reach through the flat-top window; 0 where neighbours repel each other, if anything.
+    """Estimate the reach with the flat-top window; 0 if neighbours are not positively correlated.
 
-    The window is twice as wide as the lag from which √log₁₀n or at least 5 autocorrelations in a row are
-    under 2·√(log₁₀n/n); a third of the series is searched for it.
+    The window is twice as wide as the lag after which √log₁₀n or at least 5 consecutive autocorrelations are
+    below 2·√(log₁₀n/n); the first third of the lags is searched.
     """
     n = covariance.size
     half_window = min(2 * _significant_lags(covariance / covariance[0]), n - 1)
@@ -99,7 +100,7 @@ def _significant_lags(correlation: FloatArray) -> int:
 
 
 def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
-    """Estimate the reach from first autocorrelations, of the series and of its means over more and more."""
+    """Estimate the reach from first autocorrelations of the series and of ever longer means of it."""
     n, variance = series.size, float(covariance[0])
     reach = _reach_of_first(float(covariance[1]) / variance, n)
     for width in MEANS_OVER:
@@ -109,14 +110,14 @@ def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
         means = series[: num_means * width].reshape(num_means, width).mean(axis=1)
         deviations = means - means.mean()
         square = float(deviations @ deviations)
-        if square * width >= variance * num_means:  # less than independent values would have is no reach
+        if square * width >= variance * num_means:  # smaller than for independent values means no reach
             first = float(deviations[1:] @ deviations[:-1]) / square
             reach = max(reach, width * _reach_of_first(first, num_means))
     return reach
 
 
 def _reach_of_first(first: float, num_values: int) -> float:
-    """Return the reach of an AR(1) process, of which so many values gave this first autocorrelation."""
+    """Return the reach of an AR(1) process with this first autocorrelation over this many values."""
     if first <= MORE_THAN_NOISE / sqrt(num_values):
         return 0.0
     first = _unbiased(first, num_values)
@@ -128,7 +129,7 @@ def _unbiased(first: float, num_values: int) -> float:
 
 
 def _short_of_first(series: FloatArray, covariance: FloatArray, length: int) -> float:
-    """Return the variance of a mean of an AR(1) process like the series over that of its blocks."""
+    """Return the variance of an AR(1) process's mean relative to the variance that its blocks give."""
     n = series.size
     first = float(covariance[1] / covariance[0])
     if first <= MORE_THAN_NOISE / sqrt(n):
@@ -141,23 +142,23 @@ def _short_of_first(series: FloatArray, covariance: FloatArray, length: int) -> 
 
 
 Starts: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-"""Where the blocks of resamples begin: a row a resample, a column a block."""
+"""Start positions of the resamples' blocks: one row per resample, one column per block."""
 RowStatistic: TypeAlias = Callable[[FloatArray], FloatArray]
-"""Gives one number for each row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
+"""Returns one number per row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
 Centre: TypeAlias = Literal["mean", "median"] | RowStatistic
 
 CHUNK_VALUES = 2**20
-"""Values resampled at a time: 8 MB, whatever the length of the series and the number of resamples."""
+"""Number of values resampled at a time: 8 MB, whatever the series length and the number of resamples."""
 MOST_RESAMPLED_VALUES = 10**8
-"""About a second and a half of medians: what a series of a million steps may take to be judged."""
+"""Takes about a second and a half for medians: the time budget for judging a series of a million steps."""
 DRAWS_KEPT = 32
-"""Draws that are kept for the next series of that length."""
+"""Number of draws that are cached for the next series of the same length."""
 LARGE_BYTES = 2_500_000
-"""Block starts over this are kept in as few bits as hold them."""
+"""If block starts would take up more bytes than this, they are stored in the smallest type that fits them."""
 MOST_COUNTED = 255
-"""Values of a series up to which medians are found by counting: a count fits a byte."""
+"""Maximum series length for finding medians by counting, so that a count fits in a byte."""
 FEWEST_RESAMPLES = 300
-"""Enough to read the ends of a 95 % interval off, to about a tenth of its width."""
+"""Enough resamples to determine the ends of a 95 % interval to about a tenth of its width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ class Resampled:
     resamples: FloatArray
     num_values: int
     num_blocks: int
-    """How many blocks make up the series: the number of nearly independent pieces in it."""
+    """Number of blocks in the series, i.e. of nearly independent pieces."""
 
 
 def resample(
@@ -179,17 +180,17 @@ def resample(
     num_resamples: int,
     rng: np.random.Generator,
 ) -> Resampled:
-    """Resample blocks of `values` in order of time and take the `centre` of each resample.
+    """Resample blocks of `values`, which are in time order, and compute each resample's `centre`.
 
-    With `weights`, which go with "mean" only, it is the weighted mean. The blocks come from the values'
-    influence on the statistic: for the median that is the side on which a value lies, so that one huge value
-    cannot hide the autocorrelation of the others. What blocks of their length hide of the variance is put
-    back: the resamples are moved away from their mean.
+    With `weights`, which require "mean", the statistic is the weighted mean. The block length comes from each
+    value's influence on the statistic: for the median, this is only the side on which a value lies, so one
+    huge value cannot hide the autocorrelation of the rest. The variance lost to the block length is restored
+    by moving the resamples away from their mean.
     """
     if centre == "mean":
         return _resample_means(values, weights, num_resamples, rng)
     if weights is not None:
-        raise ValueError("weights go with the mean only")
+        raise ValueError("weights are supported for the mean only")
     num_resamples = min(num_resamples, max(FEWEST_RESAMPLES, MOST_RESAMPLED_VALUES // values.size))
     if centre == "median":
         observed = median(values)
@@ -218,13 +219,14 @@ def _resample(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, nu
 def expanded_interval(
     resamples: FloatArray, confidence: float, degrees_of_freedom: float
 ) -> tuple[float, float]:
-    """Cut as much from each end of the resampled statistics as leaves the confidence that is claimed.
+    """Cut the resampled statistics at both ends so that the stated confidence is reached.
 
-    Resamples of n pieces vary by √((n − 1)/n) too little, and their percentiles take no account of the
-    variance being an estimate: plain percentile intervals cover too seldom. Hesterberg (2015, What Teachers
-    Should Know about the Bootstrap, The American Statistician 69) cuts Φ(−√(n/(n − 1))·t) instead of
-    (1 − confidence)/2 from each end, t being Student's quantile with n − 1 degrees of freedom. Where the
-    resamples are too few to show so thin a tail, it is taken as normal: their mean ± √(n/(n − 1))·t·sd.
+    Resamples of n pieces have a standard deviation that is too small by √((n − 1)/n), and their percentiles
+    ignore that the variance is an estimate, so plain percentile intervals cover too rarely. Hesterberg (2015,
+    What Teachers Should Know about the Bootstrap, The American Statistician 69) cuts Φ(−√(n/(n − 1))·t)
+    instead of (1 − confidence)/2 from each end, where t is Student's quantile with n − 1 degrees of freedom.
+    If there are too few resamples for such a thin tail, a normal distribution is assumed: their mean ± √(n/(n
+    − 1))·t·sd.
     """
     inflation = sqrt((degrees_of_freedom + 1) / degrees_of_freedom)
     reach = -inflation * student_t_quantile(degrees_of_freedom, (1 - confidence) / 2)
@@ -238,11 +240,11 @@ def expanded_interval(
 
 
 def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Any]:
-    """Yield the resamples as rows of matrices that the caller may change; of whatever type `values` is."""
+    """Yield the resamples as rows of matrices that the caller may modify; same dtype as `values`."""
     blocks = sliding_window_view(values, length)
     for starts in _block_starts(values.size, length, num_resamples, rng):
         if length == 1:
-            yield values[starts]  # three times as fast as blocks of one
+            yield values[starts]  # three times as fast as using blocks of length one
         else:
             yield blocks[starts].reshape(len(starts), -1)[:, : values.size]
 
@@ -250,7 +252,7 @@ def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator
 def _block_starts(size: int, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Starts]:
     for rows in _chunks(size, num_resamples):
         starts = _replay(_draw_starts, rng, size, length, rows)
-        yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
+        yield starts.astype(np.int64, copy=False)  # three times as fast for lookups
 
 
 def _chunks(size: int, num_resamples: int) -> Iterator[int]:
@@ -261,9 +263,9 @@ def _chunks(size: int, num_resamples: int) -> Iterator[int]:
 
 
 def _replay(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
-    """Draw from `rng`, or take what was drawn from that state before, and leave it in the same state.
+    """Draw from `rng`, or reuse earlier draws from the same state; either way, it advances equally.
 
-    Launches have as many steps as each other and begin with one seed, and drawing takes as long as all else.
+    Launches have equal numbers of steps and use the same seed, and drawing takes as long as all the rest.
     """
     drawn, after = _draw(draw, json.dumps(rng.bit_generator.state), *arguments)
     rng.bit_generator.state = json.loads(after)
@@ -284,7 +286,7 @@ def _draw_starts(rng: np.random.Generator, size: int, length: int, rows: int) ->
 
 
 def _draw_counts(rng: np.random.Generator, size: int, length: int, num_resamples: int) -> Any:
-    """Count how often each value of a series is in each resample: a row a value, a column a resample."""
+    """Count how often each value occurs in each resample: one row per value, one column per resample."""
     parts = []
     for rows in _chunks(size, num_resamples):
         starts = _draw_starts(rng, size, length, rows).astype(np.int64, copy=False)
@@ -303,7 +305,7 @@ def _draw_counts(rng: np.random.Generator, size: int, length: int, num_resamples
 def _resampled_medians(
     values: FloatArray, length: int, num_resamples: int, rng: np.random.Generator
 ) -> list[FloatArray]:
-    """Take the medians of ranks instead of values: they are small numbers, quickly counted or sorted."""
+    """Compute medians from ranks instead of values: small integers are quick to count or sort."""
     order, upper = np.argsort(values), values.size // 2
     lower = upper - 1 + values.size % 2
     ordered = values[order]
@@ -315,15 +317,16 @@ def _resampled_medians(
     ranks[order] = np.arange(values.size)
     chunks = []
     for rows in _rows(ranks, length, num_resamples, rng):
-        rows.partition((lower, upper), axis=1)  # half the time of sorting
+        rows.partition((lower, upper), axis=1)  # takes half the time of sorting
         chunks.append((ordered[rows[:, lower]] + ordered[rows[:, upper]]) / 2)
     return chunks
 
 
 def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
-    """Find, in each column, the ranks under which more than `lower` and more than `upper` values lie.
+    """Find, in each column, the ranks below which more than `lower` and more than `upper` values lie.
 
-    Medians of resamples lie near the middle: the lowest ranks are looked through at once, the highest never.
+    Medians of resamples lie near the middle, so the lowest ranks are processed together and the highest
+    never.
     """
     begin, step = 0, max(1, len(counts) // 16)
     seen = np.zeros(counts.shape[1], dtype=np.uint8)
@@ -334,7 +337,7 @@ def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
         seen, begin = more, begin + step
     first, second = (np.full(counts.shape[1], begin, dtype=np.uint8) for _ in range(2))
     under = np.empty(counts.shape[1], dtype=bool)
-    ones = under.view(np.uint8)  # adding truth values takes twice as long as adding numbers
+    ones = under.view(np.uint8)  # adding booleans takes twice as long as adding numbers
     for rank in range(begin, len(counts)):
         seen += counts[rank]
         np.less_equal(seen, lower, out=under)
@@ -349,9 +352,10 @@ def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
 def _resample_means(
     values: FloatArray, weights: FloatArray | None, num_resamples: int, rng: np.random.Generator
 ) -> Resampled:
-    """Take the means of resamples; sums of blocks are looked up, at one addition a block."""
+    """Compute the means of resamples; block sums are looked up, so each block costs one addition."""
     factors = np.ones_like(values) if weights is None else weights
-    # About the first value: rounding must not give equal readings an influence that looks like a trend.
+    # Relative to the first value, because rounding must not give equal readings an influence that looks like
+    # a trend.
     mean = float(values[0] + np.average(values - values[0], weights=factors))
     influence = factors * (values - mean)
     blocks = choose_blocks(influence)
@@ -363,7 +367,7 @@ def _resample_means(
 
 
 def _sums_of_blocks(values: FloatArray, starts: Starts, length: int) -> FloatArray:
-    """Sum each row's blocks; the last of a row ends where the row has as many values as the series."""
+    """Sum each row's blocks; the last block is cut so that each row has as many values as the series."""
     running = np.concatenate([[0.0], np.cumsum(values)])
     last = values.size - length * (starts.shape[1] - 1)
     blocks = (running[length:] - running[:-length])[starts]

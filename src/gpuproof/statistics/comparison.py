@@ -1,15 +1,15 @@
-"""Is B faster than A, slower, or can the launches at hand not tell? And how many launches would tell?
+"""Is B faster or slower than A, or are there too few launches to tell? How many would be enough?
 
-In comes one value a launch for each side; out goes a verdict with the ratio B/A, its interval and the
-smallest difference that these launches could have shown. Steps of one process are no replicates: pooling them
-as if they were calls equal programs different far more often than the stated 5 %. From the spread of launches
-that were measured follows how many pairs find a difference of a given size, or bring the ratio's interval to
-a given width.
+The input is one value per launch for each side; the output is a verdict with the ratio B/A, its interval and
+the smallest difference that these launches could have shown. Steps of one process are not replicates: pooling
+them as if they were makes equal programs look different far more often than the stated 5 %. The spread of the
+measured launches determines how many pairs are needed to find a difference of a given size, or to narrow the
+ratio's interval to a given width.
 
 >>> compare_launches([1.00, 1.01, 0.99], [0.80, 0.81, 0.79], better="lower").verdict
 'faster'
 >>> compare_launches([1.0], [0.8, 0.8, 0.8], better="lower").reason
-'A has 1 launch and needs 3: two launches of the same configuration differ too'
+'A has 1 launch but needs 3: even two launches of the same configuration differ'
 >>> pairs_to_find([0.01, -0.01, 0.01, -0.01, 0.01, -0.01], effect=0.03, confidence=0.95, power=0.9)
 6
 """
@@ -37,26 +37,28 @@ from gpuproof.statistics.series import POWER
 
 ComparisonVerdict = Literal["faster", "slower", "no difference shown", "cannot tell"]
 MIN_LAUNCHES = 3
-"""Two launches know their own spread so badly that no test of them keeps its rate of false alarms."""
+"""Two launches give such a poor estimate of their own spread that no test keeps its false-alarm rate."""
 ROUNDING = 1e-12
-"""Differences of equal logarithms, from taking them."""
+"""Rounding differences between the logarithms of equal values."""
 MOST_LAUNCHES = 10**5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What launches of B say against launches of A."""
+    """The result of comparing launches of B with launches of A."""
 
     verdict: ComparisonVerdict
-    """Of B: "faster" and "slower" hold at `confidence`; they are given if `ratio` excludes 1."""
+    """About B: "faster" and "slower" hold at `confidence`; they are returned if the interval of `ratio`
+    excludes 1."""
     reason: str | None
-    """Why the verdict is "cannot tell"."""
+    """The reason if the verdict is "cannot tell"."""
     ratio: Interval | None
-    """B/A of the geometric means over launches; None for "cannot tell"."""
+    """B/A, from the geometric means over launches; None for "cannot tell"."""
     p_value: float | None
-    """Two-tailed, of Welch's test; None for "cannot tell"."""
+    """Two-tailed, from Welch's test; None for "cannot tell"."""
     min_detectable: float | None
-    """The relative difference (0.02 is 2 %) that launches as many and as noisy as these show 4 times in 5."""
+    """The relative difference (0.02 is 2 %) that this many launches with this noise would show 4 times out of
+    5."""
     num_launches_a: int
     num_launches_b: int
     confidence: float
@@ -71,18 +73,19 @@ def compare_launches(
     is_cautious: bool = False,
     between_sessions: float = 0.0,
 ) -> Comparison:
-    """Compare one value a launch of A and B: step times (lower is better) or rates (higher is better).
+    """Compare one value per launch of A and B: step times (lower is better) or rates (higher is).
 
     Welch's t test, two-tailed, on the logarithms: effects on speed multiply, and the interval of the ratio
-    then excludes 1 if and only if the test rejects. A cautious one has the degrees of freedom of the smaller
-    side alone, which is enough however differently the sides scatter (Mickey and Brown 1966, Bounds on the
+    then excludes 1 if and only if the test rejects. A cautious test uses only the degrees of freedom of the
+    smaller side, which is valid however much the spreads differ (Mickey and Brown 1966, Bounds on the
     distribution functions of the Behrens-Fisher statistic, Annals of Mathematical Statistics 37); Welch's own
-    are too many where few launches scatter five times as far as the others. Of a cautious one the error is no
-    smaller than that of a spread common to both: a few launches that all took the same of two algorithms seem
-    to scatter less than they do. Where the sides have as many launches, both errors are the same.
+    degrees of freedom are too many if a few launches scatter five times as much as the rest. In a cautious
+    test, the standard error is at least that of a common spread, because a few launches that all picked the
+    same one of two algorithms seem to scatter less than they do. If both sides have the same number of
+    launches, the two errors are equal.
 
-    Each side is of a session of its own where `between_sessions`, the relative standard deviation from one
-    session to the next, is above 0: it is known, stays however many launches there are, and is in the
+    If `between_sessions`, the relative standard deviation between sessions, is above 0, each side is from a
+    separate session. This deviation is known, does not shrink with more launches, and is included in the
     interval.
 
     Raises:
@@ -106,7 +109,7 @@ def compare_launches(
 def _spread(
     logs_a: FloatArray, logs_b: FloatArray, is_cautious: bool, between_sessions: float
 ) -> tuple[float, float]:
-    """Return the variance of the difference of means, and its degrees of freedom."""
+    """Return the variance of the difference of the means, and its degrees of freedom."""
     variances = [float(logs.var(ddof=1)) / logs.size for logs in (logs_a, logs_b)]
     variance, freedom = sum(variances), _degrees_of_freedom(variances, logs_a.size, logs_b.size)
     if is_cautious:
@@ -126,25 +129,25 @@ def compare_pairs(
     confidence: float = 0.95,
     num_pilot: int | None = None,
 ) -> Comparison:
-    """Compare launches of A and B that ran next to each other, pair by pair: the n-th of A with that of B.
+    """Compare launches of A and B that ran in neighbouring pairs: the n-th of A with the n-th of B.
 
-    Student's t on the logarithms of the pairs' ratios: what changes slowly (clocks, temperature, neighbours)
-    is the same for both of a pair, and the sides may scatter as differently as they like. Where `num_pilot`
-    pairs decided how many there are (`pairs_to_find`), the spread of these pairs counts where the interval by
-    it is wider: only then is the error rate kept exactly (Stein 1945, A Two-Sample Test for a Linear
+    Student's t on the logarithms of the pairs' ratios: slow changes (clocks, temperature, other processes)
+    affect both launches of a pair equally, and the sides may have different spreads. If `num_pilot` pairs
+    determined the number of pairs (`pairs_to_find`), the pilot's spread is used when it gives the wider
+    interval: only then does the error rate hold exactly (Stein 1945, A Two-Sample Test for a Linear
     Hypothesis Whose Power Is Independent of the Variance, https://doi.org/10.1214/aoms/1177731088).
 
     Raises:
-        ValueError: there are not as many of A as of B, or as `compare_launches`.
+        ValueError: A and B differ in length, or as for `compare_launches`.
     """
     check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
     if logs_a.size != logs_b.size:
-        raise ValueError(f"{logs_a.size} launches of A are no pairs with {logs_b.size} of B")
+        raise ValueError(f"{logs_a.size} launches of A cannot be paired with {logs_b.size} of B")
     num_pairs, differences = logs_a.size, logs_b - logs_a
     reason = _reason_against(logs_a, logs_b)
     if reason is None and np.ptp(differences) <= ROUNDING:
-        reason = "pairs do not differ in any digit: they are copies, or the clock is too coarse"
+        reason = "all pairs are identical: they are copies, or the clock is too coarse"
     if reason is not None:
         return not_compared(reason, num_a=num_pairs, num_b=num_pairs, confidence=confidence)
     decisive = [differences] if num_pilot is None else [differences, differences[:num_pilot]]
@@ -159,7 +162,7 @@ def compare_pairs(
 
 
 def is_beyond(comparison: Comparison, limit: float, *, better: Literal["lower", "higher"]) -> bool:
-    """Say whether the whole interval is a regression of more than `limit` (0.02 is 2 %)."""
+    """Return whether the whole interval lies beyond a regression of `limit` (0.02 is 2 %)."""
     ratio = comparison.ratio
     if ratio is None:
         return False
@@ -167,7 +170,7 @@ def is_beyond(comparison: Comparison, limit: float, *, better: Literal["lower", 
 
 
 def is_within(comparison: Comparison, limit: float, *, better: Literal["lower", "higher"]) -> bool:
-    """Say whether the whole interval lies on this side of a regression of `limit`."""
+    """Return whether the whole interval excludes a regression of more than `limit`."""
     ratio = comparison.ratio
     if ratio is None:
         return False
@@ -175,7 +178,7 @@ def is_within(comparison: Comparison, limit: float, *, better: Literal["lower", 
 
 
 def not_compared(reason: str, *, num_a: int, num_b: int, confidence: float) -> Comparison:
-    """Return the answer that launches cannot tell, and why."""
+    """Return "cannot tell", with the reason."""
     return Comparison(
         verdict="cannot tell",
         reason=reason,
@@ -200,11 +203,11 @@ def _reason_against(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
         if logs.size < MIN_LAUNCHES:
             had = f"{logs.size} launch{'' if logs.size == 1 else 'es'}"
             return (
-                f"{name} has {had} and needs {MIN_LAUNCHES}: two launches of the same configuration "
-                "differ too"
+                f"{name} has {had} but needs {MIN_LAUNCHES}: even two launches of the same "
+                "configuration differ"
             )
     if np.ptp(logs_a) == np.ptp(logs_b) == 0:
-        return "launches do not differ in any digit: they are copies, or the clock is too coarse"
+        return "all launches are identical: they are copies, or the clock is too coarse"
     return None
 
 
@@ -215,7 +218,7 @@ def _pooled_variance(logs_a: FloatArray, logs_b: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Difference:
-    """Of B's mean logarithm over A's."""
+    """B's mean logarithm minus A's."""
 
     centre: float
     error: float
@@ -250,10 +253,10 @@ def _comparison(
 
 
 def _degrees_of_freedom(variances: list[float], num_a: int, num_b: int) -> float:
-    """Return Welch's degrees of freedom, but no more than two samples of the smaller size have.
+    """Return Welch's degrees of freedom, but at most those of two samples of the smaller size.
 
-    With few launches against many, Welch's test alone calls equal programs different too often, because the
-    few decide the error and their own spread is hardly known.
+    With a few launches against many, Welch's test alone too often finds differences between equal programs,
+    because the few launches dominate the error and their own spread is poorly known.
     """
     welch = welch_degrees_of_freedom(variances, [num_a - 1, num_b - 1])
     return min(welch, 2 * (min(num_a, num_b) - 1))
@@ -266,14 +269,14 @@ def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonV
 
 
 def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: float) -> int:
-    """Return how many pairs find an `effect`, in logarithms, with the chance `power`; those of `pilot` count.
+    """Return how many pairs (including `pilot`) find an `effect`, in logarithms, with chance `power`.
 
-    Stein's two-stage rule: n ≥ ((t(1 − α/2) + t(power))·s/effect)², with the spread s and the degrees of
-    freedom of the pilot's pairs alone. The interval by that same s (`compare_pairs`, `num_pilot`) keeps its
-    error rate whatever n comes to, and the power is at least the stated one for normal values.
+    Stein's two-stage rule: n ≥ ((t(1 − α/2) + t(power))·s/effect)², where the spread s and the degrees of
+    freedom are those of the pilot's pairs alone. The interval with that same s (`compare_pairs`, `num_pilot`)
+    keeps its error rate for any n, and for normal values, the power is at least the stated one.
 
     Raises:
-        ValueError: there are fewer than two pairs, a value is not finite, or a number is out of its range.
+        ValueError: there are fewer than two pairs, a value is not finite, or a number is out of range.
     """
     ratios = finite(pilot)
     check_confidence(power)
@@ -288,10 +291,10 @@ def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: fl
 def launches_for_ratio(
     a: Numbers, b: Numbers, *, relative_half_width: float, confidence: float = 0.95
 ) -> int | Unavailable:
-    """Return how many launches a side bring the interval of their ratio to ± `relative_half_width`.
+    """Return how many launches per side narrow the ratio's interval to ± `relative_half_width`.
 
-    The least n ≥ 3 with t(n − 1)·√(s²(A) + s²(B))/√n within log(1 + target), by the spreads at hand. `a` and
-    `b` are logarithms of values; pairs are given as their differences and zeros.
+    The smallest n ≥ 3 for which t(n − 1)·√(s²(A) + s²(B))/√n is within log(1 + target), given the observed
+    spreads. `a` and `b` are logarithms of values; for pairs, pass their differences and zeros.
 
     Raises:
         ValueError: a value is not finite, or the target or the confidence is out of range.
@@ -299,9 +302,9 @@ def launches_for_ratio(
     sides = [finite(a), finite(b)]
     check_confidence(confidence)
     if not relative_half_width > 0:
-        raise ValueError(f"a target half-width is above 0, not {relative_half_width}")
+        raise ValueError(f"a target half-width must be above 0, not {relative_half_width}")
     if min(side.size for side in sides) < 2:
-        return Unavailable(reason="one launch tells nothing about the next (needs 2)")
+        return Unavailable(reason="one launch does not predict the next (needs 2)")
     spread = sqrt(sum(float(side.var(ddof=1)) for side in sides))
     target, numbers = log1p(relative_half_width), range(3, MOST_LAUNCHES)
 

@@ -1,14 +1,14 @@
-"""How spread out are these samples, and which of them stand apart, or are too low?
+"""How spread out are these samples, and which of them are outliers or too low?
 
-Robust measures: one slow step among thousands must not decide what is said of the rest. Outliers are
-reported, with the mean as it is and as it would be without them, and never removed.
+The measures are robust: one slow step among thousands must not decide the result for the rest. Outliers are
+never removed; they are reported, along with the mean with and without them.
 
-Of figures that look healthy, those too low to be of the same kind as the others are found by holding each
-suspect against all that are not lower: it is out where it lies further under their mean than one more healthy
-figure does with the stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as so
-many figures tell of them). The lowest quarter may be suspects together, so that several do not hide each
-other. Of healthy fleets the stated share sees anybody named, whether figures are normal, t₄, exponential or
-log-normal (`benchmarks/tail_knowledge.py`).
+Among results that look healthy, those too low to be of the same kind are found by comparing each suspect with
+all results that are not lower. A suspect is flagged if it lies further below their mean than one more healthy
+result would at the stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as the
+number of results shows them). Up to a quarter of the results, the lowest ones, may be suspects together, so
+that several do not hide each other. At the stated rate, a healthy fleet has a member flagged, whether results
+are normal, t₄, exponential or log-normal (`benchmarks/tail_knowledge.py`).
 
 >>> outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]).indices
 (5,)
@@ -32,28 +32,28 @@ from gpuproof.statistics.prediction import HealthyValue, tail_factor, tail_weigh
 Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
 BY_CHANCE = {3: 0.29, 5: 0.21, 10: 0.12, 50: 0.09}
-"""By number of equal, normal samples: how often one or more of them is over `Z_LIMIT`."""
+"""Number of equal, normal samples → how often at least one of them exceeds `Z_LIMIT`."""
 NORMAL_MAD = 0.6744897501960817
-"""The MAD of a standard normal: its upper quartile."""
+"""The MAD of a standard normal distribution: its upper quartile."""
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
-"""The mean absolute deviation of a standard normal: √(2/π)."""
+"""The mean absolute deviation of a standard normal distribution: √(2/π)."""
 LEAST_FIGURES = 5
-"""Under five the others are too few to show how they scatter."""
+"""With fewer than five values, the others are too few to show their scatter."""
 MOST_OUT = 4
-"""One in so many at most."""
+"""At most one value in this many may be a suspect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outliers:
-    """Samples whose modified Z-score is over the limit, and what they do to the mean."""
+    """Samples whose modified Z-score exceeds the limit, and how they affect the mean."""
 
     indices: tuple[int, ...]
     z_limit: float
     num_samples: int
     mean: float | None
-    """None where there are no samples."""
+    """None if there are no samples."""
     mean_without: float | None
-    """None where there are no samples."""
+    """None if there are no samples."""
 
 
 def median_absolute_deviation(values: Numbers) -> float | None:
@@ -65,8 +65,8 @@ def median_absolute_deviation(values: Numbers) -> float | None:
 def modified_z_scores(values: Numbers) -> FloatArray:
     """Return 0.6745·(x − median)/MAD for each value.
 
-    Where over half of the values are equal the MAD is 0; the mean absolute deviation, scaled to agree
-    for normal data, then takes its place. All scores are 0 where all values are equal.
+    If more than half of the values are equal, the MAD is 0; the mean absolute deviation, scaled to agree with
+    it for normal data, is then used instead. All scores are 0 if all values are equal.
     """
     samples = finite(values)
     if not samples.size:
@@ -79,7 +79,7 @@ def modified_z_scores(values: Numbers) -> FloatArray:
 
 
 def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
-    """Find the values with |modified Z-score| > `z_limit`. At most half of the values can be found."""
+    """Find the values with |modified Z-score| > `z_limit`, which can be at most half of all values."""
     samples = finite(values)
     outlying = np.abs(modified_z_scores(samples)) > z_limit
     return Outliers(
@@ -92,13 +92,13 @@ def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
 
 
 def outliers_by_chance() -> str:
-    """Return the sentence on samples over `Z_LIMIT`: of few equal ones, one often is."""
+    """Return a sentence on samples over `Z_LIMIT`: even among a few equal ones, one often exceeds it."""
     shares = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
-    return f"of equal launches the limit marks some by chance: {', '.join(shares)} of studies"
+    return f"the limit marks some of equal launches by chance: {', '.join(shares)} of studies"
 
 
 def coefficient_of_variation(values: Numbers) -> float | None:
-    """Return standard deviation (n − 1) over the mean's size; None for under two values or a mean of 0."""
+    """Return the standard deviation (n − 1) over |mean|; None for under two values or a mean of 0."""
     samples = finite(values)
     if samples.size < 2 or samples.mean() == 0:
         return None
@@ -106,7 +106,7 @@ def coefficient_of_variation(values: Numbers) -> float | None:
 
 
 def noise(values: Numbers) -> float | None:
-    """Return the interquartile range over the median's size; None for under four values or a median of 0."""
+    """Return the interquartile range over |median|; None for under four values or a median of 0."""
     samples = finite(values)
     if samples.size < 4:
         return None
@@ -117,21 +117,21 @@ def noise(values: Numbers) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowOutliers:
-    """Who is out, and what would have been."""
+    """Which values are too low, and which would have been."""
 
     places: tuple[int, ...]
-    """The lowest first."""
+    """Lowest value first."""
     reach: float
-    """How far under the mean of the others one further would be out …"""
+    """How far below the mean of the others a further value has to be to count as too low …"""
     detectable: float
-    """… and by how much a healthy one has to fall to be out in 95 % of cases."""
+    """… and how far a healthy value has to drop to count as too low in 95 % of cases."""
 
 
 def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: float) -> LowOutliers:
-    """Return which figures are too low; nobody, for certain, under five of them.
+    """Return which values are too low; with fewer than five values, none are, by definition.
 
-    `error_rate` is of all of them together. `least_scatter` is the standard deviation to assume where figures
-    are equal, or nearly so: rounded ones are.
+    `error_rate` applies to all values together. `least_scatter` is the standard deviation to assume if values
+    are (nearly) equal, e.g. because they are rounded.
     """
     num = len(figures)
     if num < LEAST_FIGURES:

@@ -1,9 +1,9 @@
-"""Probabilities and quantiles of the distributions that intervals rest on, of single numbers.
+"""Probabilities and quantiles, for single numbers, of the distributions behind intervals.
 
-Student's t, F, chi-square and the binomial distribution are one function here: the beta distribution over
-log odds ln(x/(1 − x)). Its density there is x^a·(1 − x)^b/B(a, b), and the logarithm of its probability is
-concave, so that Newton's steps find a quantile from wherever they begin. Exact to 1e-10; decision 34 says why
-this is ours.
+Student's t, F, chi-square and the binomial distribution are a single function here: the beta distribution
+over the log odds ln(x/(1 − x)). Its density there is x^a·(1 − x)^b/B(a, b), and the logarithm of its
+probability is concave, so Newton's method finds a quantile from any starting point. Results are accurate to
+1e-10; decision 34 explains why we implement this ourselves.
 
 >>> round(student_t_quantile(4, 0.975), 6)
 2.776445
@@ -18,15 +18,16 @@ from statistics import NormalDist
 
 KEPT_ANSWERS = 4096
 PRECISION = 1e-15
-"""Relative: where the next term of a fraction changes less, it ends."""
+"""Relative: a continued fraction stops once the next term changes it by less than this."""
 LAST_STEP = 1e-11
-"""Newton's steps square their error: what is left after this one is nothing."""
+"""Newton's method squares its error, so the error that remains after a step this small is negligible."""
 STIRLING_FROM = 16.0
-"""From here on four terms of Stirling's series are exact to 1e-14."""
+"""From this value on, four terms of Stirling's series are accurate to 1e-14."""
 NORMAL_FROM = 1e8
-"""Degrees of freedom from which Student's t is the normal distribution and a first correction, to 1e-11."""
+"""Degrees of freedom from which Student's t equals the normal distribution plus a first correction, to
+1e-11."""
 CERTAIN = 1e14
-"""Half the degrees of freedom of a variance that is as good as known: F over it is chi-square."""
+"""Half the degrees of freedom from which a variance counts as known: F relative to it is then chi-square."""
 
 
 def normal_cdf(z: float) -> float:
@@ -35,12 +36,12 @@ def normal_cdf(z: float) -> float:
 
 
 def normal_quantile(probability: float) -> float:
-    """Return the z with P[Z ≤ z] = `probability`, which is between 0 and 1 (both excluded)."""
+    """Return the z with P[Z ≤ z] = `probability`, which is between 0 and 1 (exclusive)."""
     return NormalDist().inv_cdf(probability)
 
 
 def student_t_cdf(freedom: float, t: float) -> float:
-    """Return P[T ≤ t] of Student's t; `freedom` is positive and need not be whole."""
+    """Return P[T ≤ t] of Student's t; `freedom` is positive and need not be an integer."""
     if t == 0:
         return 0.5
     tail = exp(_log_beta_cdf(log(freedom) - 2 * log(abs(t)), freedom / 2, 0.5)[0]) / 2
@@ -59,7 +60,7 @@ def student_t_quantile(freedom: float, probability: float) -> float:
 
 
 def f_tail(freedom: float, freedom_below: float, ratio: float) -> float:
-    """Return P[F ≥ ratio], of a variance with `freedom` over one with `freedom_below`."""
+    """Return P[F ≥ ratio] for a variance with `freedom` divided by one with `freedom_below`."""
     if ratio <= 0:
         return 1.0
     log_odds = log(freedom_below) - log(freedom) - log(ratio)
@@ -85,7 +86,7 @@ def beta_quantile(a: float, b: float, probability: float) -> float:
 
 
 def _beta_log_odds(a: float, b: float, below: float, above: float) -> float:
-    """Return the log odds of the quantile with so much probability `below` it, and `above`."""
+    """Return the log odds of the quantile with probability `below` below it and `above` above it."""
     if below > above:
         return -_beta_log_odds(b, a, above, below)
     if below == 0:
@@ -117,29 +118,29 @@ def _log_beta_cdf(log_odds: float, a: float, b: float) -> tuple[float, float]:
 
 
 def _shares(log_odds: float) -> tuple[float, float]:
-    """Return x and 1 − x, each exactly."""
+    """Return x and 1 − x, both accurately."""
     odds = exp(-abs(log_odds))
     smaller, larger = odds / (1 + odds), 1 / (1 + odds)
     return (smaller, larger) if log_odds < 0 else (larger, smaller)
 
 
 def _log_to_mean(excess: float, logarithm: float) -> float:
-    """Return ln(1 + excess) of a share over its mean, from whichever of the two is exact."""
+    """Return ln(1 + excess) of a share relative to its mean, using whichever of the two is accurate."""
     return log1p(excess) if excess > -0.5 else logarithm
 
 
 def _stirling_rest(a: float) -> float:
-    """Return what √(2π/a)·(a/e)^a lacks of Γ(a), as a logarithm."""
+    """Return the logarithm of Γ(a) divided by √(2π/a)·(a/e)^a."""
     if a < STIRLING_FROM:
         return lgamma(a) - (a - 0.5) * log(a) + a - log(2 * pi) / 2
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / a**2) / a**2) / a**2) / a
 
 
 def _fraction(x: float, a: float, b: float, below_mean: float) -> float:
-    """Return the density over the probability below x, which is not above the mean.
+    """Return the density divided by the probability below x, for x not above the mean.
 
-    The continued fraction of Didonato and Morris (1992, Algorithm 708, ACM Transactions on Mathematical
-    Software 18), worked out from its front (Lentz); at the mean it takes about √max(a, b) terms.
+    Uses the continued fraction of Didonato and Morris (1992, Algorithm 708, ACM Transactions on Mathematical
+    Software 18), evaluated from the front (Lentz); at the mean, it needs about √max(a, b) terms.
     """
     value = ratio = a * (below_mean + 1) / (a + 1)
     inverse = 0.0

@@ -1,8 +1,8 @@
 """What an estimate is: an interval with its method and basis, or the reason why there is none.
 
-Every statistic of gpuproof takes plain numbers and gives an `Interval` or an `Unavailable`. Too little
-data is an answer, not an exception; a NaN or an infinity among the data is an exception, because records
-never hold one.
+Every statistic in gpuproof takes plain numbers and returns an `Interval` or an `Unavailable`. Having too
+little data is a result, not an exception; NaN or infinity in the data raises an exception, because records
+never contain them.
 
 >>> Interval(low=9.0, high=11.0, centre=10.0, confidence=0.95, method="Student's t",
 ...          num_launches=5, num_samples=5, between_launches=True).relative_half_width
@@ -27,14 +27,14 @@ Numbers: TypeAlias = Sequence[float] | FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """There is no estimate, and why."""
+    """There is no estimate; gives the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A confidence interval about a centre, in the unit of the data it was made from."""
+    """A confidence interval around a centre, in the unit of the data."""
 
     low: float
     high: float
@@ -44,16 +44,17 @@ class Interval:
     num_launches: int
     num_samples: int
     between_launches: bool
-    """Whether variation between launches is in it. Without, it must not be used to compare runs."""
+    """Whether the interval includes variation between launches. If not, it must not be used to compare
+    runs."""
 
     @property
     def relative_half_width(self) -> float | None:
-        """Half the width over the centre's size; None where the centre is 0."""
+        """Half the width over |centre|; None if the centre is 0."""
         return (self.high - self.low) / 2 / abs(self.centre) if self.centre else None
 
     @property
     def relative_reach(self) -> float | None:
-        """Distance from the centre to the farther end, over the centre's size; None where that is 0."""
+        """Distance from the centre to the farther end, over |centre|; None if the centre is 0."""
         reach = max(self.high - self.centre, self.centre - self.low)
         return reach / abs(self.centre) if self.centre else None
 
@@ -73,9 +74,9 @@ def finite(values: Numbers) -> FloatArray:
 
 
 def interpolate(ordered: FloatArray, place: float) -> float:
-    """Return the value at a place, from 0, of a sorted array: to the last bit as `np.quantile` interpolates.
+    """Return a sorted array's value at a position, from 0; bit-identical to `np.quantile`.
 
-    It takes a twentieth of the time, which counts where there are many short arrays.
+    It takes a twentieth of the time, which matters for many short arrays.
     """
     low = min(max(floor(place), 0), ordered.size - 1)
     part = min(max(place - low, 0.0), 1.0)
@@ -85,27 +86,28 @@ def interpolate(ordered: FloatArray, place: float) -> float:
 
 
 def median(values: FloatArray) -> float:
-    """Return the median of an array that holds numbers, as `np.median` does, in a third of the time."""
+    """Return the median of an array of numbers; like `np.median`, in a third of the time."""
     low, high = (values.size - 1) // 2, values.size // 2
     ordered = np.partition(values, (low, high))
     return float(ordered[low] + ordered[high]) / 2
 
 
 def check_confidence(confidence: float) -> float:
-    """Return `confidence`.
+    """Return `confidence` unchanged if it is valid.
 
     Raises:
         ValueError: it is not strictly between 0 and 1.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a fraction between 0 and 1, not {confidence}")
+        raise ValueError(f"confidence must be a fraction between 0 and 1, not {confidence}")
     return confidence
 
 
 def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
     """Return the degrees of freedom of a sum of independent estimates (Welch and Satterthwaite).
 
-    `variances` are those of the estimates (s²/n for a mean), not all 0; `freedoms` are their own degrees.
+    `variances` are those of the estimates (s²/n for a mean) and must not all be 0; `freedoms` are their
+    degrees of freedom.
     """
     total = sum(variances)
     shares = (
@@ -115,7 +117,7 @@ def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[floa
 
 
 def as_record(interval: Interval) -> MeasureInterval:
-    """Return an interval as a result keeps it."""
+    """Return an interval in the form in which a result stores it."""
     return MeasureInterval(
         low=interval.low,
         high=interval.high,

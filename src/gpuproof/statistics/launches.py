@@ -1,24 +1,26 @@
-"""What would another launch give, and how well does one window know its mean step? Intervals of both.
+"""How will another launch differ, and how well does a window know its mean? Intervals for both.
 
-Choices made once a process (algorithm picks, memory layout, placement) move all of its steps together, so
-that the steps of one process, however many, say nothing of the next one. In come values of launches, or
-their step times; out goes an interval for what launches centre on, whose unit of replication is the launch.
+Choices made once per process (algorithm selection, memory layout, placement) shift all of its steps together,
+so any number of steps of one process says nothing about the next process. The input is the values of
+launches, or their step times; the output is an interval for their centre, with the launch as the unit of
+replication.
 
-Of one window, steps are cut into pieces of equal length, long enough that neighbouring pieces hardly depend
-on each other (batch means: Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221), and what dependence
-is left widens the interval. A few slow steps among many make the mean's distribution skewed, so that
-Student's t interval lies too low; the transformation of Hall (1992, On the Removal of Skewness by
-Transformation, Journal of the Royal Statistical Society B 54) takes that out. The first step finds an empty
-queue, as no other does: the interval is that of the others, and reaches to the mean of all. One or two slow
-steps among steady ones say little of how often such steps come. What they could add to the mean is bounded:
-by twice the longest of them, at the highest rate that so few among so many allow (Clopper and Pearson 1934,
-https://doi.org/10.1093/biomet/26.4.404). Where that bound is small, the interval has it.
-`benchmarks/unsteady_windows.py` shows how often it holds the truth.
+The steps of one window are cut into pieces of equal length, long enough that neighbouring pieces are nearly
+independent (batch means: Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221); the remaining
+dependence widens the interval. A few slow steps among many make the distribution of the mean skewed, so
+Student's t interval is too low; the transformation of Hall (1992, On the Removal of Skewness by
+Transformation, Journal of the Royal Statistical Society B 54) corrects this. The first step is the only one
+that finds an empty queue, so the interval is computed from the other steps, and then extended to include the
+mean of all steps. One or two slow steps among steady ones say little about how often such steps occur. What
+they could add to the mean is bounded by twice the longest of them, at the highest rate that so few slow steps
+among so many allow (Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404). If that bound is
+small, the interval includes it. `benchmarks/unsteady_windows.py` shows how often the interval contains the
+true value.
 
 >>> interval_of_launches([10.0, 12.0, 11.0]).centre
 11.0
 >>> interval_of_launches([10.0]).reason
-'one launch does not show how much launches differ (needs 2)'
+'one launch does not show how much launches vary (needs 2)'
 >>> interval_of_mean([1.0, 1.1, 0.9, 1.0] * 25).relative_half_width < 0.02
 True
 >>> interval_of_mean([1.0] * 9).reason
@@ -40,36 +42,40 @@ from gpuproof.statistics.estimate import FloatArray, Interval, Numbers, Unavaila
 from gpuproof.statistics.series import NUM_RESAMPLES, TimeSeries, interval_of_series
 
 BOOTSTRAP_LAUNCHES = 20
-"""From here on launches are many enough to show the shape of their distribution."""
+"""From this number on, there are enough launches to show the shape of their distribution."""
 RESAMPLES_PER_LAUNCH = 100
-"""Resampled medians kept of each launch; 20 launches give 2,000 to draw from."""
+"""Number of resampled medians stored per launch; 20 launches give 2,000 to draw from."""
 MAX_LAUNCHES = 10**6
 MIN_PIECES = 10
-"""Under this, the spread of pieces is itself hardly known."""
+"""With fewer pieces than this, their spread is itself poorly known."""
 INDEPENDENT = 0.1
-"""Pieces grow until neighbours are correlated by no more …"""
+"""Pieces grow until the correlation between neighbours is at most this …"""
 DEPENDENT = 0.5
-"""… and where, at the fewest pieces, they still are by more than this, the window is too short."""
+"""… and if it still exceeds this with the minimum number of pieces, the window is too short."""
 SKEWNESS_SHARE = 0.7
-"""Of the skewness that pieces show, what is taken out: all of it makes intervals of 1,000 steps, 1 % of them
-slow, hold the truth in 97.2 % of cases, none of it in 93.3 %."""
+"""The share of the pieces' skewness that is removed. For 1,000 steps, 1 % of them slow, intervals contain the
+true value in 97.2 % of cases if all of it is removed, and in 93.3 % if none is."""
 MIN_SLOW = 2.5
-"""How many pieces must make up the scatter, counted as (Σd²)²/Σd⁴: of three equal slow steps it is 3 …"""
+"""How many pieces the scatter must come from, counted as (Σd²)²/Σd⁴: for three equally slow steps, this is 3
+…"""
 MAX_RARE = 2
-"""Slow steps of which the rate is bounded, where the scatter is theirs; more of them show it themselves."""
+"""Maximum number of slow steps that cause the scatter for which their rate is bounded; a larger number shows
+its rate by itself."""
 LONGER = 2.0
-"""Unseen rare steps are taken to be no more than this many times as long as the longest that was seen."""
+"""Rare steps that were not seen are assumed to be at most this many times as long as the longest one seen."""
 RARE_REACH = 0.03
-"""What rare steps may add to the mean for an interval to be given; more would hide the losses that count."""
+"""How much rare steps may add to the mean for an interval to be given; more than this would hide the losses
+that matter."""
 SKEWED = 1.5
-"""… where the scatter is upward: skewness that 10 normal values exceed in about one case in a hundred."""
+"""… if the scatter is upward: this is the skewness that 10 normal values exceed in about one case in a
+hundred."""
 ROUNDING = 1e-12
-"""Relative differences of equal times, from adding them up."""
-METHOD = "batch means within one launch, skewness taken out"
+"""Relative differences between equal times, caused by summation."""
+METHOD = "batch means within one launch, corrected for skewness"
 
 
 def interval_of_launches(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
-    """Return Student's t interval (k − 1 degrees of freedom) of one value a launch, in the values' unit.
+    """Return Student's t interval (k − 1 degrees of freedom) for one value per launch, in their unit.
 
     Raises:
         ValueError: a value is not finite, or the confidence is not between 0 and 1.
@@ -84,7 +90,7 @@ def interval_of_launches(values: Numbers, *, confidence: float = 0.95) -> Interv
 
 
 def interval_of_rates(values: Numbers) -> Interval | Unavailable:
-    """Return `interval_of_launches` of rates or times, which are never negative, however launches differ.
+    """Return `interval_of_launches` for rates or times, which are never negative whatever the spread.
 
     >>> interval_of_rates([1.0, 9.0]).low
     0.0
@@ -96,7 +102,7 @@ def interval_of_rates(values: Numbers) -> Interval | Unavailable:
 
 
 def not_negative(interval: Interval | Unavailable) -> Interval | Unavailable:
-    """Cut an interval at 0: what it is of cannot lie below, so that it covers as often as before."""
+    """Cut an interval off at 0: the true value cannot be negative, so the coverage is unchanged."""
     return interval if isinstance(interval, Unavailable) else replace(interval, low=max(0.0, interval.low))
 
 
@@ -107,10 +113,10 @@ def interval_of_step_times(
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Return the interval of the median step time, in seconds if the step times are.
+    """Return the interval of the median step time, in the unit of the step times.
 
-    One launch: within that launch only, by moving-block bootstrap. From 2: Student's t on the launches'
-    medians. From 20: hierarchical bootstrap over launches, then blocks of steps.
+    With one launch: within that launch only, by moving-block bootstrap. From 2 launches: Student's t on the
+    launches' medians. From 20: hierarchical bootstrap over launches, then over blocks of steps.
 
     Raises:
         ValueError: a step time is not finite, or the confidence is not between 0 and 1.
@@ -137,9 +143,10 @@ def interval_of_step_times(
 def required_launches(
     values: Numbers, *, relative_half_width: float, confidence: float = 0.95
 ) -> int | Unavailable:
-    """Return how many launches bring the interval to ± `relative_half_width` (0.01 is 1 %) of its centre.
+    """Return how many launches narrow the interval to ± `relative_half_width` (0.01: 1 %) of its centre.
 
-    It is the least k ≥ 2 with t(k − 1)·s/√k within the target, s being the spread of the `values` at hand.
+    This is the smallest k ≥ 2 for which t(k − 1)·s/√k is within the target, where s is the spread of
+    `values`.
 
     Raises:
         ValueError: a value is not finite, or the target or the confidence is out of range.
@@ -147,7 +154,7 @@ def required_launches(
     launches = finite(values)
     check_confidence(confidence)
     if not relative_half_width > 0:
-        raise ValueError(f"a target half-width is above 0, not {relative_half_width}")
+        raise ValueError(f"a target half-width must be above 0, not {relative_half_width}")
     if launches.size < 2:
         return Unavailable(reason=_too_few(launches.size))
     target = relative_half_width * abs(float(launches.mean()))
@@ -155,7 +162,7 @@ def required_launches(
 
 
 def more_launches(interval: Interval, *, relative_half_width: float) -> int | Unavailable:
-    """Return how many launches, as spread as those of a Student's t interval, bring it to ± the target.
+    """Return how many launches with this Student's t interval's spread narrow it to ± the target.
 
     >>> more_launches(interval_of_launches([98.0, 100.0, 102.0]), relative_half_width=0.02)
     7
@@ -175,7 +182,7 @@ def _launches_for(target: float, *, spread: float, confidence: float) -> int | U
 
 
 def _too_few(num_launches: int) -> str:
-    return "one launch does not show how much launches differ (needs 2)" if num_launches else "no launches"
+    return "one launch does not show how much launches vary (needs 2)" if num_launches else "no launches"
 
 
 def _half_width(spread: float, num_launches: int, confidence: float) -> float:
@@ -200,11 +207,11 @@ def _t_interval(launches: FloatArray, *, confidence: float, method: str, num_sam
 def _hierarchical(
     steps: Sequence[FloatArray], confidence: float, num_resamples: int, rng: np.random.Generator
 ) -> Interval:
-    """Resample launches, then blocks of steps in each, and take the mean of the launches' medians.
+    """Resample launches, then blocks of steps in each; take the mean of the launches' medians.
 
-    The spread of the observed medians holds the within-launch noise already, and resampling steps adds it
-    once more. Their distances from the centre are therefore shrunk so that both together have the observed
-    variance (Davison and Hinkley 1997, Bootstrap Methods and Their Application, section 3.8).
+    The spread of the observed medians already includes the within-launch noise, and resampling steps adds
+    that noise again. The medians' distances from the centre are therefore shrunk so that both together have
+    the observed variance (Davison and Hinkley 1997, Bootstrap Methods and Their Application, section 3.8).
     """
     drawn = [
         resample(launch, centre="median", num_resamples=RESAMPLES_PER_LAUNCH, rng=rng) for launch in steps
@@ -244,18 +251,18 @@ def _means_of_drawn(
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Means of pieces of a series, and the moments that the interval is made of."""
+    """Means of a series' pieces, and the moments from which the interval is computed."""
 
     count: int
     deviation: float
     skewness: float
     correlation: float
     num_making_scatter: float
-    """(Σd²)²/Σd⁴: how many equal, rare deviations scatter as much and as unevenly as these."""
+    """(Σd²)²/Σd⁴: the number of equal, rare deviations that would have the same scatter and unevenness."""
 
 
 def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
-    """Return the interval of the mean of one launch's step times, in their unit; the mean always lies in it.
+    """Return the interval of one launch's mean step time, in its unit; it contains the mean.
 
     Raises:
         ValueError: a value is not finite, or the confidence is not between 0 and 1.
@@ -277,7 +284,7 @@ def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval |
         return Unavailable(reason=missing)
     below, above = _distances(pieces, confidence)
     return Interval(
-        low=min(mean, max(level - below, float(others.min()))),  # no mean is under the shortest step
+        low=min(mean, max(level - below, float(others.min()))),  # no mean is below the shortest step time
         high=max(mean, level + above + rare_s),
         centre=mean,
         confidence=confidence,
@@ -289,14 +296,14 @@ def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval |
 
 
 def _is_of_few(pieces: _Pieces) -> bool:
-    """Say whether one or two pieces make up nearly all of the scatter."""
+    """Return whether one or two pieces account for nearly all the scatter."""
     return pieces.num_making_scatter < MIN_SLOW and pieces.skewness > SKEWED
 
 
 def _without_rare(steps: FloatArray, confidence: float) -> tuple[FloatArray, float]:
-    """Return the steps without one or two rare ones, and what such steps add to the mean at most.
+    """Return the steps without one or two rare ones, and the most that these can add to the mean.
 
-    Slow steps side by side are one event, as long as both together.
+    Adjacent slow steps count as one event, as long as all of them together.
     """
     rarest_last = np.argsort(steps, kind="stable")
     steady, bound = steps, 0.0
@@ -315,40 +322,40 @@ def _without_rare(steps: FloatArray, confidence: float) -> tuple[FloatArray, flo
 
 
 def _not_carried(pieces: _Pieces, num_steps: int, *, rare_share: float) -> str | None:
-    """Say why the steps cannot carry an interval; None where they can.
+    """Return why the steps do not support an interval; None if they do.
 
-    `rare_share` is what rare steps add to the mean at most, as a share of it.
+    `rare_share` is the most that rare steps can add to the mean, as a share of the mean.
     """
     if pieces.correlation > DEPENDENT:
         return (
-            f"steps depend on those before them for so long that {num_steps:,} make fewer than {MIN_PIECES} "
-            "independent pieces: the series drifts or is too short"
+            f"steps are correlated over so long a time that {num_steps:,} make fewer than "
+            f"{MIN_PIECES} independent pieces: the series drifts or is too short"
         )
     if _is_of_few(pieces) or rare_share > RARE_REACH:
         percent = f"{100 * rare_share:,.{1 if rare_share < 0.1 else 0}f} %"
         return (
-            f"one or two of {num_steps:,} steps make up nearly all of the scatter: how often such steps come "
-            f"is not known, and they could add {percent} to the mean"
+            f"one or two of {num_steps:,} steps account for nearly all of the scatter: how often "
+            f"such steps occur is unknown, and they could add {percent} to the mean"
         )
     return None
 
 
 def _independent_pieces(steps: FloatArray) -> _Pieces:
-    """Join neighbours in pairs until the pieces are nearly independent, or as few as may be."""
+    """Merge neighbouring pieces in pairs until nearly independent, or at the minimum number."""
     means = steps
     while True:
         pieces = _describe(means)
         if pieces.correlation <= INDEPENDENT or means.size < 2 * MIN_PIECES:
             return pieces
         even = means.size - means.size % 2
-        means = means[-even:].reshape(-1, 2).mean(axis=1)  # an odd one at the start is left out
+        means = means[-even:].reshape(-1, 2).mean(axis=1)  # if the number is odd, the first is dropped
 
 
 def _describe(means: FloatArray) -> _Pieces:
     count = means.size
     centre = float(means.mean())
     away = means - centre
-    squares = away * away  # sums of products, and no `@`: its last digits are the processor's
+    squares = away * away  # sums of products instead of `@`, where the last digits depend on the CPU
     total = float(squares.sum())
     if total <= count * (ROUNDING * centre) ** 2:
         return _Pieces(count, 0.0, 0.0, 0.0, float(count))
@@ -364,7 +371,7 @@ def _describe(means: FloatArray) -> _Pieces:
 
 
 def _distances(pieces: _Pieces, confidence: float) -> tuple[float, float]:
-    """Return how far the interval reaches below the mean, and above it."""
+    """Return how far the interval extends below and above the mean."""
     count = pieces.count
     left = max(0.0, pieces.correlation)
     error = pieces.deviation / sqrt(count) * sqrt((1 + left) / (1 - left))
@@ -375,7 +382,7 @@ def _distances(pieces: _Pieces, confidence: float) -> tuple[float, float]:
 
 
 def _invert(quantile: float, skewness: float) -> float:
-    """Solve T + a·T²/3 + a²·T³/27 + a/6 = `quantile` for T, with a the `skewness` of the mean (Hall 1992)."""
+    """Solve T + a·T²/3 + a²·T³/27 + a/6 = `quantile` for T; a is the mean's `skewness` (Hall 1992)."""
     if abs(skewness) < 1e-9:
         return quantile
     return 3 / skewness * (cbrt(1 + skewness * (quantile - skewness / 6)) - 1)

@@ -1,12 +1,13 @@
-"""How far would the mean of a recording have moved, had it been made again? By the low end of its spectrum.
+"""How much would a recording's mean vary if it were repeated? Uses the low end of its spectrum.
 
-The variance of a long mean is the spectrum at frequency 0 over the number of values, whatever the values do
-from one to the next. In comes a series in order of time; out goes that variance from its lowest cosine
-components, which are independent pieces of what changes slowly (Müller 2007, A theory of robust long-run
-variance estimation, Journal of Econometrics 141; Lazarus, Lewis, Stock and Watson 2018, HAR Inference,
-Journal of Business and Economic Statistics 36). White noise with an AR(1) part is fitted besides (Whittle's
-likelihood): where the spectrum still rises towards 0, the pieces reach no further than to half of the bend,
-what they lack is put back, and a series that holds fewer than `FEWEST_PIECES` of them is too short.
+The variance of a long mean is the spectrum at frequency 0 divided by the number of values, however
+neighbouring values are correlated. The input is a series in time order; the output is that variance,
+estimated from the series' lowest cosine components, which are independent pieces of the slow changes (Müller
+2007, A theory of robust long-run variance estimation, Journal of Econometrics 141; Lazarus, Lewis, Stock and
+Watson 2018, HAR Inference, Journal of Business and Economic Statistics 36). White noise with an AR(1) part is
+also fitted (Whittle's likelihood). If the spectrum still rises towards 0, only pieces up to half of the bend
+are used, and the variance they miss is restored; a series with fewer than `FEWEST_PIECES` of them is too
+short.
 """
 
 from __future__ import annotations
@@ -28,51 +29,56 @@ from gpuproof.statistics.estimate import (
 from gpuproof.statistics.series import TimeSeries
 
 VALUES_A_PIECE = 50
-"""Values for each piece of a short series. A slow part of a third of the variance that is forgotten over 33
-values (φ 0.97) shows in 150; fewer of them get few pieces, and so a wide interval."""
+"""Number of values per piece of a short series. A slow part with a third of the variance and a memory of 33
+values (φ 0.97) shows up within 150 values; with fewer values, there are few pieces, and so the interval is
+wide."""
 UNSEEN = 2.0
-"""Times the variance of a series of two pieces: it shows no slow part, and may have one."""
+"""Factor for the variance of a series of two pieces, which shows no slow part but may have one."""
 FEWEST_PIECES = 5
-"""Of a series in which a slow part was seen: ten of two."""
+"""Minimum for a series in which a slow part was detected: ten instead of two."""
 SLOW_FROM = 4.0
-"""Twice the gain in likelihood from which a slow part counts as seen: of white series 1 in 60 shows it."""
+"""Twice the gain in log likelihood from which a slow part counts as detected; 1 in 60 white-noise series
+reaches it."""
 STEEPEST = 4096
-"""Slow part over the noise beside it, at frequency 0, in powers of 2 from 1 on."""
+"""The slow part relative to the noise, at frequency 0, in powers of 2 from 1 on."""
 LONGEST_BEAT = 20
-"""Readings a period up to which a signal that keeps step with its readings is looked for."""
+"""Maximum number of readings per period for which a signal in step with its readings is detected."""
 IN_STEP = 0.9
-"""Correlation of values that many places apart from which they are the same part of the period again …"""
+"""If values this many positions apart have a higher correlation than this, they are at the same point of the
+period …"""
 OUT_OF_STEP = 0.5
-"""… where values between them are correlated by less, as those of what merely changes slowly are not."""
+"""… provided that values in between are less correlated than this, unlike those of a slowly changing
+signal."""
 BENDS_APART = 1.5
 METHOD = "Student's t, variance from the low end of the spectrum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowEnd:
-    """The mean of a series and how well it is known."""
+    """The mean of a series, and its precision."""
 
     mean: float
     variance: float
-    """Of the mean."""
+    """Variance of the mean."""
     freedom: int
-    """Degrees of freedom of the variance: independent pieces, less one where a slow part was fitted."""
+    """Degrees of freedom of the variance: the number of independent pieces, minus one if a slow part was
+    fitted."""
 
 
 def low_end(series: TimeSeries) -> LowEnd | Unavailable:
-    """Return the mean, weighted by durations where there are any, with its variance.
+    """Return the mean (weighted by durations, if given) and its variance.
 
     Raises:
-        ValueError: the series is ill-formed.
+        ValueError: the series is malformed.
     """
     values, weights = series.arrays()
     if values.size < VALUES_A_PIECE:
         return Unavailable(
-            reason="too few values to show what changes slowly "
-            f"(at least {VALUES_A_PIECE} needed, {values.size} measured)"
+            reason=f"too few values to show slow changes (at least {VALUES_A_PIECE} needed, "
+            f"{values.size} measured)"
         )
     shares = np.ones_like(values) if weights is None else weights / weights.mean()
-    # About the first value, so that rounding gives equal readings no trend.
+    # Relative to the first value, so that rounding does not give equal readings a trend.
     mean = float(values[0] + np.mean(shares * (values - values[0])))
     power = _cosine_power(shares * (values - mean))
     if not power.any():
@@ -82,8 +88,9 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
     if bend is not None:
         if bend / 2 < FEWEST_PIECES:
             return Unavailable(
-                reason=f"too short: {values.size:,} values drift, or change so slowly that they hold too few "
-                f"independent pieces ({int(bend / 2)}; at least {FEWEST_PIECES} needed)"
+                reason=f"too short: {values.size:,} values drift, or change so slowly that they "
+                f"contain too few independent pieces ({int(bend / 2)}; at least "
+                f"{FEWEST_PIECES} needed)"
             )
         num_pieces = max(3, min(num_pieces, int(bend / 2)))
     lacking = 1.0 if num_pieces > 2 else UNSEEN
@@ -95,11 +102,11 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
 
 
 def error_in_step(values: FloatArray) -> float:
-    """Return how far the mean may be off where readings keep step with a periodic signal; else 0.
+    """Return how far the mean may be off if readings are in step with a periodic signal, or else 0.
 
-    Of a straight slope, k readings of each period at the same places have a mean that is wrong by up to half
-    of what lies between two of them, however many periods there are. Readings at random moments do not keep
-    step; one reading of a period shows nothing of it.
+    On a straight slope, k readings per period at fixed positions have a mean that is wrong by up to half the
+    distance between two of them, however many periods there are. Readings at random moments are not in step.
+    A single reading per period does not reveal the signal.
     """
     away = values - values.mean()
     power = float((away * away).mean())
@@ -114,7 +121,7 @@ def error_in_step(values: FloatArray) -> float:
 
 
 def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> Interval:
-    """Return the interval of second − first, of two independent series (Welch's)."""
+    """Return the interval of second − first for two independent series (Welch's method)."""
     variance = first.variance + second.variance
     variances, freedoms = (first.variance, second.variance), (first.freedom, second.freedom)
     freedom = welch_degrees_of_freedom(variances, freedoms) if variance else float(min(freedoms))
@@ -133,10 +140,10 @@ def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> 
 
 
 def _cosine_power(values: FloatArray) -> FloatArray:
-    """Return the squares of the orthonormal cosine components (DCT-II) from the first on.
+    """Return the squares of the orthonormal cosine components (DCT-II), starting with the first.
 
-    By one Fourier transform of the even places and then the odd ones backwards (Makhoul 1980, IEEE
-    Transactions on Acoustics, Speech, and Signal Processing 28).
+    Computed by a single Fourier transform of the values at even positions followed by those at odd ones in
+    reverse (Makhoul 1980, IEEE Transactions on Acoustics, Speech, and Signal Processing 28).
     """
     spectrum = np.fft.fft(np.concatenate([values[::2], values[1::2][::-1]]))
     turned = spectrum * np.exp(-0.5j * np.pi / values.size * np.arange(values.size))
@@ -145,12 +152,12 @@ def _cosine_power(values: FloatArray) -> FloatArray:
 
 
 def _slow_part(power: FloatArray) -> tuple[float | None, float]:
-    """Return up to which component the slow part is level, and how far it stands over the noise, at 0.
+    """Return the component up to which the slow part is flat, and its height over the noise at 0.
 
-    None where white noise explains the components as well.
+    None if white noise explains the components equally well.
     """
     bends, steepness, inverse, logarithms = _spectra(power.size)
-    # Scale is free: what remains of -2 log likelihood but for a constant.
+    # The scale is free, so this is -2 log likelihood up to a constant.
     misfit = logarithms + power.size * np.log(np.maximum(inverse @ power, np.finfo(float).tiny))
     best = int(misfit.argmin())
     if misfit[0] - misfit[best] <= SLOW_FROM:
@@ -162,7 +169,7 @@ def _slow_part(power: FloatArray) -> tuple[float | None, float]:
 def _spectra(num: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return bends and steepness of white spectra with a slow part, their inverses and sums of logarithms.
 
-    The first is white alone.
+    The first is white noise alone.
     """
     places = np.arange(1, num + 1)
     pairs = [(1.0, 0.0)]

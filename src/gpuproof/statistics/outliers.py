@@ -1,14 +1,15 @@
-"""Does a host stand apart from others of its type, in one test or in the mean over several?
+"""Is a host an outlier among hosts of its type, in one test or in its mean over several?
 
-In: a rate a host, and how far the interval of its launches reaches. Out: who stands apart, by which standard,
-or why nobody can be judged. One error rate holds for everything that is looked at in a run: of healthy fleets
-at most 5 % see anybody named, for the hosts that `z_limit` is for.
+The input is one rate per host, and the width of the interval of its launches. The output is which hosts are
+outliers and by which standard, or why none can be judged. One error rate applies to all tests in a run: at
+most 5 % of healthy fleets have any host flagged, for the kind of hosts that `z_limit` is designed for.
 
-From five hosts on their own spread decides: the modified Z-score is over the limit for so many hosts. Three
-or four are too few to show a spread: healthy ones are taken to differ by 2 % (standard deviation), the others
-must agree with each other, and the launches' intervals must lie apart; who is as far off while the others
-disagree is undecided. Of two, one is slower, and neither is accused. Nobody is named for a difference under
-2 %, or under the interval of its launches.
+With five or more hosts, their own spread decides: a host is an outlier if its modified Z-score exceeds the
+limit for that number of hosts. Three or four hosts are too few to show a spread. Healthy hosts are then
+assumed to differ by 2 % (standard deviation), and a host is an outlier only if the others agree with each
+other and the launches' intervals do not overlap; a host that is equally far off while the others disagree is
+undecided. With two hosts, one is slower and neither is flagged. No host is flagged for a difference below 2
+%, or below the interval of its launches.
 
 >>> rates = [HostRate(host=name, rate=rate) for name, rate in zip("abcde", (100, 101, 99, 100.5, 50))]
 >>> [apart.host for apart in judge_hosts(rates, error_rate=ERROR_RATE).apart]
@@ -32,22 +33,22 @@ from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.estimate import FloatArray
 
 ERROR_RATE = 0.045
-"""Of healthy fleets in which somebody is named, all tests and types together: 5 % with a margin for what
-simulations of the limits leave uncertain."""
+"""Share of healthy fleets in which a host is flagged, over all tests and types: 5 %, minus a margin for the
+uncertainty of the simulated limits."""
 WHOLE_SHARE = 0.75
-"""Of it, what the mean over all tests may use; single tests share the rest. A host that is slow is mostly
-slow in all, and its mean is one question where tests are many."""
+"""The part of this share that is used for the mean over all tests; single tests share the rest. A slow host
+is usually slow in all tests, and its mean is a single question even if there are many tests."""
 LEAST_DIFFERENCE = 0.02
-"""Nobody is named for less."""
+"""No host is flagged for a difference smaller than this."""
 ENOUGH_HOSTS = 5
-"""Of one type, to judge them by their own spread."""
+"""Number of hosts of one type needed to judge them by their own spread."""
 HEALTHY_SPREAD = 0.02
-"""Standard deviation between healthy hosts, relative, that is assumed where they are too few to show it."""
+"""Relative standard deviation between healthy hosts, assumed if there are too few hosts to show it."""
 UNKNOWN_REACH = 0.1
-"""How far the rate of launches without an interval is taken to be known, where launches decide."""
+"""Assumed precision of the rate of launches that have no interval, if launches decide."""
 ROUNDING = 0.01
-"""The coarsest step of rates that were rounded, relative: two digits."""
-TWO_SUBJECTS = "of two one can be slower, but which of them is at fault cannot be told"
+"""The coarsest relative step of rounded rates: two digits."""
+TWO_SUBJECTS = "one of two can be slower, but which of them is at fault cannot be determined"
 ERROR_RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 FEW_HOSTS = (3, 4)
 NUM_HOSTS = (*range(5, 21), 24, 32, 48, 64, 96, 128, 256, 512, 1024)
@@ -55,8 +56,8 @@ FEW_LIMITS: Mapping[int, Sequence[float]] = {
     3: (3.263, 4.107, 4.872, 5.783, 7.248, 8.577, 10.17, 12.93, 14.88),
     4: (3.292, 4.158, 4.947, 5.885, 7.398, 8.796, 10.46, 13.16, 15.65),
 }
-"""By number of hosts, in known standard deviations from the median of the others: a column each of
-`ERROR_RATES`."""
+"""Limits by number of hosts, in known standard deviations from the median of the others; one column for each
+of `ERROR_RATES`."""
 LIMITS: Mapping[int, Sequence[float]] = {
     5: (9.463, 15.59, 22.47, 32.16, 51.47, 73.44, 104.5, 166.6, 239.7),
     6: (7.104, 10.35, 13.56, 17.61, 24.61, 31.53, 40.21, 55.14, 69.76),
@@ -84,79 +85,82 @@ LIMITS: Mapping[int, Sequence[float]] = {
     512: (14.23, 18.02, 21.48, 25.59, 32.21, 38.33, 45.59, 57.35, 68.21),
     1024: (16.92, 21.39, 25.49, 30.35, 38.2, 45.45, 54.06, 67.99, 80.86),
 }
-"""By number of hosts, as modified Z-scores: a column each of `ERROR_RATES`."""
+"""Limits by number of hosts, as modified Z-scores; one column for each of `ERROR_RATES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRate:
-    """What is compared of a host: a rate by device, or its mean over tests, relative to its type."""
+    """What is compared for a host: its rate per device, or its mean over tests, relative to its type."""
 
     host: str
     rate: float
     reach: float | None = None
-    """From the rate to the farther end of the interval of its launches, over the rate; None: no interval."""
+    """Distance from the rate to the farther end of its launches' interval, over the rate; None if there is no
+    interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlyingHost:
-    """A host that stands apart."""
+    """A host that is an outlier."""
 
     host: str
     relative_difference: float
-    """From the median of its type, or of the other hosts where those are three or fewer: −0.2 is a fifth
+    """Relative to the median of its type or, with few hosts, of the other hosts: −0.2 is a fifth
     less."""
     modified_z: float | None
-    """None where launches decided."""
+    """None if launches decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standard:
-    """By which rule hosts were judged."""
+    """The rule by which hosts were judged."""
 
     basis: Literal["spread", "launches"]
-    """Their own spread, or their launches where they are too few to show it."""
+    """The hosts' own spread, or their launches if there are too few hosts to show a spread."""
     num_hosts: int
     z_limit: float | None
-    """None where launches decide."""
+    """None if launches decide."""
     least_difference: float
-    """Relative; the launches' interval, where it is wider."""
+    """Relative; the launches' interval is used if that is wider."""
     num_without_interval: int
-    """Hosts whose launches give none."""
+    """Hosts whose launches have no interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slower:
-    """The slower one of two hosts."""
+    """The slower of two hosts."""
 
     host: str
     than: str
     relative_difference: float
-    """0.2 is a fifth slower."""
+    """How much slower it is: 0.2 is a fifth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsJudged:
-    """What can be said of hosts of one type."""
+    """The result for hosts of one type."""
 
     apart: tuple[OutlyingHost, ...] = ()
-    """The farthest first."""
+    """Farthest first."""
     undecided: tuple[OutlyingHost, ...] = ()
-    """Farther off than healthy hosts and their launches explain, while the others differ from each other."""
+    """Hosts that are farther off than healthy hosts and their launches explain, while the others disagree
+    with each other."""
     needed: Mapping[str, float] = field(default_factory=dict)
-    """Of each host that was judged: from how far off it would stand apart, relative to its type. From 1 on
-    not even one that does nothing would."""
+    """For each judged host, how far off it must be, relative to its type, to count as an outlier. At 1 or
+    more, even a host that does nothing would not count as one."""
     standard: Standard | None = None
-    """None where nobody was judged."""
+    """None if no host was judged."""
     slower: Slower | None = None
-    """Of two hosts."""
+    """Set if there are only two hosts."""
     missing: str | None = None
-    """Why nobody can stand apart."""
+    """Why no host can be an outlier."""
 
 
 def judge_hosts(rates: Sequence[HostRate], *, error_rate: float, wider: float = 1.0) -> HostsJudged:
-    """Judge the hosts of one type; `error_rate` is what this one question may use of that of all.
+    """Judge the hosts of one type; `error_rate` is this question's share of the total.
 
-    Limits by their own spread are `wider` times as far, for hosts that may have longer tails than they allow.
+    Limits based on the hosts' own spread are `wider` times as far, for hosts that may have longer tails than
+    the limits allow for.
     """
     if len(rates) < 2:
         return HostsJudged(missing="fewer than two hosts of this type were measured: nothing to compare")
@@ -193,10 +197,11 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> Ho
 
 
 def _unit_of_z(values: FloatArray, middle: float) -> float:
-    """Give what a modified Z-score counts in, MAD/0.6745; the MAD is at least half the step of rounded rates.
+    """Return a modified Z-score's unit, MAD/0.6745; the MAD is at least half the step of rounded rates.
 
-    It is less only where it is 0: half of the hosts gave the same. The step is then at most the smallest
-    distance that is left, and at most `ROUNDING`, so that one broken host among equal ones is seen.
+    The MAD is only smaller if it is 0, i.e. if half of the hosts gave the same rate. The step is then at most
+    the smallest remaining distance, and at most `ROUNDING`, so that one broken host among equal ones is
+    detected.
     """
     distances = np.abs(values - middle)
     mad = float(np.median(distances))
@@ -227,14 +232,14 @@ def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """A host beside the others of its type, all relative to their median."""
+    """A host and the others of its type, all relative to the median of the others."""
 
     host: str
     difference: float
     explained: float
-    """What healthy hosts and the intervals of launches explain."""
+    """The difference that can be explained by healthy hosts and by the intervals of launches."""
     disagreement: float
-    """Of the others among each other."""
+    """The same between the other hosts."""
 
     @property
     def is_far(self) -> bool:
@@ -295,16 +300,17 @@ def _farthest_first(hosts: Sequence[OutlyingHost]) -> tuple[OutlyingHost, ...]:
 
 
 def z_limit(num_hosts: int, error_rate: float) -> float:
-    """Return the limit for at least five hosts; over 1,024 it goes on as a power of their number.
+    """Return the limit for at least five hosts; above 1,024, it continues as a power of their number.
 
-    Of n independent hosts that are equal but for chance, the largest |modified Z| is over it with the chance
-    `error_rate` at most, for normal and for Student's t with 4 degrees of freedom, the heavier-tailed of the
-    two; for distributions that are heavier or lean to one side it is more. The table is computed, and its
-    derivation told, by `benchmarks/outlier_limits.py`; between its rows and columns limits are interpolated
-    on logarithms, and past its last column they go on as a power, since tails do.
+    If n independent hosts differ only by chance, the largest |modified Z| exceeds the limit with probability
+    at most `error_rate`. This holds for the normal distribution and for the heavier-tailed Student's t with 4
+    degrees of freedom; for heavier or skewed distributions the probability is higher.
+    `benchmarks/outlier_limits.py` computes the table and explains its derivation. Between rows and columns,
+    limits are interpolated on a log scale; beyond the last column they are extrapolated by a power law, as
+    tails behave.
 
     Raises:
-        ValueError: there are fewer hosts, or the rate is not above 0 and at most 5 %.
+        ValueError: there are too few hosts, or the rate is not above 0 and at most 5 %.
     """
     if num_hosts < NUM_HOSTS[0]:
         raise ValueError(f"{num_hosts} hosts are too few to show their spread (needs {NUM_HOSTS[0]})")
@@ -315,7 +321,7 @@ def z_limit(num_hosts: int, error_rate: float) -> float:
 
 
 def sigma_limit(num_hosts: int, error_rate: float) -> float:
-    """Return how many known standard deviations one of 3 or 4 hosts may be off the median of the others.
+    """Return how many known standard deviations one of 3 or 4 hosts may be off the others' median.
 
     Raises:
         ValueError: there are not 3 or 4 hosts, or the rate is not above 0 and at most 5 %.
@@ -329,7 +335,7 @@ def sigma_limit(num_hosts: int, error_rate: float) -> float:
 
 def _at_rate(row: Sequence[float], error_rate: float) -> float:
     if not 0 < error_rate <= ERROR_RATES[0]:
-        raise ValueError(f"an error rate is above 0 and at most {ERROR_RATES[0]:.0%}, not {error_rate}")
+        raise ValueError(f"an error rate must be above 0 and at most {ERROR_RATES[0]:.0%}, not {error_rate}")
     upper = min(max(1, bisect_left(ERROR_RATES, -error_rate, key=lambda rate: -rate)), len(ERROR_RATES) - 1)
     return _interpolate(error_rate, ERROR_RATES[upper - 1 : upper + 1], row[upper - 1 : upper + 1])
 

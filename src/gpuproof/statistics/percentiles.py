@@ -1,8 +1,8 @@
-"""Which percentile does this number of samples support, and what is it?
+"""Which percentile do this many samples support, and what is its value?
 
-A p99 of 100 samples is a guess at the tail. MLPerf LoadGen's early-stopping rule gives the number of
-samples from which a percentile has an upper bound with a stated confidence, from the binomial
-distribution alone and so without a model of the latencies. Samples are taken as independent.
+A p99 of 100 samples is a guess at the tail. MLPerf LoadGen's early-stopping rule gives the minimum number of
+samples at which a percentile has an upper bound at a stated confidence. It uses only the binomial
+distribution, so no model of the latencies is needed. Samples are assumed to be independent.
 
 >>> percentile(range(100), 99).reason
 'p99 needs at least 299 values (100 measured)'
@@ -22,12 +22,13 @@ from gpuproof.statistics.distributions import beta_cdf
 from gpuproof.statistics.estimate import Numbers, check_confidence, finite, interpolate
 
 KEPT_ANSWERS = 4096
-"""Launches have as many samples as each other, and an answer takes dozens of incomplete beta functions."""
+"""Launches have equal numbers of samples, and each result needs dozens of incomplete beta function
+evaluations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentile:
-    """A percentile, or why it is not given, with the bound that the samples do support."""
+    """A percentile, or the reason it is not given, with the bound that the samples do support."""
 
     q: float
     value: float | None
@@ -38,23 +39,23 @@ class Percentile:
     num_needed: int
     confidence: float
     bound: float | None
-    """Exact one-sided bound on the percentile `bound_q`: from above, and from below for q under 50."""
+    """Exact one-sided bound on the percentile `bound_q`: an upper bound, or a lower one for q below 50."""
     bound_q: float | None
-    """q where the samples are enough; else the most extreme percentile that they bound."""
+    """q if there are enough samples; else the most extreme percentile that the samples can bound."""
 
 
 @lru_cache(maxsize=KEPT_ANSWERS)
 def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -> int:
-    """Return LoadGen's h(t): the least number of samples under a limit, with t = `over_limit` over it.
+    """Return LoadGen's h(t): how many samples must be below a limit if t = `over_limit` are above it.
 
-    With h(t) + t samples the q-th percentile is under the limit at that confidence: the least h with
-    P[Binomial(h + t, 1 − q/100) ≤ t] = I_{q/100}(h, t + 1) ≤ 1 − confidence.
+    With h(t) + t samples, the q-th percentile is below the limit at that confidence. h(t) is the smallest h
+    with P[Binomial(h + t, 1 − q/100) ≤ t] = I_{q/100}(h, t + 1) ≤ 1 − confidence.
 
     Raises:
         ValueError: `over_limit` is negative, or `q` or `confidence` is out of range.
     """
     if over_limit < 0:
-        raise ValueError(f"a count is not negative: {over_limit}")
+        raise ValueError(f"a count must not be negative: {over_limit}")
     share, risk = _checked_share(q), 1 - check_confidence(confidence)
 
     def enough(under: int) -> bool:
@@ -67,29 +68,29 @@ def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -
 
 
 def samples_needed(q: float, *, confidence: float = 0.95) -> int:
-    """Return the least number of samples whose extreme bounds the q-th percentile; q under 50 is mirrored."""
+    """Return the minimum number of samples that can bound the q-th percentile; mirrored below 50."""
     return under_limit_needed(0, max(q, 100 - q), confidence=confidence)
 
 
 @lru_cache(maxsize=KEPT_ANSWERS)
 def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
-    """Return the largest t with h(t) + t ≤ `num_samples`; None where even t = 0 needs more samples."""
+    """Return the largest t with h(t) + t ≤ `num_samples`; None if even t = 0 needs more samples."""
     share, risk = _checked_share(q), 1 - check_confidence(confidence)
     over = bisect_left(range(num_samples), True, key=lambda t: beta_cdf(num_samples - t, t + 1, share) > risk)
     return over - 1 if over else None
 
 
 def conservative_index(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
-    """Return the place, from 0 in the sorted samples, of an upper bound on the q-th percentile.
+    """Return the 0-based index, in the sorted samples, of an upper bound on the q-th percentile.
 
-    The t highest samples are discarded, which is the exact binomial bound. None where samples are too few.
+    The t highest samples are discarded, which is the exact binomial bound. None if there are too few samples.
     """
     over = over_limit_allowed(num_samples, q, confidence=confidence)
     return None if over is None else num_samples - over - 1
 
 
 def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percentile:
-    """Return the q-th percentile (0 < q < 100) of `values`, in their unit, if there are enough of them.
+    """Return the q-th percentile (0 < q < 100) of `values`, in their unit, if there are enough values.
 
     Raises:
         ValueError: `q` or `confidence` is out of range, or a value is not finite.
@@ -103,7 +104,7 @@ def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percen
         value = sign * interpolate(ordered, (ordered.size - 1) * (upper_q / 100))
         bound, bound_q = sign * float(ordered[index]), q
     elif ordered.size:
-        # The largest of n is over the percentile p with probability 1 − pⁿ: solve for p.
+        # The largest of n exceeds the percentile p with probability 1 − pⁿ: solve for p.
         supported = 100 * (1 - confidence) ** (1 / ordered.size)
         bound, bound_q = sign * float(ordered[-1]), supported if sign > 0 else 100 - supported
     reason = (
@@ -123,5 +124,5 @@ def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percen
 
 def _checked_share(q: float) -> float:
     if not 0 < q < 100:
-        raise ValueError(f"a percentile is between 0 and 100, not {q}")
+        raise ValueError(f"a percentile must be between 0 and 100, not {q}")
     return q / 100

@@ -1,12 +1,12 @@
-"""What is the mean step at a power cap, whose controller turns the clock up and down, and did its level hold?
+"""What is the mean step time at a power cap, whose controller moves the clock? Was it stable?
 
-An oscillation is one level: a clock that is left and returned to, about once a second, makes no window
-unsteady, and none of its turns is noise. Steps are read as a rate over time and averaged over exactly one
-period, so that the oscillation is gone and what periods differ by remains. The lowest cosine components of
-these running means, nearly as many as there are periods, are independent (Müller 2007, as in `low_end`), once
-each is corrected for what two averages take from it: ours, and that of periods that each have a level of
-their own. They say how well the mean is known, wherever periods begin, and whether a drift or a change of
-level stands out. `benchmarks/power_cap_windows.py` shows how often each is right.
+An oscillation counts as one level: a clock that drops and recovers about once a second does not make a window
+unsteady, and its cycles are not noise. Steps are treated as a rate over time and averaged over exactly one
+period, which removes the oscillation and leaves the differences between periods. The lowest cosine components
+of these running means, nearly as many as there are periods, are independent (Müller 2007, as in `low_end`)
+once each is corrected for the attenuation by two averages: the one taken here, and the one implied by each
+period having its own level. They show how precisely the mean is known, wherever periods start, and whether a
+drift or a change of level is significant. `benchmarks/power_cap_windows.py` shows how often each is right.
 
 >>> window = judge_power_cap([1.0 + 0.1 * (step % 50 < 25) for step in range(1200)])
 >>> window.verdict, round(window.period_s), round(window.num_periods)
@@ -36,78 +36,82 @@ from gpuproof.statistics.series import LOST_SHARE, OUTLYING
 
 PowerCapVerdict = Literal["steady", "unsteady", "cannot tell", "too short"]
 NEEDED_PERIODS = 20
-"""Periods that differ by 3 % give their mean to ±1.4 %; 6 of them to ±3 %."""
+"""20 periods that differ by 3 % determine their mean to ±1.4 %; 6 of them to ±3 %."""
 NEEDED_S = 20.0
-"""Where the period is not known: 20 periods of the one second that an H100 showed."""
+"""Used if the period is not known: 20 periods of one second, as observed on an H100."""
 NEARLY = 0.95
-"""Share of what is needed that is enough: a period is itself known to a few percent."""
+"""Fraction of the requirement that is enough: the period itself is known only to a few percent."""
 BINS = 600
-"""Parts of a window in which a period is looked for: 30 for each of 20 periods."""
+"""Number of bins that a window is divided into for finding a period: 30 for each of 20 periods."""
 PERIODIC = 0.5
-"""Mean autocorrelation at a period and its multiples from which it is one. Noise seldom has 0.2, and periods
-that differ more than the oscillation is deep 0.4, at multiples of theirs."""
+"""A lag counts as a period if the mean autocorrelation at it and its multiples is at least this. Noise seldom
+reaches 0.2. Periods that differ by more than the depth of the oscillation reach 0.4, at multiples of the
+period."""
 FUNDAMENTAL = 0.5
-"""The shortest lag with this share of the best score is the period; longer ones are its multiples."""
+"""The shortest lag with at least this share of the best score is the period; longer ones are its
+multiples."""
 SAME_PERIOD = 0.15
-"""Peaks of the autocorrelation that are this close are of one period, whose turns differ in length."""
+"""Autocorrelation peaks that are this close belong to one period, whose cycles vary in length."""
 GRID = 1000
-"""Running means over a window."""
+"""Number of running means per window."""
 COMPONENTS_A_PERIOD, MOST_COMPONENTS = 0.85, 24
-"""Of higher ones, averages over a period leave too little to correct."""
+"""Averaging over a period leaves too little of higher components to correct."""
 FEWEST_COMPONENTS = 3
 FALSE_ALARMS = (0.03, 0.037, 0.042)
-"""Share of steady windows in which a drift is seen, in which that or a change of level is, or slow teeth."""
+"""Share of steady windows with a false alarm: for drift alone; for drift or a change of level; and with slow
+sawtooth patterns as well."""
 SHOWN = 0.95
-"""Share of windows in which the smallest drift that is named would have been seen."""
+"""Share of windows in which the smallest reported drift would have been detected."""
 MATTERS = 0.015
-"""Share of the mean by which a level may change: a card that warms up is no unsteady one."""
+"""A level may change by this share of the mean: a card that is warming up is not unsteady."""
 DETECTS = 0.15
-"""A window that would not show this drift says too little; 20 periods that differ by 3 % show one of 10 %."""
+"""A window is inconclusive if it would not show a drift of this size; 20 periods that differ by 3 % show a
+drift of 10 %."""
 PLACES = np.linspace(0.1, 0.9, 17)
-"""Where the level is tried to have changed."""
+"""Positions at which a change of level is tested."""
 TURNS, PHASES = np.arange(1.0, 4.3, 0.2), np.arange(0.0, 1.0, 0.05)
-"""Teeth so slow that a window holds only a few of them are no oscillation that is one level."""
+"""A sawtooth so slow that a window contains only a few teeth is not an oscillation around one level."""
 CREST = 0.75
-"""Quantile of the step times that stands for the slow half of a period."""
+"""Quantile of the step times that represents the slow half of a period."""
 ROUNDING = 1e-9
-"""Relative differences of running means of equal steps."""
+"""Relative difference between running means of equal steps that is due to rounding."""
 DRAWS = 5_000
 METHOD = "cosine components of running means over a period of the power cap's controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCapWindow:
-    """What a window at the power cap shows of its mean step, and of its level."""
+    """What a window at the power cap shows about its mean step time and its level."""
 
     verdict: PowerCapVerdict
     interval: Interval | Unavailable
-    """Of the mean step, in the unit of the times; there is none of fewer than about five periods."""
+    """Interval of the mean step, in the unit of the times; unavailable with fewer than about five periods."""
     period_s: float | None
-    """None: no period could be shown."""
+    """None if no period was found."""
     duration_s: float
     needed_s: float
     detects: float | None
-    """The smallest drift across the window, over its mean, that would have been seen in 95 % of cases."""
+    """The smallest drift across the window, relative to its mean, that would be detected in 95 % of cases."""
     changed_by: float
-    """By how much steps became longer, over the mean, in the change that stands out most."""
+    """By how much steps became longer in the most significant change, relative to the mean."""
     changed_at: float | None
-    """Where the level changed, 0 to 1; None for a drift from begin to end."""
+    """Where in the window the level changed, from 0 to 1; None for a drift from start to end."""
     lost_share: float
-    """What steps far over the crest of a period took beyond it, over the time of all."""
+    """Excess time of steps far above the crest of a period, divided by the total time."""
 
     @property
     def num_periods(self) -> float | None:
-        """Periods in the window; None where the period is not known."""
+        """Periods in the window; None if the period is not known."""
         return self.duration_s / self.period_s if self.period_s else None
 
     @property
     def stalled(self) -> bool:
-        """Whether steps that stand out took a share of the time that matters."""
+        """Whether outlying steps took a significant share of the time."""
         return self.lost_share > LOST_SHARE
 
 
 def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWindow | None:
-    """Judge the step times of a window at the power cap, in order; None for too few, or steps of no time.
+    """Judge a power-capped window's step times, in order; None if there are too few or one is 0.
 
     Raises:
         ValueError: a time is not finite, or the confidence is not between 0 and 1.
@@ -118,7 +122,7 @@ def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWi
         return None
     duration_s, period_s = float(times.sum()), period_of_steps(times)
     needed_s = NEEDED_S if period_s is None else NEEDED_PERIODS * period_s
-    # A period that is not known may be longer than a second where the window holds 20 longer ones.
+    # An unknown period may be longer than a second if the window fits 20 longer ones.
     assumed_s = period_s or max(NEEDED_S, duration_s) / NEEDED_PERIODS
     components = _components(times, duration_s, assumed_s)
     change = _Change(size=0.0) if components is None else _strongest_change(components)
@@ -139,7 +143,7 @@ def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWi
 
 
 def period_of_steps(times_s: FloatArray) -> float | None:
-    """Return the period of a window's step times, in seconds; None where none can be shown."""
+    """Return the period of a window's step times, in seconds; None if none is found."""
     ends = np.concatenate([[0.0], np.cumsum(times_s)])
     every_s = max(2 * median(times_s), float(ends[-1]) / BINS)
     count = np.interp(np.arange(0.0, ends[-1], every_s), ends, np.arange(ends.size))
@@ -148,9 +152,9 @@ def period_of_steps(times_s: FloatArray) -> float | None:
 
 
 def period_of(values: FloatArray) -> int | None:
-    """Return after how many values of a series they come again; None where that cannot be shown.
+    """Return after how many values a series repeats; None if no period is found.
 
-    A period shows at its multiples, too: its score is the mean autocorrelation at all of them.
+    A period also shows at its multiples, so its score is the mean autocorrelation over all of them.
     """
     most = values.size // 4
     if most < 4 or not np.ptp(values):
@@ -169,9 +173,9 @@ def period_of(values: FloatArray) -> int | None:
 
 
 def _autocorrelation(values: FloatArray, most: int) -> FloatArray:
-    """Return it at lags from 0 to `most`, without a trend, with components weighted by their frequency.
+    """Return the detrended autocorrelation, lags 0 to `most`, with components weighted by frequency.
 
-    So weighted, what periods differ by, which is slow, hides them less.
+    These weights keep slow differences between periods from hiding the oscillation.
     """
     place = np.arange(values.size) - (values.size - 1) / 2
     away = values - values.mean()
@@ -183,7 +187,7 @@ def _autocorrelation(values: FloatArray, most: int) -> FloatArray:
 
 
 def _score(correlation: FloatArray, lag: int) -> float:
-    """Return the mean of the autocorrelation at a lag and near each multiple, as periods differ in length."""
+    """Return the mean autocorrelation at a lag and near each multiple, as periods vary in length."""
     peaks = [float(correlation[lag])]
     for multiple in range(2 * lag, correlation.size, lag):
         near = max(1, multiple // 20)
@@ -193,26 +197,26 @@ def _score(correlation: FloatArray, lag: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """A change of level: its size over the mean, longer steps being positive, and where it came."""
+    """A change of level: its size relative to the mean, positive for longer steps, and its position."""
 
     size: float
     at: float | None = None
     stands_out: float = 0.0
-    """Student's t over what steady windows exceed seldom."""
+    """Student's t, divided by the value that steady windows seldom exceed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Components:
-    """Cosine components of a window's rate over its mean, each of the variance of that mean."""
+    """Cosine components of a window's rate relative to its mean, each with the variance of that mean."""
 
     rate: float
     values: FloatArray
     periods: int
-    """In which running means begin."""
+    """Share of the window in which running means start."""
 
     @property
     def variance(self) -> float:
-        """Of the mean rate, relative."""
+        """Relative variance of the mean rate."""
         return float(self.values @ self.values) / self.values.size
 
 
@@ -223,8 +227,8 @@ def _verdict(change: _Change, detects: float | None) -> PowerCapVerdict:
 
 
 def _components(times: FloatArray, duration_s: float, period_s: float) -> _Components | None:
-    """Return the components of running means over a period; None where the window holds too few periods."""
-    periods = duration_s / period_s - 1  # that running means begin in
+    """Return the components of running means over a period; None if the window has too few periods."""
+    periods = duration_s / period_s - 1  # in which running means start
     count = min(MOST_COMPONENTS, floor(COMPONENTS_A_PERIOD * periods))
     if count < FEWEST_COMPONENTS:
         return None
@@ -234,7 +238,7 @@ def _components(times: FloatArray, duration_s: float, period_s: float) -> _Compo
     rate = float(done.mean())
     order = np.arange(1, count + 1)
     means = np.cos(np.pi / GRID * np.outer(order, np.arange(GRID) + 0.5)) @ (done / rate - 1)
-    kept = np.sinc(order / 2 / periods)  # of a component, by an average over a period
+    kept = np.sinc(order / 2 / periods)  # attenuation of a component by averaging over a period
     values = sqrt(2) / GRID * means / kept**2
     if float(np.abs(values).max()) < ROUNDING:
         values = np.zeros(count)
@@ -242,7 +246,7 @@ def _components(times: FloatArray, duration_s: float, period_s: float) -> _Compo
 
 
 def _strongest_change(components: _Components) -> _Change:
-    """Return the drift or the change of level that stands out most from the other components."""
+    """Return the most significant drift or change of level, compared with the other components."""
     size, error = _sizes(components)
     limits = _tests(components.values.size, components.periods)[1]
     over = np.abs(size) / np.maximum(error, ROUNDING) / limits
@@ -252,14 +256,14 @@ def _strongest_change(components: _Components) -> _Change:
 
 
 def _smallest_drift(components: _Components) -> float:
-    """Return the smallest drift that would have been seen in `SHOWN` of cases."""
+    """Return the smallest drift that would be detected in `SHOWN` of cases."""
     error = float(_sizes(components)[1][0])
     limit = float(_tests(components.values.size, components.periods)[1][0])
     return max(MATTERS, error * (limit + student_t_quantile(components.values.size - 1, SHOWN)))
 
 
 def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
-    """Return how large each change would be, and its standard error, by the components that it leaves."""
+    """Return each change's size and standard error, computed from the components it does not explain."""
     values, (changes, _) = components.values, _tests(components.values.size, components.periods)
     squares = (changes**2).sum(axis=1)
     size = changes @ values / squares
@@ -269,9 +273,9 @@ def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
 
 @lru_cache(maxsize=64)
 def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
-    """Return what changes by the whole mean make of components, and what Student's t of each seldom exceeds.
+    """Return changes' components relative to the whole mean, and the t that each seldom exceeds.
 
-    The first is a drift, then a change of level at each of `PLACES`, then slow teeth.
+    First a drift, then a change of level at each of `PLACES`, then slow teeth.
     """
     place = (np.arange(GRID) + 0.5) / GRID
     levels = place > PLACES[:, np.newaxis]
@@ -294,10 +298,10 @@ def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _interval(times: FloatArray, components: _Components | None, confidence: float) -> Interval | Unavailable:
-    """Return the interval of the mean step, in which the mean of all steps always lies."""
+    """Return the interval of the mean step, which always contains the mean of all steps."""
     mean = float(times.mean())
     if components is None:
-        return Unavailable(reason="the window is too short at the power cap for an interval")
+        return Unavailable(reason="the window at the power cap is too short for an interval")
     quantile = student_t_quantile(components.values.size, (1 + confidence) / 2)
     reach = quantile * sqrt(components.variance)
     if reach >= 1:

@@ -1,21 +1,22 @@
-"""How low may one more figure of a healthy subject be, after those of a baseline? Prediction limits.
+"""Prediction limits: how low may a healthy subject's next result be, given those of a baseline?
 
-A subject's own past: its next figure is off the mean of its earlier ones by what sessions differ (`day`,
-normal) and by what runs of one session differ (`within`, Student's t with the degrees of freedom that all
-subjects of its type give together). Each part has a limit for the stated error rate; the two are added as
-squares (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which keeps the heavy tail of a part
-that is known from few runs.
+For a subject's own history: its next result differs from the mean of its earlier ones by the variation
+between sessions (`day`, normal) and between runs of one session (`within`, Student's t with the degrees of
+freedom from all subjects of its type). Each part has a limit for the stated error rate; the two are added in
+quadrature (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which preserves the heavy tail of a
+part that is known from few runs.
 
-The fleet's figures: a further subject's lies under `centre − factor · spread` by chance with the stated rate
-(Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not scatter as a normal
-distribution has it, and few of them may look normal and be of a long tail. So the larger one of the normal
-limit and that of Student's t with 4 degrees of freedom is multiplied by `tail_factor`: so that of 5 to 256
-subjects that are normal, t₄, exponential or log-normal (sigma 0.8) the lowest is under it at the stated rate.
-It grows with what L-moments tell of the tails (Hosking, Journal of the Royal Statistical Society B 52, 1990),
-and falls with the number that they rest on. `benchmarks/tail_knowledge.py` chose its numbers.
+For the fleet's results: one more subject falls below `centre − factor · spread` by chance at the stated rate
+(Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not be normally
+distributed, and a few of them may look normal despite a long tail. So the larger of the normal limit and that
+of Student's t with 4 degrees of freedom is multiplied by `tail_factor`. The factor is chosen such that the
+lowest of 5 to 256 subjects that are normal, t₄, exponential or log-normal (sigma 0.8) is below the limit at
+the stated rate. It grows with the tail weight, computed from L-moments (Hosking, Journal of the Royal
+Statistical Society B 52, 1990), and falls with the number of results. `benchmarks/tail_knowledge.py` chose
+its constants.
 
-Three runs of one subject that repeats to 0.1 % resolve little; beside seven others they resolve 0.9 %, and
-with what a day does (1 %) 8.4 %:
+Three runs of one subject that repeats to 0.1 % can detect only large losses. Pooled with seven others they
+resolve 0.9 %, and with variation between days (1 %) 8.4 %:
 
 >>> runs = {"monday": [999.0, 1000.0, 1001.0]}
 >>> cases = [repeatability_of([runs] * num, day=day) for num, day in ((1, 0.0), (8, 0.0), (8, 0.01))]
@@ -34,74 +35,79 @@ from statistics import fmean
 from gpuproof.statistics.distributions import student_t_quantile
 
 LEAST_SUBJECTS = 3
-"""Under three a spread is a guess."""
+"""With fewer than three, a spread is a guess."""
 SHAPE_FIGURES = 4
-"""Under four there is no L-kurtosis."""
+"""With fewer than four, there is no L-kurtosis."""
 HEAVY_DEGREES = 4.0
-"""Of Student's t: the tails that healthy subjects are allowed at least."""
+"""Degrees of freedom of Student's t: tails this heavy are always allowed for healthy subjects."""
 NORMAL_KURTOSIS = 0.1226
 """L-kurtosis of a normal distribution."""
 PER_SKEWNESS, PER_KURTOSIS = 4.0, 6.0
-"""Of `tail_weight`."""
+"""Coefficients of `tail_weight`."""
 KNOWN_SHAPE, UNKNOWN_SHAPE = 0.4, 23.0
-"""Of `tail_factor`: of very many figures, and by how much over their number more."""
+"""Coefficients of `tail_factor`: the value for very many results, and the increase to divide by their
+number."""
 FEWEST, PER_FIGURE = 2.57, 0.14
-"""The same of a few figures, of which Student's t is wide by itself."""
+"""The same for a small number of results, for which Student's t is already wide."""
 TELLING_FIGURES = 15
-"""So many tell of their tails; what fewer tell is mostly chance, and counts by the square of their share."""
+"""This many results show their tails. The tails of fewer results are mostly chance, and are weighted by the
+square of their share of this number."""
 DAY_EFFECT = 0.01
-"""Standard deviation between sessions, relative, where a baseline does not show it: finished runs of two days
-differed by so much on quiet machines."""
+"""Relative standard deviation between sessions, used if a baseline does not show it: completed runs on two
+days differed by this much on quiet machines."""
 DAY_DEGREES = 10
-"""How many sessions' worth of evidence that default is: eleven days of a baseline count as much."""
+"""How many sessions that default counts as: eleven days of a baseline have the same weight."""
 LEAST_DAY_EFFECT = 0.005
-"""However alike the days of a baseline were: a driver, a neighbour or the room may change on the next."""
+"""Applied however similar the days of a baseline were: the driver, another process or the room temperature
+may change on the next day."""
 IN_MOST_CASES = 0.05
-"""A loss can be detected where it is missed in so few cases."""
+"""A loss counts as detectable if it is missed in at most this share of cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthySpread:
-    """Where the figures of healthy subjects lie, and how a single one scatters."""
+    """The centre of the results of healthy subjects, and how much a single one varies."""
 
     centre: float
     deviation: float
-    """Standard deviation of a single figure of any subject, in the unit of the figures."""
+    """Standard deviation of a single result of any subject, in the unit of the results."""
     degrees: float
-    """Of freedom, on which `deviation` rests (Satterthwaite's)."""
+    """Degrees of freedom of `deviation` (Satterthwaite's)."""
     num_subjects: int
     tail_weight: float = 0.0
-    """Of the subjects' means."""
+    """Tail weight of the subjects' means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeatability:
-    """How figures of one subject scatter, pooled over subjects of a type, in the unit of the figures."""
+    """How much results of one subject vary, pooled over a type's subjects, in the results' unit."""
 
     within: float
     """Standard deviation between runs of one session."""
     degrees: int
-    """Of freedom, on which `within` rests."""
+    """Degrees of freedom of `within`."""
     day: float
     """Standard deviation between sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthyValue:
-    """What a healthy subject's next figure is expected to be, in another session."""
+    """The expected next result of a healthy subject, in another session."""
 
     centre: float
     day: float
-    """Standard deviation by what sessions differ, that of the centre included; in the unit of the figures."""
+    """Standard deviation between sessions, including the uncertainty of the centre; in the unit of the
+    results."""
     chance: float
-    """The same of all else."""
+    """Standard deviation due to everything else."""
     degrees: float
-    """Of freedom, on which `chance` rests."""
+    """Degrees of freedom of `chance`."""
     tail_factor: float | None = None
-    """By how much the limit is wider since subjects may have long tails; None: `chance` is one subject's."""
+    """How much wider the limit is because subjects may have long tails; None if `chance` is for one
+    subject."""
 
     def reach(self, error_rate: float) -> float:
-        """Return how far off the centre, to one side, the figure may be."""
+        """Return how far from the centre, on one side, the result may be."""
         quantile = one_sided_t(error_rate, self.degrees)
         if self.tail_factor is not None:
             heavy = one_sided_t(error_rate, HEAVY_DEGREES) / sqrt(HEAVY_DEGREES / (HEAVY_DEGREES - 2))
@@ -110,16 +116,16 @@ class HealthyValue:
 
     @property
     def noise(self) -> float:
-        """How far off a healthy figure is in all but 5 % of cases."""
+        """How far off a healthy result is in all but 5 % of cases."""
         return one_sided_t(IN_MOST_CASES, inf) * hypot(self.day, self.chance)
 
     def detectable(self, error_rate: float) -> float | None:
-        """Return the smallest loss, as a share, that a limit of this error rate fails in 95 % of cases."""
+        """Return the smallest relative loss that a limit with this error rate detects in 95 % of cases."""
         return (self.reach(error_rate) + self.noise) / abs(self.centre) if self.centre else None
 
 
 def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
-    """Return the spread of figures, given subject by subject; None with under three subjects.
+    """Return the spread of results, grouped by subject; None with fewer than three subjects.
 
     >>> spread = spread_of([[100.0], [101.0], [99.0], [100.5], [99.5]])
     >>> round(spread.centre, 1), round(spread.deviation, 2), spread.degrees
@@ -132,7 +138,8 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
     (between, _), n = _pool([means]), len(groups)
     within, within_degrees = _pool(groups)
     repeats = n / sum(1 / len(group) for group in groups)
-    # A mean of r figures scatters by between + within/r: a single one has the rest of `within` on top.
+    # The variance of a mean of r results is between + within/r: for a single result, add the rest of
+    # `within`.
     rest = (1 - 1 / repeats) * within
     total = between + rest
     parts = between**2 / (n - 1) + (rest**2 / within_degrees if within_degrees else 0.0)
@@ -146,7 +153,7 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
 
 
 def _pool(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return the variance within groups, and its degrees of freedom; 0 of each where nothing was repeated."""
+    """Return the variance within groups, and its degrees of freedom; both 0 if nothing was repeated."""
     squares, degrees = 0.0, 0
     for group in groups:
         centre = fmean(group)
@@ -156,10 +163,10 @@ def _pool(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 
 
 def tail_weight(figures: Sequence[float]) -> float:
-    """Return how much longer or heavier the tails of figures are than normal ones; 0 where they are not.
+    """Return how much longer or heavier the tails of results are than normal ones; 0 if they are not.
 
-    From ratios of L-moments: skewness to either side (0 where both are alike, 1/3 of an exponential
-    distribution), and kurtosis over the normal one.
+    Computed from ratios of L-moments: skewness to either side (0 if symmetric, 1/3 for an exponential
+    distribution), and excess kurtosis over the normal distribution.
 
     >>> tail_weight([1.0, 2.0, 3.0, 4.0]), round(tail_weight([1.0, 2.0, 3.0, 10.0]), 2)
     (0.0, 5.69)
@@ -184,7 +191,7 @@ def tail_weight(figures: Sequence[float]) -> float:
 
 
 def tail_factor(num_figures: int, weight: float) -> float:
-    """Return how much wider a limit is where so many figures of healthy subjects are known, of this weight.
+    """Return how much wider a limit is with this many healthy results and this tail weight.
 
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
     [3.13, 3.55, 1.93, 0.77, 0.49]
@@ -196,14 +203,15 @@ def tail_factor(num_figures: int, weight: float) -> float:
 def repeatability_of(
     subjects: Sequence[Mapping[str, Sequence[float]]], *, day: float
 ) -> Repeatability | None:
-    """Return how subjects of one type repeat, each given by session; None where nothing was repeated.
+    """Return how well subjects of one type repeat, given by session; None if nothing was repeated.
 
-    `day` is by how much sessions differ, relative to the centre, unless these show it: the default counts as
-    `DAY_DEGREES` sessions, and all subjects of a session as one, since what a day does it does to all.
+    `day` is the variation between sessions relative to the centre; the sessions given here refine it. As a
+    default it counts as `DAY_DEGREES` sessions. All subjects of a session count as one, since day effects are
+    common to all.
     """
     of_runs, degrees = _pool([runs for sessions in subjects for runs in sessions.values()])
     several = [sessions for sessions in subjects if len(sessions) > 1]
-    if not degrees:  # once a session: what sessions do is in it
+    if not degrees:  # once per session, as it includes the variation between sessions
         of_runs, degrees = _pool([[fmean(runs) for runs in of.values()] for of in subjects])
         several = []
     if not degrees:
@@ -220,7 +228,7 @@ def repeatability_of(
 
 
 def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyValue:
-    """Return what a subject's own past, given by session, lets expect."""
+    """Return the expectation from a subject's own history, given by session."""
     num = len(sessions)
     of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
     return HealthyValue(
@@ -232,9 +240,9 @@ def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatabil
 
 
 def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyValue:
-    """Return what a fleet's figures let expect of one more subject.
+    """Return the expectation for one more subject, from a fleet's results.
 
-    `day` is by how much sessions differ, in the unit of the figures.
+    `day` is the variation between sessions, in the unit of the results.
     """
     return HealthyValue(
         centre=spread.centre,
@@ -247,5 +255,5 @@ def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyValue:
 
 @cache
 def one_sided_t(error_rate: float, degrees: float) -> float:
-    """Return the quantile of Student's t that is exceeded by chance with `error_rate`."""
+    """Return the quantile of Student's t that is exceeded by chance with probability `error_rate`."""
     return -student_t_quantile(degrees, error_rate)

@@ -1,14 +1,14 @@
-"""One series in order of time: its centre, how two of them differ, and whether it kept one level.
+"""One series in time order: its centre, how two series differ, and whether the level was stable.
 
-A series is what one process gave: step times of a window, or sampled readings that each held for some
-seconds. Intervals allow for autocorrelation (moving-block bootstrap), and hold for that one process: they
-say nothing about what another launch would give, and are marked so.
+A series comes from one process: step times of a window, or sampled readings that were each valid for some
+seconds. Intervals allow for autocorrelation (moving-block bootstrap) and apply to that one process: they say
+nothing about another launch, and are marked accordingly.
 
-Three things spoil a window and leave its middle step as it is: a level that changed (a cold start, a clock
-that went down, a ramp, a sawtooth), a stop inside a step, and too few steps that scatter too much to tell.
-The median of a twelfth of the window is held against that of any other twelfth. What is to be found is a
-sawtooth of a quarter of the window and 10 % from crest to foot, and a stop of a twentieth of the window.
-`benchmarks/unsteady_windows.py` shows how often each is found, and how often a flat window is suspected.
+Three things spoil a window without changing its median step: a changed level (a cold start, a clock drop, a
+ramp, a sawtooth), a stall inside a step, and too few or too scattered steps to tell. The median of each
+twelfth of the window is compared with that of every other twelfth. The patterns to detect are a sawtooth
+whose period is a quarter of the window and whose height is 10 %, and a stall of a twentieth of the window.
+`benchmarks/unsteady_windows.py` shows how often each is detected, and how often a flat window is flagged.
 
 >>> judge_steadiness([1.0] * 80 + [1.25] * 20).verdict
 'unsteady'
@@ -45,37 +45,37 @@ from gpuproof.statistics.estimate import (
 NUM_RESAMPLES = 10_000
 MIN_VALUES = 10
 POWER = 0.8
-"""The chance to show a difference of the smallest size that is called shown: the customary 80 %."""
+"""Power: the probability of showing the smallest detectable difference, by convention 80 %."""
 MIN_BLOCKS = 10
-"""Under this, the spread of the resamples is itself known to about a quarter only."""
+"""With fewer blocks, the spread of the resamples is itself known only to about a quarter."""
 SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
 MIN_STEPS = 10
-"""Of fewer, a sawtooth of a quarter of the window has no two steps on a tooth."""
+"""With fewer steps, a sawtooth with a period of a quarter of the window has less than two steps per tooth."""
 PARTS = 12
-"""A tooth of a quarter of the window is three of them long."""
+"""A tooth that lasts a quarter of the window spans three parts."""
 MIN_IN_PARTS = 20
-"""Of fewer steps, each is a part of its own: two of them would hide a tooth."""
+"""With fewer steps, each step is its own part: parts of two steps would hide a tooth."""
 PLACES = 4 * PARTS
-"""Where parts begin. Parts that overlap find a crest wherever it lies."""
+"""Positions at which parts start. Overlapping parts find a crest wherever it is."""
 SAME_LEVEL = 0.05
-"""Levels may differ by this share of the median step. A sawtooth of 10 % makes them
-differ by more in 99.7 % of windows, flat ones with a deviation of 1 % by less in 98 %."""
+"""Largest difference of levels that is tolerated, as a share of the median step. A 10 % sawtooth exceeds it
+in 99.7 % of windows; flat windows with a deviation of 1 % stay below it in 98 %."""
 OUTLYING = 1.25
-"""Steps over this many medians are outlying: what they take beyond a median is lost time."""
+"""Steps longer than this multiple of the median are outlying: their time above the median is lost time."""
 LOST_SHARE = 0.04
-"""Share of the window's time; a stop of 5 % of the window is found with what noise there is."""
+"""Limit for lost time, as a share of the window; a stall of 5 % of the window is detected despite noise."""
 MIN_TURNS, MOST_STEPS_OF_A_TURN, EXPLAINED = 8, 32, 0.25
-"""A pace that outlying steps keep is looked for in at least eight turns, and leaves at most a quarter of what
-they take: `benchmarks/unsteady_windows.py` shows how seldom stops by chance seem to keep one."""
+"""A regular pattern of outlying steps must repeat at least eight times, and leave at most a quarter of their
+lost time unexplained: `benchmarks/unsteady_windows.py` shows how rarely random stalls look regular."""
 STUDENTIZED_RANGE = 6.0
-"""Range over deviation of some 30 independent normal values, exceeded in 1 % of cases."""
+"""Range divided by the standard deviation of about 30 independent normal values; exceeded in 1 % of cases."""
 MEDIAN_ERROR = 1.2533
-"""Standard error of a median over that of a mean, for normal values: √(π/2)."""
+"""Ratio of the standard error of a median to that of a mean, for normal values: √(π/2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries:
-    """Values in order of time. `durations_s` weighs each by how long it held; None weighs all alike."""
+    """Values in time order. `durations_s` weights each by how long it was valid; None means equally."""
 
     values: Numbers
     durations_s: Numbers | None = None
@@ -91,7 +91,7 @@ class TimeSeries:
             return values, None
         durations = finite(self.durations_s)
         if durations.size != values.size:
-            raise ValueError(f"{values.size} values with {durations.size} durations")
+            raise ValueError(f"{values.size} values but {durations.size} durations")
         if (durations <= 0).any():
             raise ValueError("every duration must be above 0 s")
         return values, durations
@@ -110,7 +110,7 @@ def interval_of_series(
     With durations, `centre` must be "mean", and is the time-weighted mean.
 
     Raises:
-        ValueError: the series or the confidence is ill-formed, or durations go with another centre.
+        ValueError: the series or the confidence is ill-formed, or durations are used with another centre.
     """
     check_confidence(confidence)
     drawn = _resample(series, centre, num_resamples, np.random.default_rng(seed))
@@ -141,7 +141,7 @@ def interval_between(
 ) -> Interval | Unavailable:
     """Return the interval of second − first, or of second / first, for two independent series.
 
-    Otherwise as `interval_of_series`. There is no ratio where the centre of `first` may be 0 or less.
+    Otherwise like `interval_of_series`. There is no ratio if the centre of `first` may be 0 or less.
     """
     check_confidence(confidence)
     rng = np.random.default_rng(seed)
@@ -156,10 +156,10 @@ def interval_between(
 
 
 def smallest_shown(interval: Interval) -> float:
-    """Return the difference that would have been shown 4 times in 5, in the unit of the interval of one.
+    """Return the difference that would have been shown 4 times in 5, in the unit of the interval.
 
-    Half the interval's width, which a difference must exceed to be shown, and what chance takes from one
-    difference in five: 0.84 standard errors.
+    Half the interval's width, which a difference must exceed to be shown, plus a margin for the one case in
+    five in which chance reduces it: 0.84 standard errors.
     """
     half_width = (interval.high - interval.low) / 2
     return half_width * (1 + normal_quantile(POWER) / normal_quantile((1 + interval.confidence) / 2))
@@ -186,14 +186,14 @@ def _too_uniform(drawn: Resampled) -> str | None:
     if drawn.num_blocks >= MIN_BLOCKS:
         return None
     return (
-        f"{drawn.num_values:,} values, each so like the one before that they count as "
-        f"{drawn.num_blocks} independent ones (at least {MIN_BLOCKS} needed): "
-        "the series drifts or is too short"
+        f"{drawn.num_values:,} values, so strongly correlated that they count as "
+        f"{drawn.num_blocks} independent ones (at least {MIN_BLOCKS} needed): the series drifts or "
+        "is too short"
     )
 
 
 def _first_reason(reasons: Iterable[str | None]) -> Unavailable | None:
-    """Say which of two series gives no interval."""
+    """Return which of two series has no interval."""
     named = zip(("first", "second"), reasons, strict=True)
     return next((Unavailable(reason=f"{name} series: {why}") for name, why in named if why), None)
 
@@ -230,7 +230,7 @@ def _combine(
 
 
 def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
-    """Return Welch and Satterthwaite's degrees of freedom, by the blocks that each series has."""
+    """Return the Welch–Satterthwaite degrees of freedom, from the number of blocks of each series."""
     variances = [float(series.resamples.var()) for series in (first, second)]
     freedoms = [series.num_blocks - 1 for series in (first, second)]
     if sum(variances) == 0:
@@ -240,31 +240,33 @@ def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steadiness:
-    """How far levels differ in one window, and how much of its time outlying steps took."""
+    """How much levels differ in one window, and what share of its time outlying steps took."""
 
     verdict: SteadinessVerdict
-    """Of the levels; "cannot tell" where noise alone may make them differ as far as they do."""
+    """Verdict on the levels; "cannot tell" if noise alone may explain their differences."""
     level_spread: float
-    """Highest less lowest median of a twelfth of the window, over the median step."""
+    """Highest minus lowest median of a twelfth of the window, divided by the median step."""
     by_noise: float
-    """As far may levels differ by the scatter of neighbouring steps alone; 0 where parts are single steps."""
+    """How much levels may differ from the scatter of neighbouring steps alone; 0 if parts are single
+    steps."""
     lowest_at: float
-    """Where in the window (0 to 1) the part with the shortest steps has its middle."""
+    """The middle of the part with the shortest steps, as a position in the window (0 to 1)."""
     highest_at: float
     lost_share: float
-    """What outlying steps took beyond the median step, over the time of all steps."""
+    """Time of outlying steps above the median step, divided by the time of all steps."""
     num_outlying: int
     period: int | None = None
-    """After so many steps the outlying ones come again at the same places, where nearly all of them do."""
+    """Number of steps after which nearly all outlying steps recur at the same positions; None if they do
+    not."""
 
     @property
     def stalled(self) -> bool:
-        """Whether outlying steps took a share of the time that matters."""
+        """Whether outlying steps took a significant share of the time."""
         return self.lost_share > LOST_SHARE
 
 
 def judge_steadiness(times_s: Numbers) -> Steadiness | None:
-    """Judge the step times of a window, in order; None for under `MIN_STEPS` steps, or steps of no time.
+    """Judge a window's step times, in order; None if there are fewer than `MIN_STEPS` or one is 0.
 
     Raises:
         ValueError: a time is not finite.
@@ -298,10 +300,12 @@ def judge_steadiness(times_s: Numbers) -> Steadiness | None:
 
 
 def _period(times: FloatArray, lost_share: float) -> int | None:
-    """Return the fewest steps of a turn whose places have levels from which few steps are far away."""
+    """Return the shortest cycle length for which few steps are far from the level of their position."""
     for period in range(2, min(times.size // MIN_TURNS, MOST_STEPS_OF_A_TURN) + 1):
         places = (np.sort(times[place::period]) for place in range(period))
-        levels = np.array([steps[steps.size // 2] for steps in places])  # of one step: no mean of two kinds
+        levels = np.array(
+            [steps[steps.size // 2] for steps in places]
+        )  # the level of an actual step, not a mean of two kinds
         away = np.abs(times / levels[np.arange(times.size) % period] - 1)
         if away[away > OUTLYING - 1].sum() < EXPLAINED * lost_share * times.size:
             return period
@@ -309,22 +313,22 @@ def _period(times: FloatArray, lost_share: float) -> int | None:
 
 
 def _length_of_parts(num_steps: int) -> int:
-    """Return an even number, so that of steps which are long and short in turns each part has as many."""
+    """Return an even number: if long and short steps alternate, each part has as many of both."""
     return 2 * int(num_steps / PARTS / 2 + 0.5) if num_steps >= MIN_IN_PARTS else 1
 
 
 @lru_cache(maxsize=16)
 def _begins_of_parts(num_steps: int, length: int) -> NDArray[np.int64]:
-    """Return where parts begin; windows of a study are of one size."""
+    """Return where parts start; cached, since the windows of a study have the same size."""
     return np.unique(np.linspace(0, num_steps - length, PLACES).round().astype(np.int64))
 
 
 def _spread_by_noise(times: FloatArray, length: int) -> float:
-    """Return how far medians of `length` steps differ by the scatter within them.
+    """Return how much medians of `length` steps differ because of the scatter within them.
 
-    A step's distance from its own part's median shows the scatter without the level, and the correlation of
-    neighbours' distances how much of the scatter medians keep: √((1 + r)/(1 − r)) for AR(1). Both are
-    corrected for the part's median being of the same steps.
+    A step's distance from the median of its part shows the scatter without the level. The correlation of
+    neighbouring distances shows how much of the scatter remains in medians: √((1 + r)/(1 − r)) for AR(1).
+    Both are corrected for the fact that the part's median is computed from the same steps.
     """
     if length == 1:
         return 0.0

@@ -1,14 +1,14 @@
-"""How many independent requests are so many requests of a queue worth, and is a share of them over a limit?
+"""How many independent requests is a queue's sample worth? Does a share of them exceed a limit?
 
-Requests of one busy spell wait for each other: that ten of them are late is one observation, not ten. The
-design effect says how many requests count as one: the variance of the share over a limit, estimated from the
-means of blocks in order of arrival, over what independent requests would give. Blocks never span launches;
-their length is doubled while 20 are left, and the largest ratio of all lengths is taken, so that no model of
-the server and no idle moment of it is needed. (Batch means: Law and Carson, Operations Research 27, 1979;
-doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys. 91, 1989.)
+Requests in one busy spell wait for each other: ten late ones are one observation, not ten. The design effect
+is the number of requests that count as one independent request: the variance of the share over the limit,
+estimated from the means of blocks in order of arrival, divided by that of independent requests. Blocks never
+span launches. Their length is doubled as long as at least 20 blocks remain, and the largest ratio over all
+lengths is used, so neither a model of the server nor an idle moment is needed. (Batch means: Law and Carson,
+Operations Research 27, 1979; doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys. 91, 1989.)
 
-A share over the limit of which too few spells were seen says nothing of how long such spells are. The design
-effect is then that of a lower limit, which at least ten separate spells exceeded.
+If too few spells exceeded the limit, the share does not show how long such spells are. The design effect of a
+lower limit, which at least ten separate spells exceeded, is used instead.
 
 >>> in_tens = np.repeat(np.random.default_rng(2).integers(1, 3, 2000), 10)  # late ten at a time, or not
 >>> round(design_effect([in_tens.astype(float)], 1.5))
@@ -28,18 +28,20 @@ from gpuproof.statistics.estimate import FloatArray, Unavailable
 MIN_BLOCKS = 20
 MIN_SPELLS = 10.0
 MIN_EFFECTIVE = 200.0
-"""Blocks of a twentieth of all are then at least ten times as long as what counts as one request."""
+"""With this many, blocks of a twentieth of all requests are at least ten times as long as the design
+effect."""
 LOWER_LEVELS = (0.99, 0.975, 0.95, 0.9, 0.8, 0.65, 0.5)
-"""Quantiles that are tried as a limit where too few spells were over the one that is asked for."""
+"""Quantiles that are tried as a limit if too few spells exceeded the requested limit."""
 DISAGREE = 0.01
-"""Launches that are this unlikely to differ so by chance make the design effect as large as they say."""
+"""If differences between launches are less likely than this by chance, their variance sets the design
+effect."""
 MOST_REQUESTS, FINENESS = 1e9, 1.02
 
 
 def design_effect(launches: Sequence[FloatArray], limit: float) -> float | Unavailable:
-    """Return how many requests count as one independent one, for the share of requests over `limit`.
+    """Return how many requests count as one independent request, for the share over `limit`.
 
-    `launches` hold a value a request in order of arrival; infinite is over every limit.
+    `launches` contains one value per request in order of arrival; infinity exceeds every limit.
     """
     num = sum(map(len, launches))
     lower = {level for level in _quantiles(launches) if level < limit}
@@ -53,13 +55,13 @@ def design_effect(launches: Sequence[FloatArray], limit: float) -> float | Unava
         if num_over / worst >= MIN_SPELLS:
             return worst if num / worst >= MIN_EFFECTIVE else _too_few(num / worst)
     few = f"fewer than {MIN_SPELLS:.0f} separate slow spells were seen"
-    return Unavailable(reason=f"{few}: how many independent requests these are worth is not known")
+    return Unavailable(reason=f"{few}: how many independent requests these are worth is unknown")
 
 
 def _too_few(effective: float) -> Unavailable:
     return Unavailable(
-        reason=f"requests wait for each other so long that all are worth {effective:.0f} independent ones; "
-        f"{MIN_EFFECTIVE:.0f} are needed"
+        reason=f"requests wait for each other so long that all of them are worth {effective:.0f} "
+        f"independent ones; {MIN_EFFECTIVE:.0f} are needed"
     )
 
 
@@ -70,7 +72,7 @@ def _quantiles(launches: Sequence[FloatArray]) -> list[float]:
 
 
 def _ratio(over: Sequence[FloatArray], share: float) -> float:
-    """Return the variance of means of blocks, and of launches, over that of independent requests."""
+    """Return the variance of block and launch means divided by that of independent requests."""
     single, between_blocks, length, parts = share * (1 - share), 1.0, 1, list(over)
     while sum(len(part) // 2 for part in parts) >= MIN_BLOCKS:
         parts = [part[: len(part) // 2 * 2].reshape(-1, 2).sum(axis=1) for part in parts]
@@ -83,7 +85,7 @@ def _ratio(over: Sequence[FloatArray], share: float) -> float:
 
 
 def _between_launches(over: Sequence[FloatArray], share: float) -> tuple[float, float]:
-    """Return the ratio for whole launches, and how far over that of blocks it may be by chance."""
+    """Return the ratio for whole launches, and how far it may exceed the ratio for blocks by chance."""
     if len(over) < 2:
         return 1.0, 1.0
     freedom = len(over) - 1
@@ -92,7 +94,7 @@ def _between_launches(over: Sequence[FloatArray], share: float) -> tuple[float, 
 
 
 def chance_of_so_few(over: float, num: float, share: float) -> float:
-    """Return P[Binomial(n, share) ≤ k] for counts that need not be whole: effective ones."""
+    """Return P[Binomial(n, share) ≤ k]; counts are effective ones and need not be integers."""
     return 1.0 if over >= num else beta_cdf(num - over, over + 1, 1 - share)
 
 
@@ -102,9 +104,9 @@ def chance_of_so_many(over: float, num: float, share: float) -> float:
 
 
 def effective_needed(seen_share: float, allowed_share: float, *, risk: float) -> float:
-    """Return how many independent requests would decide, were the share over the limit what it seems.
+    """Return how many independent requests would decide if the true share is the observed one.
 
-    Infinite where it seems just as large as is allowed.
+    Infinite if the observed share equals the allowed share.
     """
     chance = chance_of_so_few if seen_share < allowed_share else chance_of_so_many
     num = 1.0
@@ -116,7 +118,7 @@ def effective_needed(seen_share: float, allowed_share: float, *, risk: float) ->
 
 
 def share_bound(over: float, num: float, *, risk: float) -> float:
-    """Return the largest share over a limit that so few over it leave possible, at that risk.
+    """Return the largest share over a limit that is compatible with the observed count, at that risk.
 
     >>> round(share_bound(0, 459, risk=0.01), 4)
     0.01

@@ -1,6 +1,6 @@
-"""Baselines on disk: JSON with a schema version, small enough to be kept with the recipes of a fleet.
+"""Baselines on disk: JSON with a schema version, small enough to store with a fleet's recipes.
 
-`NAME.json` below a folder, or the file that is named.
+`NAME.json` below a folder, or the named file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuproof.verdict.facts import FleetFacts
 
 
 def baseline_path(name: str, folder: Path) -> Path:
-    """Return where a baseline lies: the file itself where one is named, else below the folder.
+    """Return the path of a baseline: the file itself if one is named, else a file below the folder.
 
     >>> [baseline_path(name, Path("baselines")).as_posix() for name in ("pod-a", "kept/pod-a.json")]
     ['baselines/pod-a.json', 'kept/pod-a.json']
@@ -34,11 +34,11 @@ def read_baseline(path: Path) -> Baseline:
 
     Raises:
         UsageError: there is none.
-        RecordError: it is damaged or of a newer schema.
+        RecordError: it is damaged or has a newer schema.
     """
     if not path.is_file():
         raise UsageError(
-            "there is no such baseline",
+            "this baseline does not exist",
             place=str(path),
             next_step="Record one: gpuproof baseline record NAME RUN...",
         )
@@ -47,22 +47,24 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def write_baseline(baseline: Baseline, path: Path, *, replace: bool) -> None:
-    """Write a baseline, whole or not at all.
+    """Write a baseline atomically.
 
     Raises:
-        UsageError: there is one already, and it is not to be replaced.
-        EnvironmentUnfitError: the place cannot be written.
+        UsageError: it already exists and may not be replaced.
+        EnvironmentUnfitError: the location is not writable.
     """
     if path.exists() and not replace:
         raise UsageError(
-            "a baseline of that name exists", place=str(path), next_step="Use --replace, or another name"
+            "a baseline with that name already exists",
+            place=str(path),
+            next_step="Use --replace, or another name",
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(to_json(baseline), indent=1, allow_nan=False) + "\n")
 
 
 def read_facts(run: RunDirectory) -> FleetFacts:
-    """Return what rules ask of a run that has ended: its measures, and what its hosts told.
+    """Return what rules need from a finished run: its measures, and what its hosts reported.
 
     Raises:
         UsageError: it has no result yet.
@@ -79,7 +81,7 @@ def read_facts(run: RunDirectory) -> FleetFacts:
 
 
 def run_values(run: RunDirectory) -> RunValues:
-    """Return what a baseline takes of a run.
+    """Return what a baseline stores of a run.
 
     Raises:
         UsageError: it has no result yet.
@@ -96,7 +98,7 @@ def run_values(run: RunDirectory) -> RunValues:
 
 
 def _validity_of_device(result: Result) -> Validity | None:
-    """Return the validity of what a run says of its device: a rate of the host or the loader says nothing."""
+    """Return the validity of a run's device results: a host-bound or loader-bound rate is not evidence."""
     return None if result.validity is None else worst(weighed(result.doubts, is_of_device=True))
 
 

@@ -1,8 +1,8 @@
-"""An archive of evidence: the files that a verdict rests on, a SHA-256 of each, secrets left out.
+"""An evidence archive: the files a verdict is based on, with SHA-256 hashes and secrets removed.
 
-Somebody else opens it, each file is held against its hash, and the run is judged again from it. A file that
-was changed, added or taken out is refused by name. The manifest itself has a hash, too, which the sender
-tells by another way: whoever can change the archive can change the manifest.
+The recipient opens it, each file is checked against its hash, and the run is judged again from the files. A
+file that was changed, added or removed is rejected and named. The manifest itself also has a hash, which the
+sender shares through another channel: anyone who can change the archive can change the manifest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuproof.store.run import RunDirectory
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
 SUFFIXES = (".json", ".jsonl", ".txt")
-"""Of the files of a launch that are evidence; samples, traces and pictures are not."""
+"""The files of a launch that are evidence; samples, traces and images are not."""
 MAX_FILE_BYTES = 2**30
 MAX_FILES = 1_000_000
 
@@ -56,16 +56,16 @@ def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
     """Unpack an archive into an empty folder; return the run in it and the SHA-256 of its manifest.
 
     Raises:
-        RecordError: it is none, or a file in it is not what the manifest says.
+        RecordError: it is not an archive, or a file in it does not match the manifest.
     """
     try:
         with tarfile.open(path, "r:gz") as archive:
             contents = dict(_read(archive, path))
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise RecordError(f"no archive of evidence: {error}", place=str(path)) from error
+        raise RecordError(f"not an evidence archive: {error}", place=str(path)) from error
     manifest = contents.pop(MANIFEST, None)
     if manifest is None:
-        raise RecordError("no archive of evidence: it holds no manifest.json", place=str(path))
+        raise RecordError("not an evidence archive: it has no manifest.json", place=str(path))
     _check(contents, _hashes(manifest, path), path)
     for name, content in contents.items():
         place = folder / name
@@ -75,7 +75,7 @@ def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
 
 
 def _evidence(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """Yield what the verdict is made from: what was asked, and what each launch left."""
+    """Yield what the verdict is based on: the request, and the files left by each launch."""
     result = run.root / layout.RESULT
     launches = sorted(path for path in (run.root / layout.CASES).glob("*/*/*") if path.suffix in SUFFIXES)
     for path in (run.root / layout.DESCRIPTION, *([result] if result.exists() else []), *launches):
@@ -84,7 +84,7 @@ def _evidence(run: RunDirectory) -> Iterator[tuple[str, str]]:
 
 
 def _clean(text: str) -> tuple[bytes, int]:
-    """Return a text without secrets, and how many were taken out."""
+    """Return a text with its secrets removed, and how many were removed."""
     cleaned, count = redacted_with_count(text)
     return cleaned.encode(), count
 
@@ -94,12 +94,12 @@ def _sha256(content: bytes) -> str:
 
 
 def _read(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files; nothing but plain files of plain names is taken."""
+    """Yield the files; only regular files with plain names are included."""
     for place, entry in enumerate(archive):
         name = PurePosixPath(entry.name)
         is_plain = entry.isfile() and not name.is_absolute() and ".." not in name.parts
         if not is_plain or entry.size > MAX_FILE_BYTES or place > MAX_FILES:
-            raise RecordError(f"it holds {entry.name!r}, which is no file of a run", place=str(path))
+            raise RecordError(f"it contains {entry.name!r}, which is not a file of a run", place=str(path))
         file = archive.extractfile(entry)
         yield name.as_posix(), b"" if file is None else file.read()
 
@@ -109,7 +109,7 @@ def _hashes(content: bytes, path: Path) -> Mapping[str, str]:
         manifest: Any = parse_json(content)
         if manifest["schema_version"] > MANIFEST_VERSION:
             raise RecordError(
-                "the archive is of a newer version", place=str(path), next_step="Update gpuproof"
+                "the archive is from a newer version", place=str(path), next_step="Update gpuproof"
             )
         return {str(name): str(value) for name, value in manifest["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -117,10 +117,10 @@ def _hashes(content: bytes, path: Path) -> Mapping[str, str]:
 
 
 def _check(contents: Mapping[str, bytes], hashes: Mapping[str, str], path: Path) -> None:
-    """Hold every file against the manifest.
+    """Check every file against the manifest.
 
     Raises:
-        RecordError: naming those that differ.
+        RecordError: at least one file does not match; the message lists them.
     """
     faults = {
         "changed": [x for x in contents if x in hashes and _sha256(contents[x]) != hashes[x]],
@@ -130,7 +130,7 @@ def _check(contents: Mapping[str, bytes], hashes: Mapping[str, str], path: Path)
     wrong = [f"{what}: {', '.join(names)}" for what, names in faults.items() if names]
     if wrong:
         raise RecordError(
-            f"not the evidence that was packed ({'; '.join(wrong)})",
+            f"does not match the packed evidence ({'; '.join(wrong)})",
             place=str(path),
-            next_step="Ask for the archive again; nothing was judged",
+            next_step="Request the archive again; nothing was judged",
         )

@@ -1,8 +1,8 @@
-"""Which run does a short name mean, and what was it asked?
+"""Which run does a short name refer to, and what did that run request?
 
-In: what a user typed (`last`, a number of `gpuproof runs`, or the first letters of its name), and where runs
-lie. Out: the run's directory; a path that is there is always itself. Of a run: its config and the suite that
-it was planned by, as run.json has them. It is read once.
+Input: what a user typed (`last`, a number from `gpuproof runs`, or the first letters of a run's name), and
+where runs are stored. Output: the run's directory. An existing path always means itself. Also returns, for a
+run, its config and the suite that planned it, as stored in run.json, which is read once.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from gpuproof.suites.registry import suite_on
 
 LAST = "last"
 SAVE_DIR = Path("results")
-"""Where runs lie unless run.save_dir says otherwise."""
+"""Where runs are stored unless run.save_dir says otherwise."""
 MOST_NAMED = 5
 HOSTS = "fleet"
-"""The key of run.json that holds the hosts, and how they are reached."""
+"""The key of run.json with the hosts and how to reach them."""
 
 
 def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
-    """Return the directory of the run that `name` means; the name as a path where it means none.
+    """Return the directory of the run that `name` refers to; if there is none, the name as a path.
 
-    1 is the newest run, as `last` is. A name is the run's folder, or the folder of its experiment before it.
+    1 is the newest run, like `last`. A name is the run's folder, optionally preceded by its experiment's
+    folder.
 
     Raises:
-        UsageError: there is no run yet, not so many, or several begin like this.
+        UsageError: there are no runs, too few runs, or several whose names start with these letters.
     """
     if not name or Path(name).exists():
         return Path(name)
@@ -45,7 +46,7 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
     number = 1 if name == LAST else int(name)
     if not roots:
         raise UsageError(
-            "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
+            "there are no runs yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
         )
     if not 1 <= number <= len(roots):
         raise UsageError(
@@ -63,18 +64,18 @@ def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
     if len(alike) > 1:
         shown = first_of([names[root][1] for root in alike], MOST_NAMED)
         raise UsageError(
-            f"several runs begin with {name}: {shown}",
+            f"several runs start with {name}: {shown}",
             place=str(save_dir),
-            next_step="Write more of the name, or its number in `gpuproof runs`",
+            next_step="Type more of the name, or its number in `gpuproof runs`",
         )
     return alike[0] if alike else Path(name)
 
 
 def read_config(run: RunDirectory) -> RunConfig:
-    """Return what a run was asked.
+    """Return what was requested of a run.
 
     Raises:
-        RecordError: run.json does not hold it, or it is damaged.
+        RecordError: run.json does not contain it, or is damaged.
     """
     if run.config is None:
         run.config = _parse(run)
@@ -82,11 +83,11 @@ def read_config(run: RunDirectory) -> RunConfig:
 
 
 def read_suite(run: RunDirectory) -> Suite:
-    """Return the suite that a run was planned by.
+    """Return the suite that planned a run.
 
     Raises:
         RecordError: run.json is damaged.
-        UsageError: no suite answers its recipe.
+        UsageError: no suite handles its recipe.
     """
     return suite_on(read_config(run), read_places(run.description()))
 
@@ -98,14 +99,14 @@ def _parse(run: RunDirectory) -> RunConfig:
         if all(isinstance(values, list) for values in config.matrix.values()):
             return config
         raise RecordError(
-            "what the run was asked cannot be read: matrix: an axis is no list of values",
+            "the run's config cannot be read: matrix: an axis is not a list of values",
             place=str(run.root / layout.DESCRIPTION),
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "config"
         raise RecordError(
-            f"what the run was asked cannot be read: {key}: {cause_of(first)}",
+            f"the run's config cannot be read: {key}: {cause_of(first)}",
             place=str(run.root / layout.DESCRIPTION),
-            next_step="It was changed after the run, or by another version: read it with that one",
+            next_step="It was changed after the run, or by another version: use that version to read it",
         ) from None

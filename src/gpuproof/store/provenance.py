@@ -1,8 +1,8 @@
-"""When, where, on which devices and by which versions was it measured, and how is it repeated?
+"""When, where, on which devices and with which versions was it measured, and how can it be repeated?
 
-In: run.json, the records of the launches and the facts of their hosts, or what a machine tells now. Out: the
-one `Provenance` that every page and every export for people opens with. What is not known is None with the
-reason, and never filled in.
+Input: run.json, the launch records and the facts about their hosts, or what a machine reports now. Output: a
+single `Provenance`, shown at the top of every page and every human-readable export. Unknown values are None
+with the reason, and are never filled in.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.baseline import Baseline
 
 SHOWN, MOST_NAMED = 12, 8
-"""Digits of a hash, and hosts."""
+"""Number of hash digits shown, and number of hosts listed."""
 VERSIONS: Final = ("torch_cuda", "torch_hip", "torch")
-NO_FACTS: Final = "no launch wrote down what its host has"
-NO_RECORD: Final = "the runs that it was recorded from did not tell"
-NO_COMMAND: Final = "run.json does not hold it: it was started from Python, or by an older version"
+NO_FACTS: Final = "no launch recorded the facts of its host"
+NO_RECORD: Final = "the runs that it was recorded from did not report it"
+NO_COMMAND: Final = "run.json does not contain it: it was started from Python, or by an older version"
 Facts = Mapping[str, Any]
-"""What a file says of a run, or of a host, by key."""
+"""Contents of a file about a run or a host, by key."""
 
 
 def of_run(
     description: Facts, launches: Sequence[CaseRecords], hosts: Mapping[str, Facts], conditions: Facts
 ) -> Provenance:
-    """Return where a run's figures come from; without its launches the devices are those of `conditions`."""
+    """Return the provenance of a run's results; without launches, devices come from `conditions`."""
     models = _models(launches) or _models_in(conditions)
     setup = next((setup for launch in launches for setup in launch.setups), None)
     used = None if setup is None else setup.data_used
     data = f"SHA-256 {used.sha256[:SHOWN]}… of {used.sha256_of}" if used and used.sha256 else None
-    no_data = "result.json does not hold it" if setup is None else "no samples are read from a file"
+    no_data = "result.json does not contain it" if setup is None else "no samples are read from a file"
     names = list(dict.fromkeys(launch.host_of(start) for launch in launches for start in launch.of(Start)))
     recipe = hashlib.sha256(json.dumps(description["config"], sort_keys=True).encode()).hexdigest()[:SHOWN]
     source = str(description["source"]).removeprefix("recipe ")
@@ -55,7 +55,7 @@ def of_run(
         facts=(
             Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
             Fact("host", first_of(names or list(hosts), MOST_NAMED) or None, NO_FACTS),
-            Fact("device", device_text(models), "no launch wrote down what it computed on"),
+            Fact("device", device_text(models), "no launch recorded the device it used"),
             *_versions(hosts.values(), NO_FACTS, uses_gpu=_uses_gpu(launches, models)),
             Fact("gpuproof", str(description["gpuproof_version"])),
         ),
@@ -69,7 +69,7 @@ def of_run(
 
 
 def read_environment(run: RunDirectory) -> dict[str, Any] | None:
-    """Read what each host of a run has (environment.json); None where it is not known.
+    """Read the facts of each host of a run (environment.json); None if unknown.
 
     Raises:
         RecordError: the file is damaged.
@@ -85,7 +85,7 @@ def read_environment(run: RunDirectory) -> dict[str, Any] | None:
 
 
 def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenance:
-    """Return where a run's figures come from, by its files alone: its launches are not read.
+    """Return the provenance of a run's results from its result files; launch records are not read.
 
     Raises:
         RecordError: one of the files is damaged.
@@ -96,14 +96,14 @@ def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenan
 
 
 def of_old_tree() -> Provenance:
-    """Return that what an older tool left says nothing of where its figures come from."""
+    """Return a provenance for files from an older tool, which do not record it."""
     names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch", "command")
-    *facts, command = (Fact(name, None, "files of an older tool do not say") for name in names)
-    return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} made this page")), command=command)
+    *facts, command = (Fact(name, None, "files from an older tool do not say") for name in names)
+    return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} created this page")), command=command)
 
 
 def of_machine(facts: Facts, *, command: str) -> Provenance:
-    """Return where facts come from that this machine tells now."""
+    """Return the provenance of facts that this machine is reporting now."""
     devices = (facts.get("accelerators") or {}).get("devices") or ()
     return Provenance(
         facts=(
@@ -118,7 +118,7 @@ def of_machine(facts: Facts, *, command: str) -> Provenance:
 
 
 def of_command(command: str, *facts: Fact) -> Provenance:
-    """Return when and where a command said something without a device, with facts of what it looked at."""
+    """Return when and where a command ran that used no device, plus facts about its subject."""
     return Provenance(
         facts=(
             Fact("date", date_text(datetime.now(timezone.utc))),
@@ -131,7 +131,7 @@ def of_command(command: str, *facts: Fact) -> Provenance:
 
 
 def of_baseline(baseline: Baseline, *, command: str) -> Provenance:
-    """Return where the figures of a baseline come from, as it was recorded."""
+    """Return the provenance of a baseline's values, as recorded."""
     stack = baseline.stack
     toolkits = ("device", "gpu"), ("driver", "driver"), ("CUDA or ROCm", "cuda"), ("torch", "torch")
     subjects = (figure.subject.split("/") for entry in baseline.entries for figure in entry.figures)
@@ -139,7 +139,9 @@ def of_baseline(baseline: Baseline, *, command: str) -> Provenance:
     return Provenance(
         facts=(
             Fact("date", baseline.recorded),
-            Fact("host", first_of(list(hosts), MOST_NAMED) or None, "no figure in it is of one host"),
+            Fact(
+                "host", first_of(list(hosts), MOST_NAMED) or None, "none of its values is for a single host"
+            ),
             *(Fact(name, stack.get(key), NO_RECORD) for name, key in toolkits),
             Fact("gpuproof", baseline.gpuproof_version),
         ),
@@ -148,7 +150,7 @@ def of_baseline(baseline: Baseline, *, command: str) -> Provenance:
 
 
 def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
-    """Count the devices that ranks computed on by model, each once however many launches used it."""
+    """Count the devices that ranks used, per model; a device used by several launches counts once."""
     used: dict[tuple[object, ...], int] = {}
     for launch in launches:
         hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
@@ -160,7 +162,7 @@ def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
 
 
 def _uses_gpu(launches: Iterable[CaseRecords], models: Iterable[str]) -> bool:
-    """Say whether anything was computed on a GPU; a CPU may go by its own name."""
+    """Return whether anything was computed on a GPU; a CPU may be reported by its own name."""
     kinds = {setup.device.kind for launch in launches for setup in launch.setups}
     return kinds != {"cpu"} if kinds else any(model != "CPU" for model in models)
 
@@ -171,7 +173,7 @@ def _models_in(conditions: Facts) -> Mapping[str, int]:
 
 
 def _versions(hosts: Iterable[Facts], missing: str, *, uses_gpu: bool) -> tuple[Fact, ...]:
-    """Return driver, CUDA or ROCm, and torch or TensorFlow; where hosts differ, all that there are."""
+    """Return driver, CUDA or ROCm, and torch or TensorFlow; if hosts differ, list all of them."""
     facts = list(hosts)
     reason = "the host reports none" if facts else missing
     no_gpu = reason if uses_gpu or not facts else "no GPU was used"

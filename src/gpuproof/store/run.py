@@ -1,7 +1,7 @@
-"""The run directory, as `layout` says: written whole or not at all.
+"""The run directory, as described in `layout`: files are written atomically.
 
-An attempt that did not finish is moved aside before the case is launched again, so that nothing that was
-measured is ever overwritten.
+An unfinished attempt is moved aside before the case is launched again, so that no measurement is ever
+overwritten.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1
 DESCRIBED = ("config", "created", "run_id", "gpuproof_version", "commit_hash", "origins", "source")
-"""Without these, run.json describes no run."""
+"""Keys without which run.json does not describe a run."""
 
 
 class RunDirectory:
@@ -46,17 +46,17 @@ class RunDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._held: tuple[int, weakref.finalize[..., RunDirectory]] | None = None
-        """The lock of a run that was made, until a block wants it, or the run is forgotten."""
+        """The lock of a newly created run, until a with-block takes it over or the run is discarded."""
         self._description: dict[str, Any] | None = None
         self.config: RunConfig | None = None
-        """What was asked, once `read_config` has read it."""
+        """The request, once `read_config` has read it."""
 
     @classmethod
     def create(cls, save_dir: Path, experiment: str, run_id: str, *, held: bool = False) -> RunDirectory:
-        """Make the directory of a new run; `held`: locked by this process before anybody can see it.
+        """Create a new run directory; with `held`, this process locks it before anyone can see it.
 
         Raises:
-            UsageError: the run exists already, or the place cannot be written.
+            UsageError: the run exists already, or the location is not writable.
         """
         run = cls(save_dir / experiment / run_id)
         aside = run.root.with_name(f".{secrets.token_hex(8)}.part")
@@ -78,18 +78,18 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Open a run that exists.
+        """Open an existing run.
 
         Raises:
-            UsageError: there is none at `path`.
+            UsageError: there is no run at `path`.
         """
         if not (path / layout.DESCRIPTION).is_file():
             raise UsageError(
-                "not a run directory: it holds no run.json",
+                "not a run directory: it contains no run.json",
                 place=str(path),
                 next_step=f"`gpuproof monitor show {path}` shows a recording"
                 if path.is_file()
-                else "`gpuproof runs` lists the runs that there are",
+                else "`gpuproof runs` lists the existing runs",
             )
         return cls(path)
 
@@ -99,25 +99,25 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for this process.
+        """Lock the run for this process.
 
         Raises:
-            UsageError: another process works on it.
+            UsageError: another process is working on it.
         """
         with needing_room(self.root), os.fdopen(self._taken_lock()) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise UsageError(
-                    "another process is working on this run", place=str(self.root), next_step="Let it end"
+                    "another process is working on this run", place=str(self.root), next_step="Let it finish"
                 ) from error
             yield
 
     def wait_for_writers(self, timeout_s: float) -> None:
-        """Wait until no rank of an earlier campaign writes here: orphans notice, and end, in about a second.
+        """Wait until no rank of an earlier campaign is writing here; orphans exit within about a second.
 
         Raises:
-            UsageError: one is still there after `timeout_s`.
+            UsageError: one is still running after `timeout_s`.
         """
         deadline_s = time.monotonic() + timeout_s
         folders = (self.root / layout.CASES).glob("*/*")
@@ -125,9 +125,9 @@ class RunDirectory:
             while has_writer(journal):
                 if time.monotonic() > deadline_s:
                     raise UsageError(
-                        "a rank of an earlier launch is still writing it",
+                        "a rank from an earlier launch is still writing to it",
                         place=str(journal),
-                        next_step="End that process: the first line of the file has its host and pid",
+                        next_step="Stop that process: the first line of the file has its host and pid",
                     )
                 time.sleep(ORPHAN_POLL_S)
 
@@ -137,10 +137,10 @@ class RunDirectory:
         self._description = self.config = None
 
     def description(self) -> dict[str, Any]:
-        """Return run.json, which is read once.
+        """Return run.json, which is read only once.
 
         Raises:
-            RecordError: it is damaged or of a newer schema.
+            RecordError: it is damaged or has a newer schema.
         """
         if self._description is not None:
             return self._description
@@ -149,22 +149,22 @@ class RunDirectory:
         lacking = [key for key in DESCRIBED if key not in content]
         if lacking:
             raise RecordError(
-                f"lacks {', '.join(lacking)}", place=str(path), next_step="It was changed or cut"
+                f"lacks {', '.join(lacking)}", place=str(path), next_step="It was changed or truncated"
             )
         from_json(DescribedRun, content, place=str(path))
         self._description = content
         return content
 
     def case_folder(self, case: Case) -> Path:
-        """Return where a launch keeps its files."""
+        """Return the folder of a launch."""
         return self.root / layout.launch_path(case.case_id, case.replicate)
 
     def recording_at(self, case: Case, host: str) -> Path:
-        """Return where what was read of a host beside a launch lies, if anything was."""
+        """Return the path of the readings taken on a host during a launch, if there are any."""
         return place_inside(self.case_folder(case), layout.recording_name(host))
 
     def begin_case(self, case: Case) -> Path:
-        """Make the folder of a launch with its spec; an unfinished attempt is moved aside."""
+        """Create the folder of a launch with its spec; an unfinished attempt is moved aside."""
         folder = self.case_folder(case)
         if folder.exists():
             attempt = 1
@@ -176,18 +176,18 @@ class RunDirectory:
         return folder
 
     def add_record(self, folder: Path, record: Any) -> None:
-        """Add a record of the launcher's own to a launch."""
+        """Add one of the launcher's own records to a launch."""
         append_record(folder, record)
 
     def write_placed(self, folder: Path, placed: Placed) -> None:
-        """Write down where a launch really ran."""
+        """Record where a launch actually ran."""
         write_whole(folder / layout.PLACED, indented(to_json(placed)) + "\n")
 
     def read_result(self) -> Result | None:
-        """Read result.json; None where there is none.
+        """Read result.json; None if there is none.
 
         Raises:
-            RecordError: it is damaged or of a newer schema.
+            RecordError: it is damaged or has a newer schema.
         """
         path = self.root / layout.RESULT
         if not path.exists():
@@ -197,12 +197,12 @@ class RunDirectory:
         )
 
     def cases(self) -> list[CaseRecords]:
-        """Read every launch of the run, the latest attempt of each, by case and replicate.
+        """Read the latest attempt of every launch of the run, by case and replicate.
 
-        Of one whose records contradict each other, or which is a copy, a note takes the place of the records.
+        For a launch with contradictory records, or for a copied launch, a note replaces the records.
 
         Raises:
-            RecordError: a file is damaged elsewhere than at its end.
+            RecordError: a file is damaged somewhere other than at its end.
         """
         folders = [spec.parent for spec in (self.root / layout.CASES).glob(f"*/*/{layout.SPEC}")]
         launched = [_read_launch(folder) for folder in folders if layout.ASIDE not in folder.name]
@@ -220,11 +220,11 @@ class RunDirectory:
         return path
 
     def place(self, name: str) -> Path:
-        """Return where a file of the run lies, with the folders on the way to it.
+        """Return the path of a file of the run, creating its parent folders.
 
         Raises:
-            RecordError: the name, or a link in a folder that came from elsewhere, leads out of the run.
-            EnvironmentUnfitError: the folders cannot be made.
+            RecordError: the name leads outside the run, or a symlink in a folder from elsewhere does.
+            EnvironmentUnfitError: the folders cannot be created.
         """
         path = place_inside(self.root, name)
         try:
@@ -235,14 +235,14 @@ class RunDirectory:
 
 
 def read_case(folder: Path) -> CaseRecords:
-    """Read what a launch left in its folder, salvaging what a killed process was about to write.
+    """Read the files of a launch, salvaging what a process was writing when it was killed.
 
     Raises:
-        RecordError: a file is damaged elsewhere than at its end, or records contradict each other.
+        RecordError: a file is damaged somewhere other than at its end, or records contradict each other.
     """
     records = _read_launch(folder)
     if (impossible := records.first_contradiction) is not None:
-        next_step = "Its journals were changed: copy them from where they were written"
+        next_step = "Its journals were changed: copy them again from the host that wrote them"
         raise RecordError(impossible, place=str(folder), next_step=next_step)
     return records
 
@@ -254,9 +254,9 @@ def _read_launch(folder: Path) -> CaseRecords:
     launch, _, _ = folder.name.partition(layout.ASIDE)
     if (folder.parent.name, launch) != (case.case_id, str(case.replicate)):
         raise RecordError(
-            f"it is of the launch {case.case_id}/{case.replicate}, and lies in another's folder",
+            f"it belongs to the launch {case.case_id}/{case.replicate}, but is in the folder of another",
             place=str(spec),
-            next_step="Copy the run again from where it was written",
+            next_step="Copy the run again from the host that wrote it",
         )
     journal_paths = (folder / layout.LAUNCHER_JOURNAL, *layout.rank_journals(folder))
     journals = [read_journal(path, parse=fast_json) for path in journal_paths if path.exists()]
@@ -270,7 +270,7 @@ def _read_launch(folder: Path) -> CaseRecords:
 
 
 def set_damaged_aside(folder: Path) -> None:
-    """Rename the journals of a launch that cannot be read, so that the others can."""
+    """Rename unreadable journals of a launch, so that the others can be read."""
     for journal in folder.glob("*.jsonl"):
         try:
             read_journal(journal)
@@ -278,7 +278,7 @@ def set_damaged_aside(folder: Path) -> None:
             _rename_damaged(journal)
     try:
         read_case(folder)
-    except RecordError:  # each can be read, and they contradict each other
+    except RecordError:  # each journal is readable, but they contradict each other
         for journal in layout.rank_journals(folder):
             _rename_damaged(journal)
 
@@ -288,17 +288,17 @@ def _rename_damaged(journal: Path) -> None:
 
 
 def append_record(folder: Path, record: Any) -> None:
-    """Add a record of the launcher's own to a launch."""
+    """Add one of the launcher's own records to a launch."""
     journal = Journal(folder / layout.LAUNCHER_JOURNAL)
     journal.append_last_words(record)
     journal.close()
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a file aside and rename it, so that a reader finds all of it or nothing.
+    """Write a temporary file and rename it, so that readers see either all of it or nothing.
 
     Raises:
-        EnvironmentUnfitError: the disk is full, or the place cannot be written.
+        EnvironmentUnfitError: the disk is full, or the location is not writable.
     """
     with needing_room(path):
         try:
@@ -314,29 +314,29 @@ def _not_written(error: OSError, path: Path) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(
         f"cannot be written: {error.strerror}",
         place=str(path),
-        next_step="Copy the run to a place of your own",
+        next_step="Copy the run to a folder that you can write to",
     )
 
 
 def _already_there(root: Path) -> UsageError:
-    """Say what lies where a new run was to be made."""
+    """Describe what already exists where a new run was to be created."""
     if _is_locked(root / layout.LOCK):
         return UsageError(
-            "a run of that name is under way: another process works on it",
+            "a run with that name is in progress: another process is working on it",
             place=str(root),
-            next_step="Let it end, or choose another run.run_id",
+            next_step="Let it finish, or choose another run.run_id",
         )
     resumable = (root / layout.DESCRIPTION).is_file()
     way_on = f"Finish it with `{resume_command(root)}`" if resumable else "Remove it"
     return UsageError(
-        "there is a run of that name already" if resumable else "is there already, and holds no run",
+        "there is already a run with that name" if resumable else "already exists, and is not a run",
         place=str(root),
         next_step=f"{way_on}, or choose another run.run_id",
     )
 
 
 def _is_locked(path: Path) -> bool:
-    """Say whether a process holds a lock that is there; none is made."""
+    """Return whether a process holds an existing lock; never create a lock."""
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -360,7 +360,7 @@ def _lock_file(path: Path) -> int:
 
 @contextmanager
 def needing_room(place: Path) -> Iterator[None]:
-    """Say of a full disk, wherever in the block it shows, that it is full and what to do.
+    """Report a full disk, wherever in the with-block it occurs, and what to do about it.
 
     Raises:
         EnvironmentUnfitError: the disk is full.
@@ -373,17 +373,17 @@ def needing_room(place: Path) -> Iterator[None]:
         raise EnvironmentUnfitError(
             "the disk is full",
             place=str(place),
-            next_step="Free some room; what was measured is kept, finish the run with --resume",
+            next_step="Free some space; the measurements are saved, finish the run with --resume",
         ) from error
 
 
 def resume_command(root: Path, *, command: str = "run") -> str:
-    """Return the command that finishes a run, as it can be pasted into a shell."""
+    """Return the command that finishes a run, ready to paste into a shell."""
     return shlex.join(["gpuproof", command, "--resume", str(root)])
 
 
 def default_run_id(now: datetime) -> str:
-    """Name a run after its start in UTC and this process, as in run_20261120T133012_4711."""
+    """Name a run after its UTC start time and this process, e.g. run_20261120T133012_4711."""
     return f"run_{now:%Y%m%dT%H%M%S}_{os.getpid()}"
 
 

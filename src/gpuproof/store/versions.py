@@ -1,8 +1,8 @@
-"""Files of JSON with a schema version: read in the present one, whichever version of gpuproof wrote them.
+"""JSON files with a schema version, converted to the current one whichever gpuproof wrote them.
 
-Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in `host`. Schema 2 had no
-`work` and no `monitor`: their parts lay beside each other. Schema 3 cut the recipe's blocks otherwise.
-Schema 4 said nothing of weights, which were stored in fp32.
+Changes to cases (`spec.json`): schema 1 had no `placement`; its content was in `parallel` and `host`. Schema
+2 had no `work` and no `monitor`: their parts were separate. Schema 3 split the recipe's blocks differently.
+Schema 4 did not record the weights' precision, which was always fp32.
 
 >>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
@@ -24,7 +24,7 @@ from gpuproof.records.case import CASE_SCHEMA_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedHost:
-    """A host of a run, as far as a reader of the run needs it."""
+    """The part of a run's host description that readers of the run need."""
 
     name: str
     gpus: int | None = None
@@ -42,7 +42,7 @@ class DescribedHosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedRun:
-    """What every reader of run.json takes for granted; it holds more."""
+    """What every reader of run.json relies on; the file contains more."""
 
     run_id: str
     created: str
@@ -54,15 +54,15 @@ class DescribedRun:
     fleet: DescribedHosts | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a time that is none."""
+        """Reject an invalid time."""
         datetime.fromisoformat(self.created)
 
 
 def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
-    """Read a JSON object that says its schema version.
+    """Read a JSON object with a schema version.
 
     Raises:
-        RecordError: it is damaged or of a newer schema than `newest`.
+        RecordError: it is damaged or its schema is newer than `newest`.
     """
     data = read_json(path)
     version = data.get("schema_version") if isinstance(data, dict) else None
@@ -70,15 +70,15 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
         raise RecordError(f"not {what}: it has no schema_version", place=str(path))
     if version > newest:
         raise RecordError(
-            f"schema version {version}, this gpuproof reads up to {newest}",
+            f"schema version {version}, but this gpuproof supports up to {newest}",
             place=str(path),
-            next_step="Read it with the gpuproof that wrote it, or a newer one",
+            next_step="Read it with the gpuproof version that wrote it, or a newer one",
         )
     return data
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of JSON.
+    """Read a JSON file.
 
     Raises:
         RecordError: it is damaged.
@@ -86,7 +86,7 @@ def read_json(path: Path) -> Any:
     try:
         return fast_json(read_plain(path))
     except ValueError as error:
-        step = "It was cut off, or changed: `gpuproof runs` lists the runs"
+        step = "It was truncated or changed: `gpuproof runs` lists the runs"
         raise RecordError(f"cannot be read ({error})", place=str(path), next_step=step) from error
     except OSError as error:
         raise RecordError(f"cannot be read ({error.strerror})", place=str(path)) from error
@@ -96,13 +96,13 @@ _PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakd
 _COMPILING = {key: f"compile_{key}" for key in ("enabled", "mode", "fullgraph", "dynamic")}
 _FRAMEWORK = {"framework": "name", "reduction": "reduction"}
 OLDER_INFERENCE = {"weights": "fp32", "cuda_graphs": False}
-"""What was done before a recipe could say it."""
+"""Values that applied before a recipe could specify them."""
 _NULL = ("pruning", "spam", "target_precision")
-"""What schema 3 had null where nothing was asked for, and a recipe's block has its defaults."""
+"""Keys that were null in schema 3 if not requested, but have defaults in a recipe's block."""
 
 
 def upgrade_case(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case of an older schema, as JSON, in the present one; others as they are."""
+    """Return a case of an older schema, as JSON, in the current schema; return others unchanged."""
     if data.get("schema_version") == 1:
         data = _add_placement(data)
     if data.get("schema_version") == 2:  # a schema
@@ -125,7 +125,7 @@ def _add_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
     names = ("kind", "model", "data", "training", "window", "parallel", "inference", "serving")
     work = {name: data[name] for name in names if name in data}
     training, window = data.get("training"), data.get("window")
-    if isinstance(training, Mapping):  # one section was what is now three; a reader ignores other keys
+    if isinstance(training, Mapping):  # the old section was split into three; a reader ignores the other keys
         work["compute"] = training
         if isinstance(window, Mapping) and "epochs" in training:
             work["window"] = {**window, "epochs": training["epochs"]}
@@ -140,9 +140,9 @@ def _add_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case whose work holds the recipe's blocks, and no shapes of its own."""
+    """Return a case whose work contains the recipe's blocks, without separate shapes."""
     if not isinstance(data.get("work"), Mapping):
-        return {**data, "schema_version": 4}  # a reader says that it is none
+        return {**data, "schema_version": 4}  # a reader will report that it is not a case
     work = dict(data["work"])
     match work:
         case {"collective": {"sizes_bytes": sizes} as collective}:
@@ -161,19 +161,19 @@ def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _add_weights(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case that says how its weights were stored: in fp32, before anything else could be asked."""
+    """Return a case that records its weights as stored in fp32, which was once the only option."""
     work = data.get("work")
     if isinstance(work, Mapping) and work.get("kind") in ("inference", "serving"):
         inference = work.get("inference") or {}
-        if isinstance(inference, Mapping):  # else a reader says what is wrong
+        if isinstance(inference, Mapping):  # otherwise a reader will report what is wrong
             work = {**work, "inference": {**OLDER_INFERENCE, **inference}}
     return {**data, "schema_version": CASE_SCHEMA_VERSION, "work": work}
 
 
 def _add_training(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `training`, `window`, `profiling` and `parallel` of a work that cut them otherwise.
+    """Return `training`, `window`, `profiling` and `parallel` of work that split them differently.
 
-    Nothing where it is damaged: a reader says what is lacking.
+    Return nothing if it is damaged; a reader will report what is missing.
     """
     blocks: list[Any] = [
         work.get("compute"),
@@ -204,7 +204,7 @@ def _add_training(work: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_data(data: Any) -> dict[str, Any]:
-    """Return the block of data with the keys of its loader and its download, and the file beside it."""
+    """Return the data block, including its loader and download keys, and the file next to it."""
     if not isinstance(data, Mapping):
         return {}
     loader, download = data.get("loader"), data.get("download")
@@ -215,7 +215,7 @@ def _add_data(data: Any) -> dict[str, Any]:
 
 
 def _range_of(sizes: Any) -> dict[str, int]:
-    """Return the range that sizes came of; a reader refuses 0, which stands for sizes that are none."""
+    """Return the range that sizes came from; 0, which stands for invalid sizes, is rejected later."""
     if sizes is None:
         return {}
     if not (isinstance(sizes, list) and sizes and all(type(size) is int and size > 0 for size in sizes)):

@@ -1,1 +1,1 @@
-"""Suites: which cases come next, given the results so far. Pure; none of them starts or writes anything."""
+"""Suites: which cases come next, given the results so far. Pure: they start and write nothing."""

@@ -1,7 +1,7 @@
-"""The contract of a suite: which launches a run is made of, and what they come to. Pure; it starts nothing.
+"""The suite interface: which launches make up a run, and how to conclude from them. Pure; starts nothing.
 
-A suite is one folder and one entry point of the group `gpuproof.suites`. The campaign asks it for cases,
-tells it how each ended, and in the end has it conclude from the evidence; the renderers draw its page.
+A suite is one folder and one entry point in the group `gpuproof.suites`. The campaign asks it for cases,
+reports how each case ended, and finally has it conclude from the evidence; the renderers draw its page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuproof.records.page import Page, Picture
 from gpuproof.records.result import Result
 
 LaunchKey = tuple[str, int]
-"""Case and replicate: the name of a launch within its run."""
+"""Case and replicate, which identify a launch within its run."""
 
 
 def launch_key(case: Case) -> LaunchKey:
@@ -31,8 +31,8 @@ def launch_key(case: Case) -> LaunchKey:
 
 
 AfterFailure = Literal["expected", "retry", "skip", "stop"]
-"""What a launch that failed means to its suite: just what it looked for; to be launched again; to be left at
-that, and the others go on; or that no other launch would fare better."""
+"""What a failed launch means to its suite. expected: it is what the suite was looking for; retry: launch it
+again; skip: continue with the other launches; stop: no other launch would do better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,26 +40,28 @@ class HostPlace:
     """A host that cases can be placed on; frozen in run.json."""
 
     name: str
-    """As the inventory calls it; empty for this machine."""
+    """Its name in the inventory; empty for this machine."""
     num_devices: int | None = None
-    """Ranks that the inventory says the host starts; None leaves it to the recipe."""
+    """Number of ranks that the host starts according to the inventory; None leaves it to the recipe."""
     attached_hosts: int | None = None
-    """Hosts over which a launcher of the user's started the ranks: each launch takes all of these. None is
-    a place of which launches take what they ask for."""
+    """Number of hosts on which the user's own launcher started the ranks; each launch uses all of them. None
+    for a place from which launches use only what they need."""
 
 
 THIS_MACHINE = (HostPlace(name=""),)
 
 
 def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
-    """Return the places of a run as its run.json has them; older versions wrote down the hosts only.
+    """Return a run's places from its run.json; older versions recorded only the hosts.
 
     Raises:
         RecordError: they are damaged.
     """
     entries = description.get("places")
     if entries is not None and not isinstance(entries, list):
-        raise RecordError("the places are no list", place="run.json", next_step="It was changed or cut")
+        raise RecordError(
+            "the places are not a list", place="run.json", next_step="It was changed or truncated"
+        )
     if entries is not None:
         return tuple(from_json(HostPlace, place, place="run.json") for place in entries)
     hosts = (description.get("fleet") or {}).get("hosts", ())
@@ -69,35 +71,36 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """What a suite still asks for, as far as it is known."""
+    """What a suite still has to launch, as far as it is known."""
 
     num_launches: int
     seconds: float | None = None
     basis: Literal["estimate", "limit", "plan"] = "estimate"
-    """Whether `seconds` is what launches took before, a limit that is kept, or what was set aside."""
+    """Whether `seconds` is an estimate from earlier launches, an enforced limit, or a planned budget."""
     until: str | None = None
-    """What decides how many more follow, as in "5 launches or more, until …"; None where these are all."""
+    """What determines how many more launches follow, as in "5 launches or more, until …"; None if there are
+    no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonContent:
-    """What a file of JSON holds; written out only where the file is written."""
+    """The content of a JSON file; serialised only when the file is written."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class TextContent:
-    """What makes a file's text; called only where the file is written, or another is made of it."""
+    """Creates a file's text; called only when the file is written or another file is built from it."""
 
     make: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
 class PictureContent:
-    """What makes a picture; called only where its file is written. None is that there is nothing to draw.
+    """Creates a picture; called only when its file is written. Returns None if there is nothing to draw.
 
-    It may raise EnvironmentUnfitError: then a note says why there is none.
+    It may raise EnvironmentUnfitError: a note then says why there is no picture.
     """
 
     make: Callable[[], Picture | None]
@@ -105,27 +108,27 @@ class PictureContent:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFiles:
-    """What is made of a recording: readings, summary and picture, whose names begin with the export's."""
+    """Files derived from a recording: readings, summary and picture, named with the export's prefix."""
 
     load: Callable[[], RecordingData]
-    """Called once it is written."""
+    """Called once the recording is written."""
     metadata: Mapping[str, Any]
-    """Of every row."""
+    """Added to every row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A derived file of the run: its name below the run directory, and what is in it, or what writes it."""
+    """A derived file of the run: its path in the run directory, and its content or what writes it."""
 
     name: str
     content: str | TextContent | JsonContent | PictureContent | RecordingFiles | Callable[[Path], object]
     is_of_host: bool = False
-    """Whether on several hosts each has one of its own, with tests in S0's form."""
+    """Whether each of several hosts has its own file, with tests in S0's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What a suite makes of the evidence."""
+    """What a suite concludes from the evidence."""
 
     result: Result
     exports: tuple[Export, ...] = ()
@@ -141,39 +144,40 @@ class Suite(Protocol):
     command: str
     """The gpuproof command that runs it."""
     scope: Literal["each_host", "whole"]
-    """On several hosts: once on each of them, or once over all."""
+    """How it runs on several hosts: once on each host, or once over all of them."""
     options: type | None
-    """The dataclass of the recipe's block of the suite's name; None where sections of ours serve."""
+    """The dataclass for the suite's own block in the recipe; None if built-in sections are enough."""
 
     def answers(self, config: RunConfig) -> bool:
-        """Say whether a recipe that names no suite asks for this one."""
+        """Report whether a recipe that does not specify a suite is meant for this one."""
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Any:
         """Return the state before the first launch.
 
         Raises:
-            UsageError: the recipe cannot be run.
+            UsageError: the recipe cannot run.
         """
 
     def settle(self, state: Any, launch: CaseRecords) -> Any:
-        """Return the state after a launch ended, however it did."""
+        """Return the state after a launch ended, whatever its outcome."""
 
     def next(
         self, state: Any, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
-        """Yield the launches that may begin now, built one by one as they are asked for.
+        """Yield the launches that may start now, built lazily.
 
-        None of them is settled or among `running`. Where nothing runs and nothing is yielded, the run ends.
+        The yielded launches are neither settled nor among `running`. The run ends when nothing is running and
+        nothing is yielded.
         """
 
     def remaining(self, state: Any) -> Remaining:
-        """Say what is known to be still to do, running launches included."""
+        """Report what is known to be left, including the running launches."""
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Say what a launch that did not end well means."""
+        """Return what a failed launch means to the suite."""
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Judge what was measured, with no device, framework or plug-in of a workload at hand."""
+        """Judge what was measured, without access to a device, framework or workload plug-in."""
 
     def page(self, result: Result) -> Page:
-        """Lay out what the result has to say."""
+        """Lay out the result as a page."""

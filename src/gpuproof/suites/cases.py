@@ -1,4 +1,4 @@
-"""A recipe as a case, and where it is placed: checked here, so that a typo fails here and not on the node."""
+"""A recipe as a case, and where it runs; validated here so that typos fail early, not on the node."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from gpuproof.suites.base import HostPlace, LaunchKey
 
 CASE_ID = "main"
 AT, AND = "@", "+"
-"""Between a case and its hosts, and between these."""
+"""Separates a case name from its hosts, and hosts from each other."""
 LONGEST_HOST = 120
-"""Characters of all hosts' names in the name of a case, which is a folder's."""
+"""Maximum length of all host names together in a case name, which is also a folder name."""
 
 
 def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
-    """Choose how launches start: each afresh, unless a sweep needs no interval between its launches."""
+    """Choose how launches start: fresh, unless a sweep needs no interval between launches."""
     if config.run.start != "auto":
         return config.run.start
     if config.kind == "command":
-        return "exec"  # torch is nothing to it
+        return "exec"  # torch is not involved here
     if config.training.framework != "torch":
         return "exec"
     once = config.run.repeats == 1 and config.distributed.nproc == 1 and not config.training.compile.enabled
@@ -50,14 +50,15 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
 
 
 def described_hosts(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts that this launch has a description of."""
+    """Return the hosts whose hardware this launch describes."""
     return frozenset(environment.host for environment in launch.of(Environment))
 
 
 def describing(case: Case, hosts: Collection[str]) -> Case:
-    """Return a case whose launch describes its hosts, unless as many as it takes were described before.
+    """Return a case that describes its hosts, unless enough hosts are already described.
 
-    It is the same for every launch, and takes time to find out; but a launch that was lost told nothing.
+    The description is the same for every launch and takes time to collect, but a launch that was lost did not
+    report one.
     """
     return replace(case, capture_env=case.capture_env and len(hosts) < case.placement.num_hosts)
 
@@ -72,13 +73,13 @@ def build_case(
     arrival_seed: int | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> Case:
-    """Make one launch of a recipe.
+    """Build one launch of a recipe.
 
-    Of kind `serving`, `serving` is the recipe's block as this launch has it; `fields` fill the template of a
-    command.
+    For kind `serving`, `serving` is the recipe's block for this launch; `fields` fills in a command's
+    template.
 
     Raises:
-        UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
+        UsageError: the workload is unknown, its options are wrong, or it cannot use the data.
     """
     return Case(
         schema_version=CASE_SCHEMA_VERSION,
@@ -95,7 +96,7 @@ def build_case(
 
 
 def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
-    """Fill the template; {output_dir} and {python} are left to the worker."""
+    """Fill in the template; {output_dir} and {python} are left for the worker to fill in."""
     command = config.command
 
     def put(word: object) -> str:
@@ -133,13 +134,13 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
         return TrainingWork(**common)
     if config.kind == "inference":
         return InferenceWork(inference=config.inference, **common)
-    assert config.kind == "serving"  # a load test's recipes are of the two kinds above
+    assert config.kind == "serving"  # a load test's recipes are of the two kinds handled above
     assert serving is not None
     return ServingWork(inference=config.inference, serving=serving, arrival_seed=arrival_seed, **common)
 
 
 def _num_replicas(config: RunConfig) -> int:
-    """Return the devices of one process: where TensorFlow trains, all that torch would give a rank each."""
+    """Return the devices of one process; with TensorFlow, those that torch spreads over all ranks."""
     return config.distributed.nproc if config.training.framework == "tensorflow" else 1
 
 
@@ -161,12 +162,12 @@ def build_rounds(
     rounds: int,
     done: Collection[LaunchKey],
 ) -> Iterator[Case]:
-    """Yield launches of a recipe on each group of hosts, round by round, less those that are done or run.
+    """Yield launches of a recipe on each group of hosts, in rounds, skipping finished and running ones.
 
-    Each is built when it is asked for.
+    Each case is built lazily.
 
     Raises:
-        UsageError: the recipe cannot be run.
+        UsageError: the recipe cannot run.
     """
     for replicate in range(rounds):
         for places in groups:
@@ -175,10 +176,10 @@ def build_rounds(
 
 
 def place_case(case: Case, *places: HostPlace) -> Case:
-    """Return the case as these hosts run it: as one job where they are several, the first of node rank 0.
+    """Return the case as these hosts run it; several hosts form one job, the first is node rank 0.
 
-    On each run as many ranks as the inventory gives the smallest of them, or as the recipe says where it is
-    silent. The case is named after its hosts; on this machine it stays as it is.
+    Every host runs as many ranks as the inventory lists for the smallest host, or as the recipe requests if
+    the inventory lists none. The case is named after its hosts; on this machine the name is unchanged.
     """
     hosts = tuple(place.name for place in places if place.name)
     if not hosts:
@@ -205,7 +206,7 @@ def placed_name(case_id: str, *places: HostPlace) -> str:
 
 
 def folder_name(host: str) -> str:
-    """Write a host's name as a part of a path, whatever the host is called.
+    """Format a host's name as part of a path; any name is possible.
 
     >>> folder_name("node 1/'x'")
     'node%201%2F%27x%27'

@@ -1,8 +1,8 @@
-"""What a run would do, in lines for people: what is measured, where, in how many launches, and what it takes.
+"""What a run would do, for people to read: what is measured, where, how many launches, and the cost.
 
-In: the launches that a suite plans, of which a search knows only the first. Out: lines. Memory of a rank and
-time are lower bounds from the plan alone, since nothing was measured: caches, copies that kernels make,
-starting and warm-up come on top. Nothing is refused by them.
+Input: the launches that a suite plans; for a search, only the first is known. Output: lines of text. Memory
+per rank and time are lower bounds computed from the plan alone, since nothing has been measured: caches,
+copies that kernels make, start-up and warm-up come on top. They never cause a rejection.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from gpuproof.workloads.info.held import FLOAT32_BYTES, estimate_memory
 from gpuproof.workloads.info.lookup import find_workload
 
 MOST_WORKS = 2
-DEVICES = {"auto": "a GPU if there is one, else the processor", "cpu": "the processor"}
+DEVICES = {"auto": "a GPU if there is one, else the CPU", "cpu": "the CPU"}
 FROM_HERE = {"estimate": "about", "limit": "at most"}
 HALF_BYTES = 2
 SAFE_SHARE = 0.5
-"""Of a machine's memory: what an estimate from below leaves out, and other programs, need the rest."""
+"""Share of a machine's memory that a run may use: the rest is for other programs and for what the lower bound
+omits."""
 LEAST_OF_PLAN = 0.05
-"""Of the time set aside: what a validation takes at least. `benchmarks/validate_forecast.py` scores both."""
+"""Minimum share of the planned time that a validation takes. `benchmarks/validate_forecast.py` evaluates
+both."""
 WHOLE = ("fp32", "tf32", "fp64")
-"""Precisions whose activations have 4 bytes or more."""
+"""Precisions whose activations use at least 4 bytes."""
 
 
 def planned_lines(
     config: RunConfig, suite: Suite, cases: Sequence[Case], remaining: Remaining
 ) -> Iterator[str]:
-    """Yield what is measured, at which points, and in how many launches; `cases` come first."""
+    """Yield what is measured, at which points, in how many launches; `cases` are the first ones."""
     yield f"measures: {suite.summary}"
     axes = [
         f"{key} = {', '.join(map(value_text, values))}" for key, values in matrix_axes(config.matrix).items()
@@ -56,14 +58,14 @@ def planned_lines(
 
 
 def time_line(remaining: Remaining) -> str:
-    """Return how long all takes as far as its suite knows it by now."""
+    """Return the total duration, as far as the suite can tell so far."""
     if remaining.seconds is None or remaining.basis == "plan":
-        return "time: not known before a launch has ended"
+        return "time: not known before a launch has finished"
     return f"time: {FROM_HERE[remaining.basis]} {units.duration(remaining.seconds)}"
 
 
 def ranks_text(config: RunConfig, suite: Suite, cases: Sequence[Case]) -> str:
-    """Return how many ranks a launch has, and on what; nothing where commands run, or where stages differ."""
+    """Return the ranks per launch and their devices; empty for commands, or if stages differ."""
     if config.kind == "command" or _stages(config, suite):
         return ""
     places = [case.placement for case in cases]
@@ -79,7 +81,7 @@ def ranks_text(config: RunConfig, suite: Suite, cases: Sequence[Case]) -> str:
 
 
 def _stages(config: RunConfig, suite: Suite) -> Sequence[str]:
-    """Return the stages of a suite that has such: what comes later is other work than what comes first."""
+    """Return a suite's stages, if any; later stages do different work from the first."""
     stages: Sequence[str] = config.suite_options.get(suite.name, {}).get("stages", ())
     return stages
 
@@ -107,23 +109,23 @@ def _work(case: Case) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
-    """Bytes that one rank of a case needs at least."""
+    """The least memory, in bytes, that one rank of a case needs."""
 
     case: Case
     held: MemoryParts
     activations_bytes: int | None
-    """Of one batch; None where no closed form is known."""
+    """For one batch; None if no closed-form formula is known."""
 
     @property
     def at_least_bytes(self) -> int:
-        """The most that lies there at once: gradients come as activations go."""
+        """The peak of memory allocated at once: gradients are allocated as activations are freed."""
         fixed = self.held.total_bytes - self.held.gradients_bytes
         return fixed + max(self.held.gradients_bytes, self.activations_bytes or 0)
 
     def fitting_batch(self, room_bytes: float) -> int | None:
-        """Return the largest power of two of samples for which the estimate is below `room_bytes`.
+        """Return the largest power-of-two number of samples for which the estimate is below `room_bytes`.
 
-        None where the batch is not what it depends on, or not even one sample fits.
+        None if it does not depend on the batch, or if not even one sample fits.
         """
         fixed = self.held.total_bytes
         if not self.activations_bytes or fixed >= room_bytes:
@@ -134,7 +136,7 @@ class MemoryNeed:
 
 
 def memory_need(case: Case) -> MemoryNeed | None:
-    """Estimate what one rank needs; None where its size is not known before the model is built."""
+    """Estimate one rank's memory; None if the size is not known until the model is built."""
     work = case.work
     if not isinstance(work, ModelWork) or isinstance(work, ServingWork):
         return None
@@ -164,12 +166,12 @@ def memory_need(case: Case) -> MemoryNeed | None:
 
 
 def _runs_as_written(work: ModelWork) -> bool:
-    """Say whether all that the backward pass reads is kept: no compiler or checkpointing leaves some out."""
+    """Report whether everything the backward pass reads is stored, with no compiler or checkpointing."""
     return work.trains and work.activation_checkpointing == "none" and not work.training.compile.enabled
 
 
 def _arrangement(case: Case, work: ModelWork) -> Arrangement | None:
-    """Lay out the ranks; None where a sharded model's are counted by a launcher of the user's."""
+    """Return the layout of ranks; None if only the user's launcher knows a sharded model's ranks."""
     parallel, ranks = work.parallel, case.placement.num_ranks
     if parallel.strategy != "ddp" and ranks == 1:
         return None
@@ -181,7 +183,7 @@ def _arrangement(case: Case, work: ModelWork) -> Arrangement | None:
             tensor_parallel_size=parallel.tensor_parallel_size,
         )
     except ArrangementError:
-        return None  # an estimate refuses nothing; the launch says what is wrong
+        return None  # an estimate does not reject anything; the launch reports what is wrong
 
 
 def forecast(
@@ -191,22 +193,24 @@ def forecast(
     hosts_at_once: int | None,
     host_memory_bytes: int | None = None,
 ) -> tuple[str, ...]:
-    """Say what all launches take at least, by `cases`, the first of them; nothing of work without a model.
+    """Report the minimum for all launches, given the first `cases`; empty for work without a model.
 
-    `hosts_at_once` is how many hosts compute at the same time (launches side by side on one count as that
-    many); None where a queue decides. `host_memory_bytes` is the memory of this machine where it runs them,
-    else None.
+    `hosts_at_once` is how many hosts compute at the same time (concurrent launches on one host count as that
+    many); None if a job queue decides. `host_memory_bytes` is the memory of this machine if it runs the
+    launches, else None.
     """
     if remaining.basis == "plan" and remaining.seconds is not None:
         ends = " to ".join(units.duration(part * remaining.seconds) for part in (LEAST_OF_PLAN, 1.0))
-        return (f"time: {ends} on an idle machine for {launches_text(remaining)}, and for tests that follow",)
+        return (
+            f"time: {ends} on an idle machine for {launches_text(remaining)}, and for the tests that follow",
+        )
     if not cases or any(not isinstance(c.work, ModelWork) or isinstance(c.work, ServingWork) for c in cases):
         return ()
     return (*_time(cases, remaining, hosts_at_once), *_memory(cases, host_memory_bytes))
 
 
 def launches_text(remaining: Remaining) -> str:
-    """Return how many launches are left, and until when more follow.
+    """Return how many launches are left, and the condition until which more are added.
 
     >>> launches_text(Remaining(num_launches=5, until="±3 % or 60 s"))
     '5 launches or more, until ±3 % or 60 s'
@@ -224,10 +228,10 @@ def _time(cases: Sequence[Case], remaining: Remaining, hosts_at_once: int | None
         warmup = number_range([window.warmup_steps for window in windows])
         on_top = ["its start-up", f"a warm-up of {warmup} steps"]
         if any(case.placement.num_ranks > 1 and case.model_work.window.own_compute for case in cases):
-            on_top.append("steps of each rank by itself (benchmark.own_compute)")
+            on_top.append("steps of each rank alone (benchmark.own_compute)")
         more = f"{', '.join(on_top[:-1])} and {on_top[-1]}"
         if hosts_at_once is None:
-            least = f"{units.duration(min(timed))} in each of {launches}, and the wait in the queue"
+            least = f"{units.duration(min(timed))} in each of {launches}, plus the wait in the queue"
         else:
             hosts = [case.placement.num_hosts for case in cases]
             busy = [seconds * number for seconds, number in zip(timed, hosts, strict=True)]
@@ -243,7 +247,7 @@ def _time(cases: Sequence[Case], remaining: Remaining, hosts_at_once: int | None
 
 
 def number_range(values: Sequence[int]) -> str:
-    """Return a number, or the least and the greatest of several.
+    """Return the number, or the minimum and maximum if there are several.
 
     >>> number_range([2, 2]), number_range([1, 2, 1000])
     ('2', '1 to 1,000')
@@ -265,12 +269,12 @@ def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, 
         parts.append(f"activations {units.memory(most.activations_bytes)}")
     else:
         parts.append("activations not included")
-    sentence = f"memory: at least {units.memory(most.at_least_bytes)} a rank ({', '.join(parts)})"
+    sentence = f"memory: at least {units.memory(most.at_least_bytes)} per rank ({', '.join(parts)})"
     return (sentence, *_too_much(most, host_memory_bytes))
 
 
 def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...]:
-    """Say which key may make it fit, where it may run on a processor and takes over its share of memory."""
+    """If it may run on a CPU and exceeds its share of memory, suggest a key that may make it fit."""
     placement = need.case.placement
     if host_memory_bytes is None or placement.device not in ("auto", "cpu"):
         return ()
@@ -278,9 +282,9 @@ def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...
     if needed <= room:
         return ()
     batch = need.fitting_batch(room / placement.ranks_per_host)
-    way = "take a smaller model" if batch is None else f"try --data.batch_size={batch}"
+    way = "use a smaller model" if batch is None else f"try --data.batch_size={batch}"
     half_of = "" if needed > host_memory_bytes else "half of "
     return (
-        f"memory: it may not fit on the processor: {units.memory(needed)} or more is more than {half_of}"
-        f"this machine's {units.memory(host_memory_bytes)}; {way}",
+        f"memory: it may not fit in this machine's memory: it needs {units.memory(needed)} or "
+        f"more, over {half_of}{units.memory(host_memory_bytes)}; {way}",
     )

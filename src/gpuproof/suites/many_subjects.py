@@ -1,4 +1,4 @@
-"""Figures of many subjects as one table: a quantity a row, of many subjects their middle and both ends."""
+"""Results of many subjects in one table: one row per quantity, with the median and both extremes."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ IN_RESULT_ALONE = re.compile(
     r"p\d+ step|mean step|per device|memory|fingerprint|"
     r"items|steps|window|(step|energy) of all launches|rank .+"
 )
-"""Figures of which nobody is asked: that fingerprints agree is a figure of its own."""
+"""Results omitted from the table; whether fingerprints agree is reported separately."""
 LEVELS = {"link": "links", "gpu": "devices", "host": "hosts", WHOLE: "figures"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRow:
-    """What is told in one row."""
+    """The content of one row."""
 
     name: str
     figures: Sequence[Measure]
-    """Of each subject, lowest first."""
+    """One result per subject, lowest first."""
 
     @property
     def is_one(self) -> bool:
-        """Say whether all figures read the same."""
+        """Report whether all values have the same text."""
         return len({figure.text for figure in self.figures}) == 1
 
     @property
     def median(self) -> Measure:
-        """The median, the lower one of the two in the middle: a figure that was measured."""
+        """The median; if there are two middle values, the lower one, so that it is a measured value."""
         return self.figures[(len(self.figures) - 1) // 2]
 
     def common(self, attribute: str) -> str:
-        """Return the attribute's value that all figures share; empty where they differ."""
+        """Return the value of an attribute if all results share it; empty if they differ."""
         words = {getattr(figure, attribute) or "" for figure in self.figures}
         return words.pop() if len(words) == 1 else ""
 
 
 def values_table(measures: Sequence[Measure]) -> Pivot:
-    """Lay out figures, without those that are not there, and those of step times and memory."""
+    """Lay out results, omitting missing ones, step times and memory."""
     return pivot_of_rows(
         "Figures (result.json has those of every subject)",
         list(_quantities([measure for measure in measures if _is_shown(measure)])),
@@ -70,7 +70,7 @@ def _case(measure: Measure) -> str:
 
 
 def _quantities(measures: Sequence[Measure]) -> Iterator[ValueRow]:
-    """Put figures of one quantity together, in the order in which quantities appear."""
+    """Group results by quantity, in the order in which quantities appear."""
     rows: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
     for one in measures:
         stage = str(one.labels.get("stage"))
@@ -80,7 +80,7 @@ def _quantities(measures: Sequence[Measure]) -> Iterator[ValueRow]:
 
 
 def _distinct_rows(figures: Sequence[Measure]) -> Iterator[ValueRow]:
-    """Yield rows by the labels that distinguish figures of one subject; one row if all read the same."""
+    """Yield a row per set of labels within one subject's results; one row if all texts match."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for one in figures:
         for label, value in one.labels.items():
@@ -94,7 +94,7 @@ def _distinct_rows(figures: Sequence[Measure]) -> Iterator[ValueRow]:
         row = ValueRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
         if len(of) > 2 or row.is_one:
             yield row
-        else:  # two have no median that anybody measured
+        else:  # with two subjects, there is no measured median
             yield from (ValueRow(name=name, figures=[one]) for one in of)
 
 
@@ -113,7 +113,7 @@ def _subjects(row: ValueRow) -> str:
 
 
 def _ends(row: ValueRow) -> str:
-    """Return the lowest and the highest figure, with their subjects where there are several."""
+    """Return the lowest and highest values, with their subjects if there are several."""
     ends = (row.figures[0], row.figures[-1])
     is_of_many = ends[0].subject != ends[1].subject
     return "" if row.is_one else "\n".join(f"{x.text}, {x.subject}" if is_of_many else x.text for x in ends)

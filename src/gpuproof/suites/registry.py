@@ -1,4 +1,4 @@
-"""Which suite a recipe asks for, found by entry point: ours come in by the same door as anyone's."""
+"""Which suite a recipe uses, found by entry point; built-in suites are registered the same way."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from gpuproof.suites.base import HostPlace, Suite
 
 OURS = "gpuproof"
 FIRST = "recipe"
-"""Asked before the others, of which none is imported where it answers; what suites of ours answer differs."""
+"""The suite that is tried first; if it matches, the others are not imported. Built-in suites never
+overlap."""
 
 
 def load_suite(name: str) -> Suite:
     """Import a registered suite.
 
     Raises:
-        UsageError: there is none of that name, it cannot be loaded, or is not what a suite must be.
+        UsageError: there is no suite with that name, it cannot be loaded, or it is not a valid suite.
     """
     suite = registry.load(registry.SUITES, name)
     if not _is_suite(suite):
         raise UsageError(
-            f"{name!r} from {registry.find_owner(registry.SUITES, name)} is registered as a suite and is a "
-            f"{type(suite).__name__} that lacks a part of it",
+            f"{name!r} from {registry.find_owner(registry.SUITES, name)} is registered as a suite, "
+            f"but is a {type(suite).__name__} that lacks a required part",
             next_step="See gpuproof.suites.base.Suite, or uninstall it",
         )
     return cast(Suite, suite)
@@ -34,15 +35,15 @@ def load_suite(name: str) -> Suite:
 
 @functools.cache
 def _is_suite(candidate: Any) -> bool:
-    """Say whether an object has all parts of a suite: looked at once, and asked for at every point."""
+    """Report whether an object has all parts of a suite; cached, since it is called for every point."""
     return isinstance(candidate, Suite)
 
 
 def find_suite(config: RunConfig) -> Suite:
-    """Return the suite that a recipe names, or else the one of ours that answers it.
+    """Return the suite that a recipe names, or else the built-in suite that accepts it.
 
     Raises:
-        UsageError: no suite does.
+        UsageError: no suite accepts it.
     """
     if config.suite is not None:
         return load_suite(config.suite)
@@ -50,14 +51,14 @@ def find_suite(config: RunConfig) -> Suite:
     for name in sorted(names, key=lambda name: name != FIRST):
         if (suite := load_suite(name)).answers(config):
             return suite
-    raise UsageError(f"no suite answers kind: {config.kind}", place="kind")
+    raise UsageError(f"no suite accepts kind: {config.kind}", place="kind")
 
 
 def suite_on(config: RunConfig, places: Sequence[HostPlace]) -> Suite:
-    """Return the suite of a recipe for where it runs: on each host by itself, or once over all.
+    """Return a recipe's suite for the places it runs: on each host separately, or once over all.
 
     Raises:
-        UsageError: no suite answers the recipe.
+        UsageError: no suite accepts the recipe.
     """
     suite = find_suite(config)
     is_by_host = suite.scope == "each_host" and config.distributed.nodes == 1

@@ -1,7 +1,7 @@
-"""How a benchmark's result, its measures and its derived files are put together, the same for every suite.
+"""How a benchmark's result, measures and derived files are built; the same for every suite.
 
-A result has the same fields and the same exit code; a measure its value, unit, text and how certain it is;
-files rows as CSV, JSON as it is written, and the time that a run took.
+Every result has the same fields and the same exit codes. A measure has its value, unit, text and uncertainty.
+Files are rows as CSV, or JSON as it is written. The time that a run took is also computed here.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ MEDIAN_LATENCY = "p50 latency"
 GOODPUT, ANSWERED = "goodput", "answered"
 MEDIAN_FIRST_TOKEN, MEDIAN_TOKEN = "p50 time to first token", "p50 time per token"
 OWNER = ("case", "replicate")
-"""Keys of a row of epochs that say which launch it is of."""
+"""Keys of an epoch row that identify its launch."""
 HOSTS_FOLDER = "hosts"
-"""Where the files of each of several hosts lie."""
+"""Where the files of each of several hosts are stored."""
 
 
 def benchmark_result(
@@ -69,9 +69,9 @@ def benchmark_result(
     is_of_points: bool = False,
     limits: Sequence[LaunchLimits] = (),
 ) -> Result:
-    """Return the result of a benchmark, which is as valid as its worst doubt leaves it.
+    """Return a benchmark's result; its validity is that of its worst warning.
 
-    `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
+    With `is_of_points`, others had what one point lacked, so a failure is due to the point, not the machine.
     """
     doubts = _with_lost(doubts, evidence)
     limited = limits_together(limits, measures, "points" if is_of_points else "hosts")
@@ -99,7 +99,7 @@ def benchmark_result(
 def _judged(
     doubts: Sequence[Doubt], num_launches: int, headlines: Sequence[Measure]
 ) -> tuple[Validity | None, str]:
-    """Return validity and verdict: there is none of what was not measured, whatever else was."""
+    """Return validity and verdict; if nothing was measured, there is no verdict in any case."""
     if not num_launches:
         return None, NOTHING_MEASURED
     validity = worst(doubts)
@@ -108,13 +108,13 @@ def _judged(
 
 
 def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:
-    """Return the doubts with what the monitor lost; those of a sweep have it of its points."""
+    """Return the warnings, including those about lost readings; a sweep has them per point."""
     has_lost = any(doubt.code == LOST for doubt in doubts)
     return doubts if has_lost else invalid_first([*doubts, *lost_readings(evidence)])
 
 
 def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:
-    """Return the conditions of several results; None where those that measured something differ."""
+    """Return the shared conditions of several results; None for those that differ."""
     measured = [result.conditions for result in results if result.num_launches] or [
         result.conditions for result in results
     ]
@@ -128,9 +128,9 @@ def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:
 def exit_code_for(
     failures: Sequence[Failure], validity: Validity | None, *, is_complete: bool, has_points: bool
 ) -> ExitCode:
-    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID.
+    """Return 0 if a run measured what was requested, even with warnings, unless it is INVALID.
 
-    Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
+    Launches that are missing without a failure (e.g. because the campaign was killed) are INCONCLUSIVE.
     """
     causes: set[str] = {failure.cause for failure in failures}
     if has_points and causes - {"interrupted", "disk_full"}:
@@ -141,7 +141,7 @@ def exit_code_for(
 
 
 def exit_code_without_lack(causes: set[str], validity: Validity | None, *, is_complete: bool) -> ExitCode:
-    """Return the exit code where no machine lacked anything."""
+    """Return the exit code if no machine lacked anything."""
     for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
         if causes == {cause}:
             return code
@@ -161,9 +161,9 @@ def with_interval(
     launches: tuple[LaunchValue, ...] = (),
     **fields: Any,
 ) -> Measure:
-    """Return a figure with its interval, or with the reason why it has none.
+    """Return a value with its interval, or the reason why it has none.
 
-    `fields` are others of a measure; a `detail` among them stands in the place of the interval in words.
+    `fields` are additional fields of a measure; a `detail` among them replaces the interval's description.
     """
     spread = interval if isinstance(interval, Interval) else None
     reach = None if spread is None else spread.relative_reach
@@ -190,7 +190,7 @@ def with_interval(
 
 
 def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
-    """Return the throughput of each launch, with its place in time among all records."""
+    """Return the throughput of each launch, with its position in time among all records."""
     positions = positions_in_time(records)
     return tuple(
         LaunchValue(
@@ -204,9 +204,10 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def compared_values(records: CaseRecords) -> dict[str, float]:
-    """Return what one launch says of the figures by which launches are compared, if it measured them.
+    """Return the values by which launches are compared, for one launch; empty if it measured none.
 
-    That is its throughput, in latency mode its median latency in seconds, and of requests what users see.
+    These are its throughput; in latency mode, its median latency in seconds; for requests, what users
+    experience.
     """
     if isinstance(records.case.work, ServingWork):
         served = summarize_requests(records)
@@ -221,7 +222,7 @@ def compared_values(records: CaseRecords) -> dict[str, float]:
 
 
 def _values_of_requests(served: Served) -> dict[str, float]:
-    """Return goodput, or requests answered of users who wait; the median times of tokens, or of answers."""
+    """Return goodput, or requests answered for waiting users; and median times per token or answer."""
     rates = {GOODPUT: served.goodput_per_s}
     if served.goodput_per_s is None and served.window.offered_per_s is None:
         rates = {ANSWERED: served.requests_per_s}
@@ -233,7 +234,7 @@ def _values_of_requests(served: Served) -> dict[str, float]:
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
-    """Return the place of each launch in time, by when its first rank began."""
+    """Return each launch's position in time, by when its first rank started."""
     began = {
         launch_key(launch.case): min((start.unix_s for start in launch.of(Start)), default=0.0)
         for launch in launches
@@ -242,7 +243,7 @@ def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
 
 
 def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: str | None = None) -> Measure:
-    """Return a duration; `missing` says why there is none."""
+    """Return a duration as a measure; `missing` says why there is none."""
     return Measure(
         name=name,
         value=value_s,
@@ -255,7 +256,7 @@ def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: s
 
 
 def interval_text(interval: Interval, unit: str) -> str:
-    """Write an interval with as many digits as tell its ends apart."""
+    """Format an interval with enough digits to distinguish its ends."""
     digits = _digits_that_show(interval)
     if unit == "s":
         low, high = (units.seconds(end, digits=digits) for end in (interval.low, interval.high))
@@ -273,18 +274,18 @@ def interval_text(interval: Interval, unit: str) -> str:
 
 
 def _digits_that_show(interval: Interval) -> int:
-    """Return the significant digits that tell the ends of an interval apart, from 3 to 6."""
+    """Return how many significant digits, from 3 to 6, distinguish the ends of an interval."""
     width = interval.relative_half_width
     return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))
 
 
 def json_export(name: str, content: Any) -> Export:
-    """Return a file of JSON."""
+    """Return a JSON file."""
     return Export(name=name, content=JsonContent(content))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of the same keys as CSV, the keys being its header; nothing where there is no row."""
+    """Return rows that share the same keys as CSV, with a header; empty if there are no rows."""
     if not rows:
         return ""
     text = io.StringIO()
@@ -295,7 +296,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def epochs_csv(epoch_lines: str) -> str:
-    """Return the rows of a metrics_epoch.jsonl as CSV: the columns of S1.27 first, then whose they are."""
+    """Return the rows of a metrics_epoch.jsonl as CSV: the columns of S1.27, then the row's owner."""
     rows = [json.loads(line) for line in epoch_lines.splitlines()]
     return csv_text([{**{key: row[key] for key in row if key not in OWNER}, **_owner(row)} for row in rows])
 
@@ -305,20 +306,20 @@ def _owner(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures as exports have them; the progress of devices only where it is known."""
+    """Return failures in export form, with device progress only if it is known."""
     rows = to_json(list(failures))
     return [{key: value for key, value in one.items() if key != "progress" or value} for one in rows]
 
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
-    """Sum over launches the time from a rank's first record to its result, the longest rank's of each."""
+    """Sum, over launches, the longest time that a rank took from its first record to its result."""
     return sum(launch.taken_s or 0.0 for launch in launches) or None
 
 
 def environment_facts(
     launches: Sequence[CaseRecords], *, by_inventory: bool = False
 ) -> dict[str, Any] | None:
-    """Return the environment of each host, by its own or the inventory's name; None where none has one."""
+    """Return each host's environment, by its own or its inventory name; None if no host has one."""
     return {
         (by_inventory and launch.case.placement.host) or environment.host: environment.facts
         for launch in launches

@@ -1,6 +1,6 @@
-"""What the pages of benchmarks have in common: verdict, failures, doubts, readings beside launches, notes.
+"""Common parts of benchmark pages: verdict, failures, warnings, readings during launches, notes.
 
-In: a result, and the common part of its detail. Out: a page with the suite's own sections between.
+Input: a result, and the common part of its detail. Output: a page with the suite's own sections in between.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from gpuproof.verdict.doubts.notices import NEIGHBOURS, doubts_sections
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
-    "VALID": "nothing was found that speaks against these figures",
+    "VALID": "no problems found",
     "SUSPECT": "use with care",
     "INVALID": "do not use these figures",
 }
 DURING = "Host and devices during the run"
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
-"""Where `at_point` says a failure was met."""
-ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
+"""The place where a failure occurred, as given by `at_point`."""
+ON_CPU = "CPU run: not comparable with any GPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class DeviceDuring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """What stood out in the readings beside one launch."""
+    """Anomalies in the readings during one launch."""
 
     case_id: str
     replicate: int
@@ -72,40 +72,40 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointLabel:
-    """How a point or test is called where several hosts stand side by side."""
+    """The name of a point or test, for showing several hosts side by side."""
 
     case_id: str
     group: str
-    """Of those in one table."""
+    """Groups the points of one table."""
     label: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What every benchmark's detail holds beside the suite's own."""
+    """What every benchmark's detail contains in addition to the suite's own."""
 
     title: str
     work: str
-    """The title less the device: what was run, wherever that is."""
+    """The title without the device: what ran, regardless of where."""
     names_cases: bool = False
-    """Whether there are several, so that a launch is named with its case."""
+    """Whether there are several cases, so that a launch is named together with its case."""
     is_ranked: bool = False
     """Whether points are compared with the best one."""
     labels: tuple[PointLabel, ...] = ()
-    """Empty where points are just numbered."""
+    """Empty if points are only numbered."""
     devices: tuple[DeviceDuring, ...] = ()
     remarks: tuple[Remark, ...] = ()
     was_read: bool = False
-    """Whether anything was read beside a launch."""
+    """Whether anything was read during a launch."""
     least_coverage: float | None = None
-    """Share of a window, 0 to 1, that readings cover, of the window of which they cover least."""
+    """Share of a window, 0 to 1, that is covered by readings, for the window with the least coverage."""
     not_applied: tuple[NotApplied, ...] = ()
-    """Keys that the user set and that changed nothing here."""
+    """Keys set by the user that had no effect here."""
     notes: tuple[str, ...] = ()
 
 
 def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
-    """Return the fields of `Common` on the readings beside launches."""
+    """Return the fields of `Common` about the readings during launches."""
     return {
         "devices": tuple(row for explanation in explanations for row in _devices(explanation)),
         "remarks": tuple(
@@ -126,7 +126,7 @@ def _coverages(explanations: Iterable[LaunchExplanation]) -> Iterator[float]:
 
 
 def without_effect(setups: Sequence[Setup], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
-    """Return the keys that somebody set and that changed nothing in any launch; `setups` has one of each."""
+    """Return the keys that were set but had no effect in any launch; `setups` has one per launch."""
     ignored = [{item.key for item in setup.not_applied} for setup in setups]
     return tuple(
         item
@@ -137,7 +137,7 @@ def without_effect(setups: Sequence[Setup], origins: Mapping[str, str]) -> tuple
 
 
 def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
-    """Yield what the first launch said of its set-up, and that it ran on no GPU."""
+    """Yield what the first launch reported about its setup, and that it did not run on a GPU."""
     if launches:
         yield from launches[0].setup.notes
         if launches[0].setup.device.kind == "cpu":
@@ -146,7 +146,7 @@ def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
 
 
 def _displays(launches: Sequence[Launch]) -> Iterator[str]:
-    """Name the desktops that draw on a device that was measured: they take little, and are no doubt."""
+    """List desktops that draw on a measured device; they use little, so they do not cause a warning."""
     desktops = {
         (window.host, setup.device.name, setup.device.uuid or ""): window.neighbours.display_servers
         for launch in launches
@@ -158,7 +158,7 @@ def _displays(launches: Sequence[Launch]) -> Iterator[str]:
 
 
 def torn_notes(launches: Iterable[CaseRecords]) -> Iterator[str]:
-    """Yield the notes of lines that were torn when a process was killed."""
+    """Yield notes about lines that were truncated when a process was killed."""
     for launch in launches:
         yield from launch.torn
 
@@ -170,9 +170,9 @@ def benchmark_page(
     after: Iterable[Section] = (),
     num_measures: int | None = None,
 ) -> Page:
-    """Lay out a benchmark: what it came to, why to doubt it, figures, its own sections, readings, notes.
+    """Lay out a benchmark: summary, warnings, results, its own sections, readings, notes.
 
-    `num_measures` of the result's stand among the figures; None is all.
+    The first `num_measures` of the result's measures are shown among the results; None means all.
     """
     laid_out = (
         Text(title="", lines=(A_LAUNCH,) if result.num_planned > 1 else ()),
@@ -185,7 +185,7 @@ def benchmark_page(
         *_during(common, result.doubts),
         *after,
         Text(
-            title="Keys without effect here",
+            title="Ignored settings",
             lines=tuple(f"{item.key}: {item.reason}" for item in common.not_applied),
         ),
         Text(title="Notes", lines=common.notes),
@@ -234,19 +234,19 @@ def _verdict(result: Result) -> Verdict:
 
 
 def _num_replicates(result: Result) -> int | None:
-    """Return how many launches the headline is of; None where that is not known."""
+    """Return how many launches the headline covers; None if unknown."""
     launches = next((measure.launches for measure in result.measures if measure.launches), ())
     return len({launch.replicate for launch in launches}) or None
 
 
 def _lacking(result: Result) -> Iterator[str]:
-    """Yield why the figure that the run is about has no value, where launches ended all the same."""
+    """Yield why the run's main result has no value, if any launches finished."""
     if result.verdict.endswith(INCONCLUSIVE) and (first := next(iter(result.measures), None)) is not None:
         yield f"no {first.name}: {first.missing or first.detail}"
 
 
 def _why(result: Result) -> str:
-    """Return what the validity means and its likeliest cause, in one line."""
+    """Return what the validity means and its most likely cause, in one line."""
     doubts = likely_first([doubt for doubt in result.doubts if doubt.validity == result.validity])
     meaning = MEANING[result.validity or "VALID"]
     if not doubts or result.validity == "VALID":
@@ -257,7 +257,7 @@ def _why(result: Result) -> str:
 
 
 def headline(measures: Sequence[Measure]) -> str:
-    """Return how the first measure reads alone; empty where there is none."""
+    """Return the first measure as standalone text; empty if there is no measure."""
     first = next(iter(measures), None)
     if first is None:
         return ""
@@ -267,7 +267,7 @@ def headline(measures: Sequence[Measure]) -> str:
 
 
 def failures_section(failures: Iterable[Failure]) -> Notices:
-    """Lay out what failed, a notice a failure: the first of those that differ only in where they were met."""
+    """Lay out failures, one notice each; of those that differ only in where they occurred, the first."""
     alike = grouped(((x.cause, POINT.sub("", _first_line(x.message))), x) for x in failures)
     return Notices(title="What failed", notices=tuple(map(_failure, alike.values())))
 
@@ -296,7 +296,7 @@ def _failure(alike: Sequence[Failure]) -> Notice:
 
 
 def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
-    """Say what devices and host did in the windows: a row a device, then all that stood out."""
+    """Show what the devices and the host did in the windows: one row per device, then all anomalies."""
     if not common.was_read:
         return
     title = DURING
@@ -309,11 +309,9 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     elif not lines:
         named = any(doubt.code in NEIGHBOURS for doubt in doubts)
         rest = (
-            ("apart from the other processes named above nothing unusual was found")
-            if named
-            else "nothing unusual was found"
+            "and apart from the other processes named above nothing unusual" if named else "nothing unusual"
         )
-        lines = (f"the host was read beside every launch{cover and f' ({cover})'}, and {rest}",)
+        lines = (f"host: monitored during every launch{cover and f' ({cover})'}, {rest}",)
     if common.devices:
         yield table(
             title,
@@ -356,12 +354,12 @@ def _devices(explanation: LaunchExplanation) -> Iterator[DeviceDuring]:
 
 
 def _mean_power_w(device: DeviceWindow, window_s: float) -> float | None:
-    """Return the mean power over that part of a window for which the energy is known."""
+    """Return the mean power over the part of a window for which energy is known."""
     if device.energy_j is None or not device.energy_coverage:
         return None
     return device.energy_j / (device.energy_coverage * window_s)
 
 
 def at_point(failure: Failure, case_id: str) -> Failure:
-    """Return a failure that says at which point it was met."""
+    """Return a failure that includes the point at which it occurred."""
     return replace(failure, message=f"at {case_id}: {failure.message}")

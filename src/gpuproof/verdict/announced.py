@@ -1,10 +1,11 @@
-"""What drivers announced of each device beside launches, and what the monitor lost there.
+"""What drivers reported about each device during launches, and what the monitor lost.
 
-In: the evidence of a run. Out: by the subject of each device that was watched, what was announced of it, with
-time and process, and which memory errors grew, nothing being an empty list; None where nobody listened. A
-device that is not in it was not watched. And a doubt for each host and kind of loss (devices that went,
-drivers that hang, recordings cut short), each with the launches that it is of. Work on processors loses
-nothing by a GPU; what the driver told again before a window began was not lost to it.
+Input: the evidence of a run. Output: for each watched device, by subject, the reported events with time and
+process, and the memory errors that increased (an empty list if there were none); None if events were not
+recorded at all. A device that is not included was not watched. In addition, one warning per host and kind of
+loss (devices that disappeared, drivers that hang, truncated recordings), each with its launches. Work on CPUs
+is not affected by losing a GPU. Events from before a window that the driver reported again do not count as
+lost.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from gpuproof.verdict.doubts.base import suspect
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, facts_by_host, setups_on
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
-"""Totals of a driver of which one more is an error that the run itself met."""
+"""Driver totals for which an increase is an error that the run itself encountered."""
 HARMLESS: Final = ("recovered", "appeared")
 KILLED: Final = ("hang", "timeout", "interrupted")
-"""Causes of ranks that we ended: those that hung, and the others of their launch."""
+"""Failure causes of ranks that gpuproof stopped: those that hung, and the others in their launch."""
 GRACE_S: Final = 10.0
-"""How long ranks are given to end by themselves before they are killed."""
+"""How long ranks have to exit on their own before they are killed."""
 TREND: Final = "ecc_corrected_count"
 CODE: Final = "readings-lost"
 ENDED_EARLY: Final = "the recording ended early"
 GONE: Final = ("lost", "hung", "unreadable", "not_answering")
 BACK: Final = ("recovered", "appeared")
 LATE_S: Final = 5.0
-"""A recording that ends so much before its launch's window, and two readings more, ended early."""
+"""A recording ended early if it ends this long, plus two readings, before its launch's window does."""
 
 
 def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
-    """Return what checks are asked about: measures, launches, and what hosts and drivers told beside them."""
+    """Return the facts that checks judge: measures, launches, and reports from hosts and drivers."""
     return FleetFacts(
         measures=measures,
         hosts=facts_by_host(evidence.launches),
@@ -57,9 +58,9 @@ def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
 
 
 def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None:
-    """Return what was announced of each device, by subject; None where nothing was recorded of any.
+    """Return what was reported about each device, by subject; None if no device was recorded.
 
-    Where nothing could be heard of a device that ran in a launch, that is among it, with the reason.
+    If a device that ran in a launch could not report anything, this is included, with the reason.
     """
     announced: dict[str, list[Announced]] = {}
     is_recorded = False
@@ -88,13 +89,13 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             for subject in _gpus_on(launch, host):
                 reason = _reason_unheard(launch, rank_host, recording, by_subject.get(subject))
                 if reason is not None and launch.case.monitor is not None and launch.status == "done":
-                    unheard = Announced(title="", launch=name, unheard=f"{reason} (beside {name})")
+                    unheard = Announced(title="", launch=name, unheard=f"{reason} (next to {name})")
                     announced.setdefault(subject, []).append(unheard)
     return announced if is_recorded else None
 
 
 def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
-    """Name the devices on which a launch computed on a host; processors are none."""
+    """Return the devices on a host that a launch computed on; CPUs do not count."""
     devices = [setup.device for on, setup in setups_on(launch) if on == host]
     return [f"host/{host}/gpu/{d.uuid or d.index}" for d in devices if d.kind != "cpu"]
 
@@ -102,7 +103,7 @@ def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
 def _reason_unheard(
     launch: CaseRecords, host: str, recording: RecordingData | MissingReadings, track: DeviceTrack | None
 ) -> str | None:
-    """Say why silence of a device says nothing: nobody listened to it, or not to the end, or none could."""
+    """Explain why a device's silence means nothing: it was not monitored, or not until the end."""
     if isinstance(recording, MissingReadings):
         return f"not recorded: {recording.reason}"
     if track is None:
@@ -113,7 +114,7 @@ def _reason_unheard(
 
 
 def _has_failed(launch: CaseRecords, subject: str) -> bool:
-    """Say whether a rank on a device failed by itself."""
+    """Return whether a rank on a device failed on its own."""
     here = {
         setup.rank
         for host, setup in setups_on(launch)
@@ -123,17 +124,17 @@ def _has_failed(launch: CaseRecords, subject: str) -> bool:
 
 
 def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
-    """Say whose process met something, or whose it is where no process is named."""
+    """Return whose process encountered an event, or whose the event is if it does not name a process."""
     if pid is None:
         return "ours" if has_failed else "unknown"
     return "ours" if pid in pids else "another's"
 
 
 def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
-    """Return when ranks of a host were first ended because one hung or its time was up; None: none was.
+    """Return when ranks of a host were first stopped after a hang or timeout; None if none were.
 
-    A rank says so before it is ended, by the clock of its host. The launcher writes it afterwards, and may
-    have waited for as long as ranks are given to end.
+    A rank records this before it is stopped, using its host's clock. The launcher records it afterwards,
+    possibly later by as long as ranks have to exit.
     """
     causes = {failure.cause for failure in launch.of(Failure)}
     if not causes & {"hang", "timeout"}:
@@ -151,7 +152,7 @@ def _kill(event: Announced, killed_unix_s: float | None) -> Literal["before", "a
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
-    """Return each host by the name that it gives itself, and by that of the inventory."""
+    """Return each host's name for itself, with its inventory name."""
     return list({start.host: launch.host_of(start) for start in launch.of(Start)}.items())
 
 
@@ -166,9 +167,10 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
 
 
 def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announced]:
-    """Yield what one recording has of the device of a place, and the totals of `GROWING` that rose.
+    """Yield a recording's events for one device, and the totals in `GROWING` that rose.
 
-    Of no place is what drivers announced of the host: of a switch, or of a device that they do not name.
+    Events that drivers report for the host have no place: e.g. events of a switch, or of a device that they
+    do not name.
     """
     begun = recording.recording
     for event in recording.events:
@@ -192,13 +194,13 @@ def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announ
 
 
 def _is_of(recording: RecordingData, event: DriverEvent) -> bool:
-    """Say whether an event came while it was recorded: one of before, or of another boot, does not count."""
+    """Return whether an event occurred during the recording, and not earlier or in another boot."""
     end_s = inf if recording.end is None else recording.seconds_in(recording.end.monotonic_s) + LATE_S
     return 0 <= recording.seconds_in(event.monotonic_s) <= end_s
 
 
 def lost_readings(evidence: Evidence) -> list[Doubt]:
-    """Doubt the launches beside which readings were lost."""
+    """Warn about the launches during which readings were lost."""
     losses: dict[tuple[str, str], list[str]] = {}
     unread: dict[tuple[str, str], list[str]] = {}
     seen: dict[str, dict[str, str]] = {}
@@ -219,13 +221,13 @@ def _doubt(host: str, loss: str, cases: list[str]) -> Doubt:
     more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
     return suspect(
         CODE,
-        f"readings of {host} were lost beside {cases[0]}{more}: {loss}",
-        "Look at dmesg and gpuproof doctor; measure again once the driver answers",
+        f"readings of {host} were lost during {cases[0]}{more}: {loss}",
+        "Check dmesg and gpuproof doctor; measure again once the driver responds",
     )
 
 
 def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict[str, str]) -> Iterator[str]:
-    """Yield what was lost beside one launch; `seen` holds the devices of the host's recordings before it."""
+    """Yield what was lost during one launch; `seen` has the devices in the host's earlier recordings."""
     begin_s, end_s = _span(launch, host, recording)
     if ended_early(launch, host, recording):
         yield ENDED_EARLY
@@ -236,22 +238,24 @@ def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict
         names = ", ".join(name for uuid, name in seen.items() if uuid not in present)
         absent = recording.recording.host_facts.get("vendors_absent", {})
         why = "".join(f"; {vendor}: {reason}" for vendor, reason in absent.items())
-        yield f"{len(seen) - len(present)} devices that were read before were not there ({names}{why})"
-    elif any(track.metrics for track in recording.devices):  # a job of its own may have been given others
+        yield f"{len(seen) - len(present)} devices that were read before were missing ({names}{why})"
+    elif any(
+        track.metrics for track in recording.devices
+    ):  # a separate job may have been given other devices
         seen.clear()
         seen |= present
     yield from _gone(launch, recording, begin_s, end_s)
 
 
 def ended_early(launch: CaseRecords, host: str, recording: RecordingData) -> bool:
-    """Say whether a recording has no reading of the last seconds of its launch's work on a host."""
+    """Return whether a recording lacks readings of the last seconds of its launch's work on a host."""
     last_s = float(recording.time_s[-1]) if len(recording.time_s) else 0.0
     _, end_s = _span(launch, host, recording)
     return last_s + LATE_S + 2 * recording.recording.fast_interval_s < end_s
 
 
 def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
-    """Yield which devices of the launch went while it worked, by what was announced."""
+    """Yield which devices of the launch disappeared while it worked, according to the events."""
     gone: dict[str, list[str]] = {}
     launch_devices = _launch_devices(launch, recording)
     for track in recording.devices:
@@ -259,7 +263,7 @@ def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: 
         events = [e for e in recording.events if e.physical_index == place and e.event in (*GONE, *BACK)]
         times = [recording.seconds_in(event.monotonic_s) for event in events]
         if place not in launch_devices or not events or (times[0] > end_s and track.metrics):
-            continue  # what was never read was not there, whenever that was noticed
+            continue  # a device that was never read was already missing, whenever this was noticed
         if events[-1].event in GONE or times[-1] > begin_s:
             gone.setdefault(events[0].event, []).append(str(place))
     for event, places in gone.items():
@@ -267,7 +271,7 @@ def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: 
 
 
 def _span(launch: CaseRecords, host: str, recording: RecordingData) -> tuple[float, float]:
-    """Return when the launch's work on a host began and ended, in seconds of the recording."""
+    """Return when the launch's work on a host started and ended, in seconds from recording start."""
     spans = [(w.begin_monotonic_s, w.end_monotonic_s) for w in launch.windows if w.host == host]
     spans += [(ended.begin_monotonic_s, ended.end_monotonic_s) for ended in launch.of(CommandEnded)]
     if not spans:
@@ -277,7 +281,7 @@ def _span(launch: CaseRecords, host: str, recording: RecordingData) -> tuple[flo
 
 
 def _launch_devices(launch: CaseRecords, recording: RecordingData) -> set[int]:
-    """Name the devices of the launch by their physical index; where it does not say which, all of them."""
+    """Return the launch's devices by physical index; all devices if the launch does not list any."""
     identities = [track.identity for track in recording.devices]
     uuids = [setup.device.uuid for setup in launch.setups if setup.device.uuid is not None]
     if uuids:

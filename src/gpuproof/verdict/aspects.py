@@ -1,11 +1,12 @@
-"""What a verdict covers: aspects × subjects, and how fine each cell of that table was judged.
+"""What a verdict covers: aspects × subjects, and how precisely each cell of this table was judged.
 
-In: the rows that a recipe requires, the subjects that should be there, the outcomes of all rules and checks.
-Out: one `AspectCell` for each row and subject. A cell of a rate is decided by its sharpest required rule
-that could judge: the smallest loss that its limit fails in 95 % of cases (`minimum_detectable`) is at most
-what is demanded, and it stands on a number, a published figure or a baseline; peers close none. A contract
-closes it as *at least X*. All other cells are decided by the checks that they name. What is not decided is
-open, with the reason and how to judge it; nothing that is given or measured later takes a row away.
+Input: the rows that a recipe requires, the subjects that should exist, the outcomes of all rules and checks.
+Output: one `AspectCell` for each row and subject. A rate cell is decided by the most sensitive required rule
+that could judge it. The smallest loss that the rule's limit fails in 95 % of cases (`minimum_detectable`)
+must be at most the required one, and the rule must use a number, a published value or a baseline; a
+comparison with peers does not close a cell. A contract closes it as *at least X*. All other cells are decided
+by the checks that they name. An undecided cell stays open, with the reason and how to judge it; nothing given
+or measured later removes a row.
 
 >>> row = RequiredAspect(aspect="compute", each="gpu", title="a GPU", measure="throughput")
 >>> cells = cells_of([row], {"gpu": ["host/a/gpu/0"]}, judged=[], measures=[], detects=0.1).cells
@@ -30,7 +31,7 @@ Aspect = Literal[
     "right results", "compute", "memory", "links", "collectives", "training", "storage", "host", "state"
 ]
 RATES: frozenset[Aspect] = frozenset(("compute", "memory", "links", "collectives", "training", "storage"))
-"""Aspects that ask how fast; the others ask whether something is right."""
+"""Aspects about speed; the others are about correctness."""
 Standing = Literal["passed", "undecided", "failed"]
 STANDINGS: tuple[Standing, ...] = ("passed", "undecided", "failed")
 OF_STATUS: dict[Status, Standing] = {
@@ -41,43 +42,44 @@ OF_STATUS: dict[Status, Standing] = {
     "SKIP": "undecided",
     "FAIL": "failed",
 }
-"""Of a required check. WARN is neither shown to be right nor shown to be wrong; SKIP was not measured."""
+"""Applies to required checks. WARN is shown to be neither right nor wrong; SKIP was not measured."""
 RECORD_OR_AGREE = (
-    "Record a baseline on machines that are known to be good (gpuproof baseline record NAME RUN…, then "
-    "--baseline NAME), or agree on figures (--write-rules FILE writes rules to fill in, then --rules FILE)"
+    "Record a baseline on machines known to be good (gpuproof baseline record NAME RUN…, then "
+    "--baseline NAME), or agree on values (--write-rules FILE writes rules to fill in, then "
+    "--rules FILE)"
 )
 TELLING = ("dtype", "operation", "case")
-"""Labels that tell cells of one title apart."""
+"""Labels that distinguish cells with the same title."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
-OTHER_ARITHMETIC = "Name precisions that the device has: '--validate.gemm_precisions=[fp32]'"
-MEASURE_AGAIN = "Look at why it is INVALID (--verbose), and measure again without that"
+OTHER_ARITHMETIC = "Name precisions that the device supports: '--validate.gemm_precisions=[fp32]'"
+MEASURE_AGAIN = "Find out why it is INVALID (--verbose), and measure again without that"
 SHARPEN = (
-    "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "
-    "figure as a contract (contract: true)"
+    "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark "
+    "an agreed value as a contract (contract: true)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredAspect:
-    """A row of the table: what has to be judged, and of which subjects."""
+    """A row of the table: what must be judged, and for which subjects."""
 
     aspect: Aspect
-    """What it is about; how fine a rate has to be judged says `detects`."""
+    """Its topic; `detects` says how precisely a rate must be judged."""
     each: Literal["gpu", "host", "link", "host_link", "device_link", "whole", "any"] = "gpu"
-    """Of which subjects: each GPU, each host, each link within a host, those between a GPU and its host, or
-    those between two GPUs, all together, or of any one."""
+    """Which subjects it applies to: each GPU, each host, each link within a host, each link between a GPU and
+    its host, each link between two GPUs, all together, or any one."""
     needs: Literal["devices", "hosts"] | None = None
-    """Only where a subject has several devices, or where there are several hosts."""
+    """Applies only if a subject has several devices, or if there are several hosts."""
     title: str
-    """What the first line of a page calls one of them: a GPU, a link, an all-reduce."""
+    """The name for one of its subjects in the first line of a page: a GPU, a link, an all-reduce."""
     measure: str | None = None
     """The measure that decides it …"""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """… with these labels; `each` as a value: one cell for every value that the recipe plans."""
+    """… with these labels. The value `each` gives one cell for every value that the recipe plans."""
     checks: tuple[str, ...] = ()
-    """The checks that decide it, all of them, where no measure does."""
+    """The checks that decide it if no measure does; all of them have to."""
     detects: float | None = None
-    """The largest loss, as a share, that may go unseen; None: that of the recipe."""
+    """The largest loss, as a share, that may go undetected; None means the recipe's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,30 +90,30 @@ class AspectCell:
     title: str
     subject: str
     measure: str | None = None
-    """The measure that decides it; None where checks do."""
+    """The measure that decides it; None if it is decided by checks."""
     is_of_any: bool = False
-    """Whether one subject is enough, whichever it is; then `subject` is the whole."""
+    """Whether any one subject is enough; if so, `subject` is the whole."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     standing: Standing
     resolution: float | None = None
-    """The smallest loss that fails it in 95 % of cases, as a share; None of a contract, and of no rate."""
+    """The smallest loss that fails it in 95 % of cases, as a share; None for a contract or without a rate."""
     contract: str | None = None
-    """What was agreed, where a contract closed it …"""
+    """What was agreed, if a contract closed it …"""
     measured: str | None = None
     """… and what was measured, …"""
     measured_value: float | None = None
     """… as a number."""
     decided_by: tuple[str, ...] = ()
-    """The rule, or the checks."""
+    """Name of the rule or checks that decided it."""
     records: tuple[str, ...] = ()
-    """The launches that it rests on, as CASE/REPLICATE."""
+    """The launches it is based on, as CASE/REPLICATE."""
     reason: str | None = None
-    """Why it is not passed, or passed though there is nothing to measure."""
+    """Why it did not pass, or why it passed if there was nothing to measure."""
     next_step: str | None = None
 
     @property
     def name(self) -> str:
-        """The title, with what tells cells of one title apart."""
+        """The title, plus what distinguishes cells with the same title."""
         return ", ".join(
             [self.title, *(str(self.labels[label]) for label in TELLING if label in self.labels)]
         )
@@ -119,15 +121,15 @@ class AspectCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectTable:
-    """All cells, and the outcomes that they answer for."""
+    """All cells, and the outcomes they cover."""
 
     cells: tuple[AspectCell, ...]
     covered: frozenset[tuple[str, str]]
-    """Names and subjects of outcomes of figures: what is open of these is said by their cells."""
+    """Names and subjects of value outcomes: the cells report what is open about these outcomes."""
 
 
 class _Outcomes:
-    """Required outcomes and measured figures, to be looked up by what they are of."""
+    """Required outcomes and measured values, indexed by subject."""
 
     def __init__(
         self, judged: Iterable[Judged], measures: Iterable[Measure], unsettled: Mapping[str, Doubt]
@@ -149,7 +151,7 @@ class _Outcomes:
                 self.measured[measure.name].append(measure)
 
     def values_of(self, row: RequiredAspect, subject: str) -> list[Measure]:
-        """Return the values of what a row asks for: its measure, with its labels, of the subject."""
+        """Return the values that a row asks for: those of its measure, with its labels, for the subject."""
         return [
             measure
             for measure in self.measured[row.measure or ""]
@@ -158,7 +160,7 @@ class _Outcomes:
         ]
 
     def launches_of(self, row: RequiredAspect, subject: str) -> list[Judged]:
-        """Return what is said of the launches that a row asks for, of its stage and arithmetic."""
+        """Return the entries about the launches that a row asks for, by the row's stage and arithmetic."""
         stage, of = row.labels.get("stage"), (subject, parent_of(subject), WHOLE)
         dtype = row.labels.get("dtype")
         launches = (x for x in self.everywhere["launches"] if x.labels.get("stage") == stage)
@@ -166,14 +168,14 @@ class _Outcomes:
         return [x for x in same if x.outcome.subject in of]
 
     def of_check(self, name: str, subject: str) -> list[Judged]:
-        """Return what a check said of a subject, or else of what it is a part of."""
+        """Return a check's outcome for a subject, or else for its parent."""
         while subject not in self.checks[name] and subject != WHOLE:
             subject = parent_of(subject)
         return self.checks[name].get(subject, [])
 
 
 def agreements(cells: Iterable[AspectCell]) -> dict[str, str]:
-    """Return what was measured where each contract closed cells: the figure, or the two ends of several."""
+    """Return what was measured for each contract that closed cells: the value, or a range of values."""
     by_contract = grouped((cell.contract, cell) for cell in cells if cell.contract is not None)
     ordered = {name: sorted(group, key=_value) for name, group in by_contract.items()}
     ends = {
@@ -195,9 +197,10 @@ def cells_of(
     detects: float,
     unsettled: Mapping[str, Doubt] | None = None,
 ) -> AspectTable:
-    """Judge every cell; `subjects` names those of each kind that should be there.
+    """Judge every cell; `subjects` lists the subjects of each kind that should exist.
 
-    `unsettled` has the cases whose rate is not the device's yet, with the doubt: no rule closes these.
+    `unsettled` contains the cases with a rate that is not yet the device's, with the warning; no rule closes
+    their cells.
     """
     outcomes = _Outcomes(judged, measures, unsettled or {})
     cells: list[AspectCell] = []
@@ -233,7 +236,7 @@ def _values(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator[
 
 
 def has_labels(labels: Mapping[str, Any], row: RequiredAspect | AspectCell) -> bool:
-    """Say whether a measure, or an outcome, has all labels of a row."""
+    """Return whether a measure, or an outcome, has all labels of a row."""
     return all(name in labels and labels[name] == value for name, value in row.labels.items())
 
 
@@ -256,7 +259,7 @@ def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Aspect
         decided_by=row.checks,
         records=_records(item for of_check in items.values() for item in of_check),
         reason="; ".join(dict.fromkeys(reasons)) or None,
-        next_step=None if worst == "passed" else first or "Ask for these checks in the rules (check: NAME)",
+        next_step=None if worst == "passed" else first or "Request these checks in the rules (check: NAME)",
     )
 
 
@@ -299,7 +302,7 @@ def _by_values(
 
 
 def _unsettled(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Doubt | None:
-    """Return the doubt that a rate was measured before it settled; None where it had."""
+    """Return the warning that a rate was measured before it settled; None if it was settled."""
     cases = (measure.case for measure in outcomes.values_of(row, subject) if row.aspect in RATES)
     return next((outcomes.unsettled[case] for case in cases if case in outcomes.unsettled), None)
 
@@ -311,9 +314,9 @@ def _deciding(row: RequiredAspect, failed: Sequence[Judged], closing: Judged | N
 
 
 def _nothing_to_measure(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Judged | None:
-    """Return a launch by which there is nothing to measure, where all that a row asks for say so.
+    """Return a launch showing that there is nothing to measure, if all of the row's launches do.
 
-    An arithmetic that a device has not got is nothing only where another one was measured.
+    An arithmetic that a device lacks counts as nothing to measure only if another one was measured.
     """
     launches = outcomes.launches_of(row, subject)
     others = replace(row, labels={name: value for name, value in row.labels.items() if name != "dtype"})
@@ -323,7 +326,7 @@ def _nothing_to_measure(row: RequiredAspect, subject: str, outcomes: _Outcomes) 
 
 
 def _closing(row: RequiredAspect, items: Sequence[Judged], detects: float) -> Judged | None:
-    """Return the outcome that closes a cell: of a rate the sharpest one, if sharp enough, else a contract."""
+    """Return the outcome that closes a cell: for a rate, the most sensitive one, or else a contract."""
     passed = [item for item in items if _standing(item) == "passed"]
     if row.aspect not in RATES:
         return passed[0] if passed and len(passed) == len(items) else None
@@ -341,32 +344,32 @@ def _resolution(item: Judged) -> float | None:
 def _reason_open(
     row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
 ) -> tuple[str, str]:
-    """Say why no required rule decides a cell, and how to have it decided."""
+    """Explain why no required rule decides a cell, and how to get it decided."""
     losses = [(loss, item.name) for item in items if (loss := _resolution(item)) is not None]
     undecided = [item for item in items if _standing(item) == "undecided" and item.basis != "peers"]
     if losses:
         loss, name = min(losses)
-        seen = f"sees no loss under {share(loss)}" if loss < 1 else "cannot show any loss"
-        return f"{name} {seen}, and {share(detects)} is to be seen", SHARPEN
+        seen = f"detects no loss under {share(loss)}" if loss < 1 else "cannot detect any loss"
+        return f"{name} {seen}, and {share(detects)} must be detected", SHARPEN
     if undecided:
         return "; ".join(dict.fromkeys(map(why_of, undecided))), undecided[0].outcome.next_step or SHARPEN
     if any(item.basis in ("absolute", "baseline") for item in items):
-        return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
+        return "its rule passed, but the smallest loss it would have detected is unknown", SHARPEN
     values = outcomes.values_of(row, subject)
     if all(value.validity == "INVALID" for value in values):
         launches = [x for x in outcomes.launches_of(row, subject) if x.outcome.status != "PASS"]
         return _reason_not_measured(row, values, launches)
     if any(item.basis == "peers" and item.outcome.status in JUDGED for item in items):
-        return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
-    return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
+        return "it was only compared with peers, and all of them may be slow", RECORD_OR_AGREE
+    return "measured, but there is no required rule to judge it", RECORD_OR_AGREE
 
 
 def _reason_not_measured(
     row: RequiredAspect, invalid: Sequence[Measure], launches: Sequence[Judged]
 ) -> tuple[str, str]:
-    """Say what was not measured, why its launches did not go through where they did not, and how to."""
+    """Describe what was not measured, how to measure it, and why its launches failed, if they did."""
     if invalid:
-        return "it was measured, and the measurement is INVALID", MEASURE_AGAIN
+        return "it was measured, but the measurement is INVALID", MEASURE_AGAIN
     name = " of stage ".join(filter(None, (row.measure, row.labels.get("stage"))))
     why = f": {launches[0].outcome.summary}" if launches else ""
     lacks = any(launch.outcome.status == "NOT-APPLICABLE" and "dtype" in row.labels for launch in launches)
@@ -379,12 +382,12 @@ def _standing(item: Judged) -> Standing:
 
 
 def why_of(item: Judged) -> str:
-    """Return a check with its status and what it says, in one line."""
+    """Return a check with its status and reason, on one line."""
     return f"{with_status(item.name, item.outcome.status)}: {item.outcome.summary}"
 
 
 def with_status(names: str, status: str) -> str:
-    """Write the status of checks behind their names.
+    """Write the status of checks next to their names.
 
     >>> with_status("links was measured", "SKIP"), with_status("links was measured", "FAIL")
     ('links was not measured', 'links was measured FAIL')

@@ -1,8 +1,9 @@
-"""A fleet's own figures: recorded from runs, kept with the stack that they hold for, and compared with it.
+"""A fleet's own results: recorded from runs, stored with their software stack, used for comparison.
 
-In: results of runs and what their hosts told of themselves. Out: a `Baseline` (JSON with a schema version),
-with the figures of every subject and day apart: a subject's own past, and the fleet's. One that was recorded
-with another driver, torch, NCCL, model of GPU or clocks is unlike: it is refused by the keys that differ.
+Input: results of runs and what their hosts reported about themselves. Output: a `Baseline` (JSON with a
+schema version), with separate values for every subject and day: both a subject's own history and the fleet's.
+A baseline that was recorded with another driver, torch, NCCL, GPU model or clocks does not match: it is
+rejected, and the keys that differ are named.
 """
 
 from __future__ import annotations
@@ -26,51 +27,52 @@ from gpuproof.statistics.prediction import (
 )
 
 BASELINE_SCHEMA_VERSION = 2
-"""1 (2026-11): first version. 2 (2026-11): the day of each figure, and which runs were SUSPECT."""
+"""1 (2026-11): first version. 2 (2026-11): added the day of each value, and which runs were SUSPECT."""
 STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
-"""Under what a baseline's figures hold."""
+"""The conditions that a baseline's values apply to."""
 WEIGHTS, WHOLE_WEIGHTS = "weights", "float32"
-"""In which type models that infer store their weights; in this one where a stack does not say it, as of older
+"""Data type of the weights of models in inference that is assumed if a stack does not state it, as in older
 versions."""
 PCIE = "pcie"
-"""Under what those of a link to the host hold, beside that: its generation and width."""
+"""Additional conditions for links to the host: their generation and width."""
 SEVERAL = " and "
 UNKNOWN = "unknown"
-"""What a host says of a key where another knows it."""
+"""Placeholder for a key that another host reports and this one does not."""
 EntryKey = tuple[str, tuple[tuple[str, str], ...], SubjectKind]
 """Name, labels and kind of subject of a measure."""
 INFERS = ("inference", "serving")
 UNCOMPARED = frozenset(("digest", "round", "device", "host"))
-"""Labels that say which one it was, and not what was measured."""
+"""Labels that say which instance was measured, not what was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineValue:
-    """What one run measured of one subject."""
+    """What one run measured for one subject."""
 
     run_id: str
     subject: str
     value: float
     day: str | None = None
-    """On which the run began, in UTC: runs of a day are one session, as are those of no known day."""
+    """The UTC day on which the run started. Runs on the same day are one session, and so are all runs without
+    a known day."""
     low: float | None = None
-    """The ends of its interval; None where it had none."""
+    """The ends of its interval; None if it has no interval."""
     high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineEntry:
-    """All figures of one measure."""
+    """All values of one measure."""
 
     name: str
     labels: Mapping[str, Any]
     kind: SubjectKind
-    """Of its subjects."""
+    """Kind of its subjects."""
     unit: str
     figures: tuple[BaselineValue, ...]
 
     def sessions(self) -> dict[str, dict[str, list[float]]]:
-        """Return the figures by subject (a GPU by its UUID, wherever it is) and by day."""
+        """Return the values by subject (a GPU by its UUID, on whichever host it is) and by day."""
         sessions: dict[str, dict[str, list[float]]] = {}
         for figure in self.figures:
             of_subject = sessions.setdefault(identity_of(figure.subject), {})
@@ -78,43 +80,43 @@ class BaselineEntry:
         return sessions
 
     def spread(self) -> HealthySpread | None:
-        """Return centre and spread over subjects; None where they are too few."""
+        """Return centre and spread over subjects; None if there are too few."""
         return spread_of([[*chain(*days.values())] for days in self.sessions().values()])
 
     def repeatability(self, *, day: float) -> Repeatability | None:
-        """Return how its subjects repeat; None where no run was repeated. `day` is as in the baseline."""
+        """Return how well its subjects repeat; None if no run was repeated. `day` is as in the baseline."""
         return repeatability_of(list(self.sessions().values()), day=day)
 
     @property
     def centre(self) -> float:
-        """Mean of all figures."""
+        """Mean of all values."""
         return sum(figure.value for figure in self.figures) / len(self.figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A fleet's own figures with their stack."""
+    """A fleet's own results, together with their stack."""
 
     schema_version: int = BASELINE_SCHEMA_VERSION
     name: str
     recorded: str
-    """The day, in UTC."""
+    """The day it was recorded, in UTC."""
     gpuproof_version: str
     runs: tuple[str, ...]
     suspect: tuple[str, ...] = ()
-    """Those of these runs that are SUSPECT."""
+    """The runs among these that are SUSPECT."""
     day_effect: float = DAY_EFFECT
-    """By how much sessions differ, as a share, as far as days do not show it."""
+    """How much sessions differ, as a share; used as far as the recorded days do not show it."""
     stack: Mapping[str, str | None]
     entries: tuple[BaselineEntry, ...] = field(default_factory=tuple)
 
     def by_key(self) -> dict[EntryKey, BaselineEntry]:
-        """Return the entries by what they are of."""
+        """Return the entries by their key."""
         return {entry_key(entry.name, entry.labels, entry.kind): entry for entry in self.entries}
 
 
 def identity_of(subject: str) -> str:
-    """Return by what a subject is known again: a GPU by its UUID, if it has one, on whichever host it is.
+    """Return what identifies a subject: for a GPU, its UUID if it has one, on whichever host it is.
 
     >>> identity_of("host/a/gpu/GPU-7f"), identity_of("host/a/gpu/0"), identity_of("host/a")
     ('gpu/GPU-7f', 'host/a/gpu/0', 'host/a')
@@ -125,18 +127,18 @@ def identity_of(subject: str) -> str:
 
 
 def entry_key(name: str, labels: Mapping[str, Any], kind: SubjectKind) -> EntryKey:
-    """Return what tells one entry from another; two devices' measures of the same thing have the same."""
+    """Return what identifies an entry; the same measure has the same key on two devices."""
     compared = sorted((key, str(value)) for key, value in labels.items() if key not in UNCOMPARED)
     return name, tuple(compared), kind
 
 
 def key_of(measure: Measure) -> EntryKey:
-    """Return the key of the entry that holds a measure's like."""
+    """Return the key of the baseline entry that corresponds to a measure."""
     return entry_key(measure.name, measure.labels, kind_of(measure.subject))
 
 
 def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
-    """Return what figures of these hosts hold for; a key that nobody told is None, several are joined."""
+    """Return the stack of these hosts; a key that is not reported is None, several values are joined."""
     stacks = [_stack_of_host(facts) for facts in hosts.values()]
     return {key: _common_value({host[key] for host in stacks}) for key in (*STACK, PCIE)}
 
@@ -144,7 +146,7 @@ def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
 def stack_of_run(
     hosts: Mapping[str, Mapping[str, Any]], launches: Sequence[CaseRecords]
 ) -> dict[str, str | None]:
-    """Return what figures of a run hold for: the stack of its hosts, and weights that are not in fp32."""
+    """Return the stack of a run's values: that of its hosts, plus any weights' type other than fp32."""
     setups = [s for launch in launches if launch.case.kind in INFERS for s in launch.of(Setup)]
     types = {setup.options.weights for setup in setups if setup.options and setup.options.weights}
     return {**stack_of(hosts), **({} if types <= {WHOLE_WEIGHTS} else {WEIGHTS: ", ".join(sorted(types))})}
@@ -179,7 +181,7 @@ def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _pcie(device: Mapping[str, Any]) -> str | None:
-    """Return the most of the generation, which falls at rest, and the lanes in use."""
+    """Return the maximum generation, since the current one drops at idle, and the lanes in use."""
     generation = (device.get("static") or {}).get("pcie_gen_max")
     width = (device.get("state") or {}).get("pcie_width")
     return None if None in (generation, width) else f"gen {generation:g} x{width:g}"
@@ -195,7 +197,7 @@ def _joined(values: Any) -> str | None:
 
 
 def differing_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
-    """Name each key of the stack that differs, with both values; one that either lacks is unlike."""
+    """List each stack key that differs, with both values; a key missing on one side differs, too."""
     absent = {**dict.fromkeys(STACK, UNKNOWN), WEIGHTS: WHOLE_WEIGHTS}
     pairs = ((key, one.get(key) or nothing, other.get(key) or nothing) for key, nothing in absent.items())
     return [f"{key}: {value} against {beside}" for key, value, beside in pairs if value != beside]
@@ -203,13 +205,13 @@ def differing_keys(one: Mapping[str, str | None], other: Mapping[str, str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunValues:
-    """What a baseline takes of one run."""
+    """What a baseline uses from one run."""
 
     run_id: str
     measures: Sequence[Measure]
     stack: Mapping[str, str | None]
     day: str | None = None
-    """On which it began, in UTC."""
+    """The day on which it started, in UTC."""
     validity: Validity | None = None
 
 
@@ -224,13 +226,14 @@ def record_baseline(
     """Return what runs measured, subject by subject.
 
     Raises:
-        UsageError: runs, or hosts of one, were of unlike stacks, a run is INVALID, or nothing was measured.
+        UsageError: runs, or hosts in one run, had different stacks, a run is INVALID, or nothing was
+            measured.
     """
     for run in runs:
         _refuse_different(runs[0], run)
         if run.validity == "INVALID":
             raise UsageError(
-                "it is INVALID: no figure of it can be trusted", place=run.run_id, next_step="Leave it out"
+                "it is INVALID: none of its values can be trusted", place=run.run_id, next_step="Omit it"
             )
     entries: dict[EntryKey, list[tuple[Measure, BaselineValue]]] = {}
     for run in runs:
@@ -258,7 +261,7 @@ def _refuse_different(first: RunValues, run: RunValues) -> None:
         raise UsageError(
             f"its hosts or GPUs differ in {differences}",
             place=run.run_id,
-            next_step="Record a baseline for each kind, from runs on that kind alone",
+            next_step="Record a baseline for each kind, only from runs on that kind",
         )
     unlike = differing_keys(run.stack, first.stack)
     if unlike:

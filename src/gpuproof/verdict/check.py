@@ -1,9 +1,10 @@
-"""A check: its name, what a PASS says, and a pure question to the facts of a fleet, answered with outcomes.
+"""A check: its name, what a PASS means, and a pure question about a fleet's facts.
 
-Checks of ours are values in their modules (`verdict/checks/` for rules, `doctor/` for a machine before
+gpuproof's checks are values in their modules (`verdict/checks/` for rules, `doctor/` for a machine before
 anything is measured). Another package registers an object with `name`, `summary` and `judge` under the
-entry-point group `gpuproof.checks`. `judge` reads no clock, file or device, so that it says the same on any
-machine and at any time. What a package's check may not say is an ERROR, never a PASS.
+entry-point group `gpuproof.checks`. `judge` reads no clock, file or device, so its answer is the same on any
+machine at any time. If a package's check returns an answer that it may not give, the result is an ERROR,
+never a PASS.
 """
 
 from __future__ import annotations
@@ -24,31 +25,32 @@ if TYPE_CHECKING:
     from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 VACUOUS_OF_USUAL = 0.5
-"""A floor under half of what is measured, or was, judges nothing: only what is broken outright misses it, and
-it shows by itself. Rules, and checks of other packages, are held to it alike."""
+"""A minimum below half of the current or earlier measurement does not judge anything: only something that is
+obviously broken fails it. Rules and checks of other packages are treated the same."""
 
 
 @runtime_checkable
 class Check(Protocol):
-    """A check as another package registers it."""
+    """A check as registered by another package."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
 
     @property
     def summary(self) -> str:
-        """What a PASS says, in one line."""
+        """What a PASS means, in one line."""
 
     def judge(self, launches: FleetFacts, /) -> Outcome | Sequence[Outcome]:
-        """Judge all launches, failed ones too, with one outcome a subject; pure.
+        """Judge all launches, including failed ones, with one outcome per subject; pure.
 
-        The facts are a sequence of launches, and hold what else is known: measures, hosts, events.
+        The facts are a sequence of launches, and also contain everything else that is known: measures, hosts,
+        events.
         """
 
 
 Answers = Iterable[Outcome | Judged]
-"""Outcomes of the check's name, or with a name of their own."""
+"""Outcomes that get the check's name, or that have their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +59,12 @@ class FactCheck:
 
     name: str
     summary: str
-    """What a PASS says."""
+    """What a PASS means."""
     judge: Callable[[FleetFacts], Answers]
 
 
 def check(name: str, summary: str) -> Callable[[Callable[[FleetFacts], Answers]], FactCheck]:
-    """Make a check of the function below."""
+    """Create a check from the function below."""
     return lambda judge: FactCheck(name=name, summary=summary, judge=judge)
 
 
@@ -79,9 +81,9 @@ def stated_check(
     otherwise: Literal["WARN", "FAIL"] = "FAIL",
     part: str | None = None,
 ) -> Callable[[StatedJudge], FactCheck]:
-    """Make a check with a stated expectation of what a machine tells, or a part of that.
+    """Create a check that states what is expected of a machine's reports, or of a part of them.
 
-    The function below is given both; what it answers nothing of is left out.
+    The function below gets both; if it gives no answer for a report, the report is omitted.
     """
     expectation = Expectation(expected, source, next_step, responsible, otherwise)
 
@@ -97,7 +99,7 @@ def stated_check(
 
 
 def ask(checks: Iterable[FactCheck], facts: FleetFacts) -> list[Judged]:
-    """Return what each check answers, in their order."""
+    """Return each check's answers, in order."""
     return [
         answer if isinstance(answer, Judged) else Judged(name=each.name, outcome=answer)
         for each in checks
@@ -106,13 +108,13 @@ def ask(checks: Iterable[FactCheck], facts: FleetFacts) -> list[Judged]:
 
 
 def checks_in(module: ModuleType) -> list[FactCheck]:
-    """Return the checks that a module defines, in its order: values, and tuples of them."""
+    """Return the checks that a module defines, in order: single values, and tuples of them."""
     values = (value if isinstance(value, tuple) else (value,) for value in vars(module).values())
     return [item for group in values for item in group if isinstance(item, FactCheck)]
 
 
 def guarded(name: str, plugin: Check, *, owner: str) -> FactCheck:
-    """Return the check of another package: its own faults, and a PASS over nothing, are errors."""
+    """Return another package's check; errors in it, and a PASS without evidence, become ERROR."""
     return FactCheck(
         name=name, summary=plugin.summary, judge=lambda facts: list(_guarded_answers(plugin, facts, owner))
     )
@@ -120,7 +122,7 @@ def guarded(name: str, plugin: Check, *, owner: str) -> FactCheck:
 
 def _guarded_answers(plugin: Check, facts: FleetFacts, owner: str) -> Iterator[Outcome]:
     try:
-        with redirect_stdout(sys.stderr):  # standard output carries what the command prints alone
+        with redirect_stdout(sys.stderr):  # standard output contains only what the command prints
             outcomes = _read_answer(plugin.judge(facts), owner)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # its fault ends its check, and no other
         outcomes = [_broken(f"the check itself failed: {type(error).__name__}: {error}", owner)]
@@ -142,29 +144,29 @@ def _read_answer(answer: object, owner: str) -> list[Outcome]:
 
 
 def _broken(reason: str, owner: str) -> Outcome:
-    return not_judged("whole", reason, f"Report it to the makers of {owner}", "plug-in author")
+    return not_judged("whole", reason, f"Report it to the maintainers of {owner}", "plug-in author")
 
 
 def _refuse_empty_pass(outcome: Outcome, *, finished: bool) -> Outcome:
     if outcome.status != "PASS" or finished:
         return outcome
-    reason = "the check passed a run of which no launch was finished"
+    reason = "the check passed a run without any finished launch"
     return not_judged(outcome.subject, reason, "Finish the run with --resume, then ask again")
 
 
 def _refuse_vacuous_pass(outcome: Outcome, owner: str) -> Outcome:
-    """Return an error in place of a PASS by a rate that is far under what was measured, as of any rule."""
+    """Return an error instead of a PASS if a minimum is far below what was measured, as for any rule."""
     measured, expected, unit = outcome.measured_value, outcome.expected_value, outcome.unit or ""
     if outcome.status != "PASS" or measured is None or expected is None or not unit.endswith("/s"):
         return outcome
     if expected - (outcome.tolerance or 0.0) >= VACUOUS_OF_USUAL * measured:
         return outcome
-    reason = f"{outcome.expected} is no expectation where {outcome.measured} is measured"
+    reason = f"{outcome.expected} is not a valid expectation if {outcome.measured} is measured"
     return replace(_broken(reason, owner), subject=outcome.subject)
 
 
 def exit_code_for(judged: Sequence[Judged]) -> ExitCode:
-    """Return 3 where a check failed, 4 where one measured nothing, else 0."""
+    """Return 3 if a check failed, 4 if one measured nothing, else 0."""
     statuses = {item.outcome.status for item in judged}
     if "FAIL" in statuses:
         return ExitCode.FAILED

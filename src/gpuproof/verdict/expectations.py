@@ -1,15 +1,15 @@
-"""What others measured: published figures by key, and which of them speak of the thing that was measured.
+"""Measurements by others: published values by key, and which of them apply to what was measured.
 
-A figure is a lead, not a threshold: it holds for the board, size, type, tool and fabric of its source.
-What a source leaves out is unknown and matches nothing, and nothing is guessed from a part of a name. A rule
-may say which conditions it does not hold the figure to, and the outcome repeats them. The figures are in
+A value is a hint, not a threshold: it applies to the board, size, type, tool and fabric of its source.
+Anything that a source omits is unknown and does not match anything, and nothing is guessed from a part of a
+name. A rule may list conditions to ignore for the value, and the outcome repeats them. The values are in
 `expectations.toml`.
 
 >>> figure = load_expectations().find("all-reduce.8x-h200.8gib.azure")
 >>> figure.value
 479980000000.0
->>> reason_unlike(figure, {"quantity": "all_gather"}, ignoring=())
-'the figure is of all_reduce, and all_gather was measured'
+>>> reason_not_comparable(figure, {"quantity": "all_gather"}, ignoring=())
+'the value is for all_reduce, but all_gather was measured'
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpuproof.base.files import packaged_text
 from gpuproof.base.units import significant
 
 PUBLISHED = "published"
-"""In place of a key: whatever was published of the thing that was measured."""
+"""Used instead of a key: everything published about what was measured."""
 COLLECTIVE = ("device", "num_devices", "size_bytes", "tool")
 MATCHED: Mapping[str, tuple[str, ...]] = {
     "matrix multiply": ("device", "dtype", "shape", "tool"),
@@ -38,7 +38,7 @@ MATCHED: Mapping[str, tuple[str, ...]] = {
     "training": ("device", "operation", "dtype", "num_devices", "tool"),
     "kernel launch": ("device", "tool"),
 }
-"""By quantity, the conditions that a figure holds under; of collectives, `COLLECTIVE`."""
+"""For each quantity, the conditions that its value depends on; for collectives, `COLLECTIVE`."""
 CONDITIONS = (
     *("device", "operation", "direction", "dtype", "shape", "size_bytes"),
     *("num_devices", "num_hosts", "fabric", "tool"),
@@ -47,7 +47,7 @@ CONDITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedValue:
-    """A figure with all that its source says of it; None is not said."""
+    """A value with everything that its source says about it; None means not stated."""
 
     key: str
     quantity: str
@@ -58,9 +58,9 @@ class PublishedValue:
     source: str
     date: str
     chip: str | None = None
-    """The family; for comparison with what was published of it, never to expect anything."""
+    """The GPU family; only for comparison with what was published about it, never as an expectation."""
     devices: tuple[str, ...] = ()
-    """Exact names that the driver gives; none where the source leaves the board open."""
+    """Exact names as reported by the driver; none if the source does not state the board."""
     num_devices: int | None = None
     num_hosts: int | None = None
     fabric: str | None = None
@@ -77,7 +77,7 @@ class PublishedValue:
 
     @property
     def provenance(self) -> str:
-        """Name the source as a report does."""
+        """Name the source in the way a report does."""
         how = "".join(f", {part}" for part in (self.tool, self.how) if part)
         kind = "" if self.kind == "measured" else f" ({self.kind})"
         return f"{self.source}, {self.board}{how}{kind}, as of {self.date}"
@@ -85,29 +85,29 @@ class PublishedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """Published figures by their keys, and how far off healthy machines may be."""
+    """Published values by key, and how far healthy machines may differ from them."""
 
     figures: Mapping[str, PublishedValue]
     tolerance: float
 
     def find(self, key: str) -> PublishedValue:
-        """Return the figure of a key.
+        """Return the value for a key.
 
         Raises:
-            UsageError: there is none of that key.
+            UsageError: there is no such key.
         """
         if key in self.figures:
             return self.figures[key]
         close = difflib.get_close_matches(key, self.figures, n=1)
         hint = f"Did you mean {close[0]}? " if close else ""
         raise UsageError(
-            f"no published figure has the key {key!r}", next_step=f"{hint}expectations.toml lists them"
+            f"no published value has the key {key!r}", next_step=f"{hint}expectations.toml lists them"
         )
 
 
 @cache
 def load_expectations() -> Expectations:
-    """Return the figures that come with gpuproof."""
+    """Return the values that come with gpuproof."""
     content = tomllib.loads(packaged_text("hardware/expectations.toml"))
     figures = [_value(entry) for entry in content["expectation"]]
     return Expectations(
@@ -126,12 +126,13 @@ def _value(entry: Mapping[str, Any]) -> PublishedValue:
 def reason_not_comparable(
     figure: PublishedValue, measured: Mapping[str, Any], *, ignoring: Collection[str]
 ) -> str | None:
-    """Say why a figure is not of what was measured; None where every condition is known and the same.
+    """Explain why a value does not apply to what was measured; None if all conditions match.
 
-    `measured` has `quantity` and those of `CONDITIONS` that are known; `device` is the driver's exact name.
+    `measured` contains `quantity` and the known conditions from `CONDITIONS`; `device` is the exact name from
+    the driver.
     """
     if figure.quantity != measured.get("quantity"):
-        return f"the figure is of {figure.quantity}, and {measured.get('quantity')} was measured"
+        return f"the value is for {figure.quantity}, but {measured.get('quantity')} was measured"
     wanted = MATCHED.get(figure.quantity, COLLECTIVE)
     if figure.quantity not in MATCHED and (figure.num_hosts, measured.get("num_hosts")) != (1, 1):
         wanted = (*wanted, "num_hosts", "fabric")
@@ -142,14 +143,14 @@ def reason_not_comparable(
 def published_for(
     measured: Mapping[str, Any], figures: Iterable[PublishedValue], *, unit: str, ignoring: Collection[str]
 ) -> tuple[PublishedValue, ...]:
-    """Return what was published of a thing that was measured, the lowest first; what a vendor aims at is not.
+    """Return what was published about something measured, lowest first, excluding vendors' targets.
 
     >>> known = {"quantity": "device memory", "device": "NVIDIA H200", "operation": "triad"}
     >>> figures = load_expectations().figures.values()
-    >>> [figure.key for figure in figures_of(known, figures, unit="B/s", ignoring=["tool"])]
+    >>> [figure.key for figure in published_for(known, figures, unit="B/s", ignoring=["tool"])]
     ['device-memory.triad.h200-sxm.azure']
     """
-    quantity = measured.get("quantity")  # compared first: all figures are gone through for each device
+    quantity = measured.get("quantity")  # compared first, since each device goes through all values
     like = (f for f in figures if f.quantity == quantity and f.unit == unit and f.kind != "target")
     alike = [figure for figure in like if reason_not_comparable(figure, measured, ignoring=ignoring) is None]
     return tuple(sorted(alike, key=lambda figure: figure.value))
@@ -161,15 +162,15 @@ def _mismatch(figure: PublishedValue, name: str, measured: Any) -> str | None:
         board = f" (it writes {figure.board})" if name == "device" else ""
         return f"the source does not give the {name}{board}"
     if measured is None:
-        return f"the {name} of what was measured is not known"
+        return f"the measured {name} is unknown"
     if measured in published if name == "device" else measured == published:
         return None
     shown = " or ".join(published) if name == "device" else shown_condition(published)
-    return f"{name} is {shown_condition(measured)}, and {shown} in the source"
+    return f"{name} is {shown_condition(measured)}, but {shown} in the source"
 
 
 def shown_condition(value: Any) -> str:
-    """Write a condition as people read it."""
+    """Write a condition for people to read."""
     if isinstance(value, tuple):
         return "×".join(map(str, value))
     return significant(value) if isinstance(value, float) else str(value)

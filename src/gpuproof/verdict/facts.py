@@ -1,4 +1,4 @@
-"""What rules and checks are asked about: measures, what hosts told of themselves, and what is expected."""
+"""What rules and checks judge: measures, what hosts reported about themselves, and what is expected."""
 
 from __future__ import annotations
 
@@ -11,58 +11,60 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import Environment, Setup, Start
 from gpuproof.verdict.expectations import Expectations, load_expectations
 
-if TYPE_CHECKING:  # it needs numpy, and doctor does not
+if TYPE_CHECKING:  # this needs numpy, and doctor does not
     from gpuproof.readings.ports import PortsDuringLaunch
     from gpuproof.verdict.baseline import Baseline
 
 HostFacts = Mapping[str, Any]
-"""What a host told of itself, as `worker/host/environment.py` has it."""
+"""What a host reported about itself, as in `worker/host/environment.py`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedGpus:
-    """How many GPUs a host should have, or a job on it."""
+    """How many GPUs a host, or a job on the host, should have."""
 
     number: int
     source: str
-    """Who says so: an option, the inventory, or the scheduler that granted them."""
+    """The source: an option, the inventory, or the scheduler that granted them."""
     is_granted: bool = False
-    """Whether a scheduler granted them: then they have to be visible, and others of the host are not ours."""
+    """Whether a scheduler granted them: then they must be visible, and the host's other GPUs belong to
+    others."""
 
 
 Owner = Literal["ours", "another's", "unknown"]
-"""Whose process met an event: of a rank of ours, of somebody else, or the driver does not say."""
+"""Whose process encountered an event: one of gpuproof's ranks, another process, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
-    """Something that a driver announced of a GPU while it was recorded."""
+    """An event that a driver reported for a GPU during recording."""
 
     title: str
-    """The kind of event with its code, as in `xid 79`; the name of a running total that grew."""
+    """The kind of event with its code, e.g. `xid 79`; or the name of a running total that increased."""
     growth: float = 0.0
-    """Of a running total, during the launch."""
+    """For a running total: the increase during the launch."""
     unix_s: float | None = None
-    """By the clock of its host; None of a total, and where nobody knows."""
+    """Time by its host's clock; None for a total, or if unknown."""
     pid: int | None = None
-    """The process that met it, where the driver says so."""
+    """The process that encountered it, if the driver reports it."""
     owner: Owner = "unknown"
-    """Ours, too, where no process is named and a rank of ours failed by itself on this GPU in this launch."""
+    """Also ours if no process is named, but one of our ranks failed on its own on this GPU in this launch."""
     instance: str | None = None
-    """Of a divided GPU, where the driver says so."""
+    """The instance of a partitioned GPU, if the driver reports it."""
     launch: str | None = None
-    """CASE/REPLICATE beside which it was recorded."""
+    """The launch during which it was recorded, as CASE/REPLICATE."""
     kill: Literal["before", "after"] | None = None
-    """Whether it came before or after ranks of this launch were ended because one hung; None: none was."""
+    """Whether it came before or after ranks of this launch were stopped because of a hang; None if none were
+    stopped."""
     unheard: str | None = None
-    """Why nothing could be heard during the launch, of a host by its log; then nothing was announced."""
+    """Why nothing could be read during the launch (for a host: from its log); there are then no events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFacts(Sequence[CaseRecords]):
-    """All that is known of a fleet when it is judged; as a sequence, its launches.
+    """Everything known about a fleet when it is judged. Used as a sequence, it is the launches.
 
-    So checks of other packages, which are asked about launches, get what ours get.
+    This lets checks from other packages, which judge launches, get the same as gpuproof's own checks.
     """
 
     measures: Sequence[Measure] = ()
@@ -71,51 +73,52 @@ class FleetFacts(Sequence[CaseRecords]):
     baseline: Baseline | None = None
     expectations: Expectations = field(default_factory=load_expectations)
     hosts_there: tuple[str, ...] = ()
-    """Hosts that were named or on which ranks began: one that is not among `hosts` told nothing of itself."""
+    """Hosts that were named or on which ranks started; one that is missing in `hosts` reported nothing."""
     expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)
-    """By host, where somebody says how many it should have."""
+    """By host, for hosts whose expected number is known."""
     sku: str | None = None
-    """The product that each host should be (--sku); None: it is detected, and what it lacks is advisory."""
+    """The product that each host should be (--sku). With None, it is detected, and anything missing is
+    advisory."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
-    """What drivers announced of each GPU and host, by subject; None: nobody listened."""
+    """What drivers reported about each GPU and host, by subject; None if events were not recorded."""
     ports: Mapping[str, Sequence[PortsDuringLaunch]] = field(default_factory=dict)
-    """What the ports of each host counted during each launch that was to be recorded."""
+    """Port counters of each host, for each launch during which they should have been recorded."""
     pcie_under_load: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By UUID the highest `pcie_gen` and `pcie_width` that were read of a GPU under load."""
+    """By UUID, the highest `pcie_gen` and `pcie_width` that were read from a GPU under load."""
 
     def __len__(self) -> int:
         """Count the launches."""
         return len(self.launches)
 
     def __getitem__(self, place: Any) -> Any:
-        """Return a launch, or a slice of them."""
+        """Return a launch, or a slice of the launches."""
         return self.launches[place]
 
     @property
     def all_hosts(self) -> dict[str, HostFacts | None]:
-        """What each host told that should be there; None of one that told nothing."""
+        """What each expected host reported; None for one that reported nothing."""
         return {**dict.fromkeys(self.hosts_there), **self.hosts}
 
 
 def host_of(subject: str) -> str | None:
-    """Name the host of a subject; None of a link and of the whole."""
+    """Return the host of a subject; None for a link or for the whole."""
     return subject.split("/")[1] if subject.startswith("host/") else None
 
 
 def setups_on(launch: CaseRecords) -> list[tuple[str, Setup]]:
-    """Return what each rank that began built, after the name of its host in the inventory."""
+    """Return the inventory name of the host and the setup, for each rank that started."""
     hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
     return [(hosts[setup.rank], setup) for setup in launch.setups if setup.rank in hosts]
 
 
 def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, HostFacts]:
-    """Return what hosts say of themselves, at last."""
+    """Return what each host last reported about itself."""
     return {host: reports[-1] for host, reports in reports_by_host(launches).items()}
 
 
 def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts]]:
-    """Return the facts of hosts in each launch; of two with one name in a job nobody knows whose they are."""
+    """Return host facts per launch; if two hosts in a job share a name, their facts are omitted."""
     reports: dict[str, list[HostFacts]] = {}
     for launch in launches:
         meant: dict[str, set[str]] = {}
@@ -129,7 +132,7 @@ def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts
 
 
 def gpus_of(facts: HostFacts) -> list[Mapping[str, Any]]:
-    """Return the GPUs that torch saw on a host; processors are none."""
+    """Return the GPUs that torch saw on a host; CPUs do not count."""
     return [device for device in facts.get("devices") or () if device.get("index") is not None]
 
 

@@ -1,8 +1,8 @@
-"""Which GPUs should there be on each host? Counted from both sides, never only those that spoke.
+"""Determine which GPUs each host should have, including those that reported nothing.
 
-In: what hosts, drivers, ranks and schedulers told. Out: by host, the GPUs that a driver lists, that the
-framework saw and that ran, and a placeholder (`host/H/gpu/missing-1`) for each that is expected and that
-nobody lists. CUDA_VISIBLE_DEVICES narrows what is visible; it expects nothing.
+In: what hosts, drivers, ranks and schedulers reported. Out: for each host, the GPUs that a driver lists, that
+the framework saw and that ran, plus a placeholder (`host/H/gpu/missing-1`) for each GPU that is expected but
+not listed. CUDA_VISIBLE_DEVICES narrows what is visible; it creates no expectation.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, gpu_subj
 
 VISIBILITY = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 NUMBERED_ON_EACH_HOST = ("SIM-", "FAKE-")
-"""What simulators call their devices: the same on every host, so that they tell no two hosts apart."""
+"""Device names used by simulators. They are the same on every host, so they cannot tell two hosts apart."""
 Listed = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostGpus:
-    """The GPUs of a host; each by its subject."""
+    """The GPUs of one host, keyed by subject."""
 
     host: str
     is_mute: bool
-    """Whether the host told nothing of itself."""
+    """Whether the host reported nothing about itself."""
     expected: ExpectedGpus | None
     ran: Mapping[str, Device]
     visible: tuple[str, ...]
-    """To the framework, or numbered for it by the driver."""
+    """GPUs visible to the framework, or numbered for it by the driver."""
     listed: Listed
-    """By the driver, with what it tells; instances of a divided GPU only where they are used."""
+    """GPUs listed by the driver, with what it reports. Instances of a divided GPU are included only if they
+    are used."""
     divided: frozenset[str]
-    """GPUs of the list of which instances are used: not tested as a whole."""
+    """Listed GPUs with instances in use, which are therefore not tested as a whole."""
     silent: tuple[Mapping[str, Any], ...]
-    """Devices whose driver does not answer."""
+    """Devices whose driver does not respond."""
     num_hidden: int
-    """Of the GPUs that were granted, those that visibility variables leave out."""
+    """Granted GPUs that visibility variables exclude."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """GPUs that should be judged: those that ran or are visible where they are as many as expected."""
+        """The GPUs to judge: those that ran or are visible, if there are as many as expected."""
         ran, used = tuple(self.ran), tuple(dict.fromkeys([*self.ran, *self.visible]))
         number = None if self.expected is None else self.expected.number
         enough = next((group for group in (ran, used) if number is not None and len(group) >= number), None)
@@ -68,7 +69,7 @@ class HostGpus:
 
     @property
     def num_missing(self) -> int:
-        """Count the GPUs that are granted and not visible, or expected and not there."""
+        """Count the GPUs that are granted but not visible, or expected but missing."""
         if self.expected is None or self.is_mute:
             return 0
         if self.expected.is_granted:
@@ -79,20 +80,20 @@ class HostGpus:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether every GPU that ran or is visible is simulated: no driver need list it."""
+        """Whether every GPU that ran or is visible is simulated, so that no driver needs to list it."""
         has_run = bool(self.ran) or not self.visible
         return has_run and not self.is_mute and all(device.simulated for device in self.ran.values())
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """GPUs that ran or are visible, and are not in the driver's list."""
+        """GPUs that ran or are visible, but are not in the driver's list."""
         used = dict.fromkeys([*self.ran, *self.visible])
         spare = sum(_is_nameless(self, subject) and subject not in used for subject in self.listed)
         return tuple(subject for subject in used if subject not in self.listed)[spare:]
 
 
 def gpus_by_host(facts: FleetFacts) -> dict[str, HostGpus]:
-    """Return the GPUs of every host that should be there."""
+    """Return the GPUs of every expected host."""
     ran = ran_by_host(facts.launches)
     return {
         host: _of_host(host, reported, ran.get(host, {}), facts.expected_gpus.get(host))
@@ -101,14 +102,14 @@ def gpus_by_host(facts: FleetFacts) -> dict[str, HostGpus]:
 
 
 def unlisted_gpus(hosts: Collection[HostGpus]) -> list[str]:
-    """Return the GPUs that ran or are visible and that no driver lists; none of a fleet that is made up."""
+    """Return GPUs that ran or are visible but that no driver lists; empty for a synthetic fleet."""
     if not any(gpus.listed for gpus in hosts) and all(gpus.is_simulated for gpus in hosts):
         return []
     return [subject for gpus in hosts if not gpus.is_mute for subject in gpus.unlisted]
 
 
 def ran_by_host(launches: Iterable[CaseRecords]) -> dict[str, dict[str, Device]]:
-    """Return by host the devices on which ranks computed, by subject; processors are none."""
+    """Return, for each host, the devices that ranks computed on, keyed by subject; CPUs do not count."""
     devices: dict[str, dict[str, Device]] = {}
     for launch in launches:
         for host, setup in setups_on(launch):
@@ -145,7 +146,7 @@ def _of_host(
 def _listed(
     host: str, devices: Sequence[Mapping[str, Any]], by_torch: Listed, ran: Mapping[str, Device]
 ) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
-    """Name each device of a driver's list as its measures are; with it, those of which instances are used."""
+    """Name each listed device as its measures do, and return the devices with instances in use."""
     by_index = {str(device.get("index")): subject for subject, device in by_torch.items()}
     by_uuid = {bare_uuid(subject.rpartition("/gpu/")[2]): subject for subject in [*by_torch, *ran]}
     listed: dict[str, Mapping[str, Any]] = {}
@@ -160,19 +161,19 @@ def _listed(
 
 
 def _is_nameless(gpus: HostGpus, subject: str) -> bool:
-    """Say whether a listed device has no identity by which what ran could be found in the list."""
+    """Return whether a listed device lacks an identity that could be matched with what ran."""
     device = gpus.listed[subject]
     return device.get("uuid") is None and device.get("framework_index") is None
 
 
 def _num_named(environment: Mapping[str, str]) -> int | None:
-    """Count the devices that the narrowest visibility variable names; None where none is set."""
+    """Count the devices in the most restrictive visibility variable; None if none is set."""
     named = [len([x for x in environment[v].split(",") if x.strip()]) for v in VISIBILITY if v in environment]
     return min(named, default=None)
 
 
 def doubled_uuids(gpus: Iterable[HostGpus]) -> dict[str, dict[str, list[str]]]:
-    """Return by host the UUIDs of its GPUs that other hosts have, too, with these hosts."""
+    """Return, for each host, its GPU UUIDs that also occur on other hosts, with those hosts."""
     owners: dict[str, list[str]] = {}
     for host_gpus in gpus:
         identities = {

@@ -1,8 +1,9 @@
-"""Group the driver events of a device into incidents, and conclude who caused each of them.
+"""Group a device's driver events into incidents, and determine the cause of each incident.
 
-In: what drivers announced (`Announced`), with measures and launches. Out: events of one code on one device
-within minutes as one `Incident`, and its conclusion: the table's word, unless what ran, what our tests of
-that device found since, or what other hosts announced at the same time says more.
+In: what drivers reported (`Announced`), with measures and launches. Out: one `Incident` for all events with
+the same code on one device within minutes, with its conclusion. The conclusion is the one in the table,
+unless more is known from what ran, from later tests of that device, or from what other hosts reported at the
+same time.
 """
 
 from __future__ import annotations
@@ -25,48 +26,49 @@ from gpuproof.records.run import Failure, Start
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
 AT_ONCE_S: Final = 60.0
-"""Hosts whose incidents are no further apart had them at the same time; clocks differ by seconds."""
+"""Maximum time between incidents on two hosts that count as simultaneous; clocks differ by seconds."""
 OF_DEVICE_CAUSES: Final = ("exception", "hang")
-"""Failures of a launch that may be its device's; want of memory may be another process's."""
+"""Launch failures that the device may have caused. Running out of memory is not one: another process may have
+used it."""
 FOLLOWS_FROM_KILL: Final = ("xid 43", "xid 45")
 STOPPED: Final = "xid 43"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """Events of one code on one device, or of a host where they name none, within minutes."""
+    """Events with one code within minutes on one device, or on a host if they name no device."""
 
     subject: str
     title: str
-    """The code, as in `xid 31`."""
+    """The code, e.g. `xid 31`."""
     meaning: EventKind
     num_events: int
     growth: float
-    """Of a running total, over all launches during which it grew; 0 of what is no total."""
+    """For a running total, its increase over all launches; 0 for anything else."""
     first_unix_s: float | None
     last_unix_s: float | None
     pids: tuple[int, ...]
     owner: Owner
-    """Ours where any of its processes was; unknown where the driver named none."""
+    """Ours if one of its processes was ours; unknown if the driver named none."""
     instance: str | None
-    """Of a divided GPU: the number of the instance, as its driver counts them."""
+    """For a divided GPU: the number of the instance, as its driver counts them."""
     launches: tuple[str, ...]
-    """CASE/REPLICATE, during which it was recorded."""
+    """The CASE/REPLICATE during which it was recorded."""
     kill: Literal["before", "after"] | None
-    """Whether it came before or after we ended ranks of its launch that hung; None where we ended none."""
+    """Whether it came before or after we stopped hung ranks in its launch; None if we stopped none."""
     other_hosts: tuple[str, ...] = ()
-    """That announced the same code at the same time."""
+    """Hosts that reported the same code at the same time."""
     is_of_most_hosts: bool = False
-    """Whether they are, with its own, most of the hosts that were monitored at that time."""
+    """Whether those hosts and its own host make up most of the hosts monitored at that time."""
 
     @property
     def code(self) -> str:
-        """Its code and what that means, as in `XID 31 (GPU memory page fault)`."""
+        """Its code and its meaning, e.g. `XID 31 (GPU memory page fault)`."""
         return self.meaning.heading
 
     @property
     def text(self) -> str:
-        """Say what happened, to whom, when and how often."""
+        """Describe what happened, which subject it affected, when and how often."""
         parts = [f"{self.code} grew by {self.growth:g}" if self.growth else self.code]
         parts += [f"on instance {self.instance}"] * (self.instance is not None)
         if self.pids:
@@ -88,7 +90,7 @@ class Incident:
 
 
 def incidents_in(facts: FleetFacts) -> dict[str, list[Incident]]:
-    """Return the incidents of each device and host, by subject; an empty list where nothing was announced."""
+    """Return the incidents of each device and host, by subject; an empty list if nothing was reported."""
     by_subject = {
         subject: list(_of_subject(subject, [event for event in events if event.unheard is None]))
         for subject, events in (facts.events or {}).items()
@@ -129,7 +131,7 @@ def _incident(subject: str, title: str, events: Sequence[Announced]) -> Incident
 def _with_other_hosts(
     by_subject: Mapping[str, Sequence[Incident]], facts: FleetFacts
 ) -> dict[str, list[Incident]]:
-    """Add to each incident the hosts that announced the same at the same time."""
+    """Add to each incident the hosts that reported the same at the same time."""
     spans: dict[tuple[str, bool], dict[str, list[tuple[float, float]]]] = {}
     for incident in (one for incidents in by_subject.values() for one in incidents):
         if incident.first_unix_s is not None and incident.last_unix_s is not None:
@@ -159,22 +161,23 @@ def _with_other_hosts(
 
 
 def _kind(incident: Incident) -> tuple[str, bool]:
-    """Tell apart codes, and work of ours from that of others: they are no one job."""
+    """Distinguish by code, and by whether our work or another job was affected."""
     return incident.title, incident.owner == "ours"
 
 
 def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventKind:
-    """Conclude whose an incident is; `beside` are all incidents of its subject, itself among them.
+    """Determine the cause of an incident; `beside` is all incidents of its subject, this one too.
 
-    What the table gives to the device, or cannot tell, no process excuses. A code that an application can
-    cause is the device's with wrong results, in work of ours, or under several processes; it belongs to a job
-    where most hosts announced it at the same time; and nobody knows where no process is visible.
+    If the table attributes a code to the device, or cannot attribute it, a running process does not excuse
+    the device. A code that an application can cause is attributed to the device if there were wrong results,
+    if our work encountered it, or if it occurred under several processes. It is attributed to a job if most
+    hosts reported it at the same time. It is unknown if no process is visible.
     """
     meaning = incident.meaning
     if incident.title == STOPPED and incident.kill == "before" and incident.owner != "another's":
-        return _of_device(incident, "the device stopped before we ended the rank that hung")
+        return _of_device(incident, "the device stopped before we stopped the rank that hung")
     if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
-        why = "it follows from our ending a rank that hung; why that hung is not known"
+        why = "it follows from our stopping a hung rank; why that hung is unknown"
         return replace(meaning, word="application", evidence=why)
     parts = _parts(incident.subject, facts)
     wrong = sum(m.value or 0 for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts)
@@ -182,7 +185,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
         return _of_device(incident, f"{wrong:g} wrong values on this device")
     if meaning.is_of_application and incident.is_of_most_hosts:
         others = units.first_of(incident.other_hosts, 3)
-        why = f"the same on {others} at the same time, most hosts: a job's, as it ended"
+        why = f"the same on {others} at the same time, most hosts: caused by a job as it ended"
         return replace(meaning, word="application", evidence=why)
     return _of_process(incident, beside, parts, facts) if meaning.is_restart else meaning
 
@@ -190,18 +193,18 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
 def _of_process(
     incident: Incident, beside: Sequence[Incident], parts: AbstractSet[str], facts: FleetFacts
 ) -> EventKind:
-    """Conclude what the table gives to an application: by its process, and by what tests found since."""
+    """Judge a code that the table attributes to applications, by its process and by later tests."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
     if any(one.owner == "ours" for one in alike):
-        return _of_device(incident, "work of ours met it, whose kernels are known")
+        return _of_device(incident, "our own work, whose kernels are known, encountered it")
     if len(pids := {pid for one in alike for pid in one.pids}) > 1:
-        return _of_device(incident, f"{len(pids)} processes met it on this device")
+        return _of_device(incident, f"{len(pids)} processes encountered it on this device")
     since = [launch for launch in facts.launches if _ranks(launch, parts)]
     if failed := [_name(launch) for launch in since if _failed_since(launch, incident, parts)]:
         return _of_device(incident, f"our {units.first_of(failed)} failed on this device since")
     right = _right_since(incident, since, [m for m in facts.measures if m.subject in parts])
     is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
-    evidence = f"{' and '.join(right)} right since" if right else "nothing of ours compared since"
+    evidence = f"{' and '.join(right)} correct since" if right else "none of our tests compared results since"
     return replace(incident.meaning, word="application" if is_told else "cannot tell", evidence=evidence)
 
 
@@ -212,7 +215,7 @@ def _of_device(incident: Incident, why: str) -> EventKind:
 
 
 def _right_since(incident: Incident, since: Sequence[CaseRecords], measures: Sequence[Measure]) -> list[str]:
-    """Name the tests that began after an incident, and whose results were compared and right."""
+    """Return the tests that started after an incident and whose results were verified as correct."""
     last_s = inf if incident.last_unix_s is None else incident.last_unix_s
     done = (launch for launch in since if launch.status == "done")
     later = {one.case.case_id for one in done if min(x.unix_s for x in one.of(Start)) > last_s}
@@ -234,7 +237,7 @@ def _ranks(launch: CaseRecords, subjects: AbstractSet[str]) -> set[int]:
 
 
 def _parts(subject: str, facts: FleetFacts) -> AbstractSet[str]:
-    """Return a device and, of one that is divided, its instances: tests of ours are of these."""
+    """Return a device and any instances it is divided into: our tests run on these."""
     host, _, uuid = subject.removeprefix("host/").partition("/gpu/")
     listed = ((facts.hosts.get(host) or {}).get("accelerators") or {}).get("devices") or ()
     instances = [d["uuid"] for d in listed if (d.get("static") or {}).get("mig_parent_uuid") == uuid]

@@ -1,6 +1,7 @@
-"""From runs to references: what of them may stand for a board, and why the rest may not.
+"""Turn runs into references: decide which results may represent a board, and why others may not.
 
-In: figures of finished runs. Out: entries of `references.toml`, never typed in, and what was left out.
+In: results of finished runs. Out: entries for `references.toml` (never written by hand), and what was
+omitted.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ OF_WORK: Mapping[str, tuple[str, str, str]] = {
     "host link": ("host link", "kind", "direction"),
     "products": ("matrix multiply", "dtype", "dtype"),
 }
-"""Rate of ours → that of published figures, and which label of ours is which condition of theirs."""
+"""Maps our rate to the one in published values, and our labels to their conditions."""
 
 
 def make_references(
     runs: Sequence[RunValues], known: BoardReferences
 ) -> tuple[list[BoardReference], list[str]]:
-    """Return a reference for each piece of work, over all cards, and a line for each figure left out.
+    """Return one reference per piece of work, over all cards, and one line for each omitted value.
 
     Raises:
-        UsageError: a run's conditions are not known, or differ between its cards or from the first run's.
+        UsageError: a run's conditions are unknown, differ between its cards, or differ from the first run's.
     """
     taken: dict[str, list[tuple[RunValues, Measure]]] = {}
     left_out: list[str] = []
@@ -68,18 +69,18 @@ def _refuse_conditions(run: RunValues, first: RunValues) -> None:
             continue
         if value is None or SEVERAL in value or value != first.stack.get(key):
             raise UsageError(
-                f"its {key} is {value or UNKNOWN}, and {first.stack.get(key)} in {first.run_id}",
+                f"its {key} is {value or UNKNOWN}, but {first.stack.get(key)} in {first.run_id}",
                 place=run.run_id,
-                next_step="Make references of runs of one board under known and equal conditions",
+                next_step="Make references from runs of one board under known and equal conditions",
             )
 
 
 def _reason_none(measure: Measure, conditions: Sequence[str], run: RunValues) -> str | None:
-    """Say why a figure makes no reference."""
+    """Explain why a value cannot become a reference."""
     if (why := reason_no_value(measure)) is not None:
         return why
     if card_of(measure.subject) is None:
-        return f"it is of {measure.subject}, and of no single card"
+        return f"it is for {measure.subject}, not for a single card"
     for key in conditions:
         if (value := run.stack.get(key)) is None or SEVERAL in value:
             return f"its {key} is {value or UNKNOWN}"
@@ -114,7 +115,7 @@ def _reference(pairs: Sequence[tuple[RunValues, Measure]], known: BoardReference
 
 
 def _independent(board: str, rate: str, measure: Measure, known: BoardReferences) -> Iterator[str]:
-    """Yield the published figures of the same work on boards that the file says are of this kind."""
+    """Yield published values for the same work on the boards that the file lists as this kind."""
     name, ours, theirs = OF_WORK[rate]
     boards = known.published_boards.get(f"{rate} of {board}", ())
     for figure in load_expectations().figures.values():

@@ -1,7 +1,7 @@
-"""Settings of NCCL that cost speed or hide a fault: what each does, and where that is documented.
+"""NCCL settings that cost speed or hide a fault: what each does, and where that is documented.
 
-In: the NCCL_* variables of a host. Out: an outcome for each that deserves a word. gpuproof itself sets none
-of them but those of a communication profile that a user asks for, to measure what it does.
+In: the NCCL_* variables of a host. Out: an outcome for each noteworthy one. gpuproof itself sets none of
+them, except those in a communication profile that a user requests in order to measure its effect.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
 PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
-MEASURE = "Unset it, and measure with and without: gpuproof run records every NCCL_ variable"
+MEASURE = "Unset it, and measure with and without it: gpuproof run records every NCCL_ variable"
 
 
 @dataclass(frozen=True, slots=True)
 class CostlySetting:
-    """A variable, the values that matter, and what they do."""
+    """A variable, the values that matter, and their effects."""
 
     variable: str
     hurts: Callable[[str], bool]
@@ -43,13 +43,13 @@ SETTINGS = (
     CostlySetting(
         "NCCL_P2P_DISABLE",
         _on,
-        "GPUs of this host do not copy directly over NVLink or PCIe, but through its memory",
+        "GPUs of this host copy through its memory, not directly over NVLink or PCIe",
     ),
     CostlySetting("NCCL_P2P_LEVEL", _nearest, "direct copies between GPUs are never used"),
     CostlySetting(
         "NCCL_SHM_DISABLE",
         _on,
-        "ranks of this host that cannot copy directly talk over the network instead of shared memory",
+        "ranks of this host that cannot copy directly use the network instead of shared memory",
     ),
     CostlySetting(
         "NCCL_IB_DISABLE", _on, "InfiniBand and RoCE are not used; everything goes over IP sockets"
@@ -61,21 +61,21 @@ SETTINGS = (
     ),
     CostlySetting("NCCL_NVLS_ENABLE", lambda v: v == "0", "NVLink SHARP is not used"),
     CostlySetting(
-        "NCCL_ALGO", _any, "the algorithm is forced for all sizes; NCCL would choose by size and topology"
+        "NCCL_ALGO", _any, ("the algorithm is fixed for all sizes; NCCL would choose by size and topology")
     ),
     CostlySetting(
         "NCCL_PROTO",
         _any,
-        "the protocol is forced; LL128 where the platform does not support it corrupts data",
+        "the protocol is fixed; LL128 corrupts data on platforms that do not support it",
     ),
-    CostlySetting("NCCL_NTHREADS", _any, "the threads of each CUDA block are forced"),
-    CostlySetting("NCCL_BUFFSIZE", _any, "the buffers between GPUs have a size of their own"),
-    CostlySetting("NCCL_MAX_NCHANNELS", _any, "the channels, and so the bandwidth, are limited"),
-    CostlySetting("NCCL_MIN_NCHANNELS", _any, "channels take GPU cores from the model"),
+    CostlySetting("NCCL_NTHREADS", _any, "the threads per CUDA block are fixed"),
+    CostlySetting("NCCL_BUFFSIZE", _any, "the buffers between GPUs have a custom size"),
+    CostlySetting("NCCL_MAX_NCHANNELS", _any, "the number of channels, and so the bandwidth, is limited"),
+    CostlySetting("NCCL_MIN_NCHANNELS", _any, "channels use GPU cores that the model needs"),
     CostlySetting(
         "NCCL_DEBUG",
         lambda value: value.upper() in ("INFO", "TRACE"),
-        "every rank prints a great deal: good for finding a fault, not for measuring",
+        "every rank prints a lot: good for debugging, not for measuring",
         next_step="Unset it, or set WARN, once the fault is found",
     ),
 )
@@ -83,7 +83,7 @@ SETTINGS = (
 
 @stated_check("NCCL settings", "none", PAGE, MEASURE, part="fabric")
 def judge_nccl_settings(fabric: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
-    """Yield a warning for each setting that costs speed; where none does, one line that says so."""
+    """Yield a warning for each setting that costs speed; if none does, yield one line that says so."""
     variables = fabric["variables"]
     hurting = [s for s in SETTINGS if s.variable in variables and s.hurts(variables[s.variable])]
     for setting in hurting:
@@ -96,5 +96,5 @@ def judge_nccl_settings(fabric: HostFacts, expected: Expectation) -> Iterator[Ou
 
 def _warn(setting: CostlySetting, value: str) -> Outcome:
     page = f"{PAGE}#{setting.variable.lower().replace('_', '-')}"
-    expectation = Expectation("not set, so that NCCL chooses", page, setting.next_step, otherwise="WARN")
+    expectation = Expectation("not set, so NCCL chooses", page, setting.next_step, otherwise="WARN")
     return expectation.judge(False, f"{value}: {setting.effect}")

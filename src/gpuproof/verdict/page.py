@@ -1,6 +1,6 @@
-"""The page of checks (how each ended, on what ground, what to do next) and charts of measures.
+"""The page with check outcomes (result, reason, next step) and charts of measures.
 
-All that a chart marks is a measure's value, its interval or its launches.
+Charts show only a measure's value, its interval or its launches.
 
 >>> axis_of(Measure(name="peak memory", value=1.0, unit="bytes", text="")).unit
 'B'
@@ -25,10 +25,10 @@ from gpuproof.records.subject_names import named_page
 from gpuproof.verdict.rollup import listed
 
 SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
-"""How outcomes ended that may share a row."""
+"""Statuses of outcomes that may share a row."""
 CALM = ("PASS", "NOT-APPLICABLE")
 MOST_NAMES = 20
-"""Checks that a row names; a result has them all."""
+"""Maximum number of checks that a row names; the result lists all of them."""
 GRAVEST_FIRST = ("FAIL", "ERROR", "WARN", "SKIP", "PASS", "NOT-APPLICABLE")
 TONES: dict[str, pages.Tone] = {
     "PASS": "good",
@@ -39,11 +39,11 @@ TONES: dict[str, pages.Tone] = {
     "NOT-APPLICABLE": "faint",
 }
 UNITS = {"bytes": "B", "bytes/s": "B/s", "1": "", "share": ""}
-"""What an axis calls the unit of a measure, where that is otherwise."""
+"""The axis label for a measure's unit, if it differs."""
 Kind = Literal["line", "scatter", "bar"]
 MOST_TIMES = 50.0
 MOST_ROWS = 64
-"""Of a chart in rows: more are a table's."""
+"""Maximum number of rows in a chart; larger sets go into a table."""
 
 
 def outcomes_page(
@@ -52,9 +52,9 @@ def outcomes_page(
     provenance: pages.Provenance | None = None,
     launches: Sequence[CaseRecords] = (),
 ) -> pages.Page:
-    """Lay out outcomes, group by group; a group's title may be empty. The word is that of the gravest.
+    """Lay out outcomes by group; a group's title may be empty. The most severe outcome gives the status.
 
-    GPUs have the numbers that `launches` tell.
+    GPUs are numbered as in `launches`.
     """
     sections = (section for name, judged in groups if judged for section in outcome_sections(name, judged))
     verdict = _verdict([item for _, judged in groups for item in judged])
@@ -63,7 +63,7 @@ def outcomes_page(
 
 
 def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
-    """Return the gravest outcome with its reason and next step, and how many checks passed."""
+    """Return the most severe outcome with its reason and next step, and how many checks passed."""
     if not judged:
         return None
     gravest = min(judged, key=lambda item: GRAVEST_FIRST.index(item.outcome.status))
@@ -79,10 +79,10 @@ def _verdict(judged: Sequence[Judged]) -> pages.Verdict | None:
 
 
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[pages.Section]:
-    """Lay out outcomes in the order given, and below them where doubted expectations come from.
+    """Lay out outcomes in the given order, then list the sources of doubtful expectations.
 
-    What was not measured, or is right, shares a row where the same is said of it. What is right, or does not
-    apply, is folded where there is more than that.
+    Outcomes that passed, or were not measured, share a row if their text is the same. Those that passed or do
+    not apply are folded if there are other outcomes.
     """
     calm = [item for item in judged if item.outcome.status in CALM]
     others = [item for item in judged if item.outcome.status not in CALM]
@@ -105,7 +105,7 @@ def _outcomes(title: str, judged: Sequence[Judged]) -> pages.Table:
 
 
 def _sources(judged: Sequence[Judged]) -> list[pages.Section]:
-    """Name where doubted expectations come from, a line each, with the checks that rest on it."""
+    """List the sources of doubtful expectations, one line each, with the checks based on them."""
     names: defaultdict[str | None, dict[str, None]] = defaultdict(dict)
     for item in (item for item in judged if item.outcome.status in ("WARN", "FAIL")):
         names[item.outcome.source][item.name] = None
@@ -114,7 +114,7 @@ def _sources(judged: Sequence[Judged]) -> list[pages.Section]:
 
 
 def _rows(judged: Sequence[Judged]) -> list[list[Judged]]:
-    """Return outcomes by row: those that share one stand where the first of them does."""
+    """Return outcomes by row; outcomes that share a row appear where the first of them would."""
     rows: defaultdict[object, list[Judged]] = defaultdict(list)
     for number, item in enumerate(judged):
         is_alone = item.outcome.status not in SHARING
@@ -137,7 +137,7 @@ def _names(row: Sequence[Judged]) -> str:
 
 
 def _of_subjects(name: str, subjects: Sequence[str]) -> str:
-    """Name a check, and the first of what it was of.
+    """Name a check, and the first of its subjects.
 
     >>> _of_subjects("xid", ["host/a", "host/b"]), _of_subjects("network", ["whole"])
     ('xid: host/a, host/b', 'network')
@@ -159,24 +159,24 @@ def _explanation(outcome: Outcome) -> list[str]:
 
 
 def axis_of(measure: Measure, label: str | None = None, *, is_logarithmic: bool = False) -> Axis:
-    """Return the axis along which a measure, and others of its kind, lie."""
+    """Return the axis for a measure and others of its kind."""
     unit = UNITS.get(measure.unit, measure.unit)
     return Axis(label=label or measure.name, unit=unit, is_logarithmic=is_logarithmic)
 
 
 def titled(name: str) -> str:
-    """Return a measure's name as a title has it."""
+    """Return a measure's name as used in a title."""
     return name[:1].upper() + name[1:]
 
 
 def ends_of(measure: Measure) -> tuple[float, float]:
-    """Return the ends of a measure's interval; its value twice where it has none."""
+    """Return the ends of a measure's interval; its value twice if it has no interval."""
     value = measure.value or 0.0
     return (value, value) if measure.interval is None else (measure.interval.low, measure.interval.high)
 
 
 def curve(name: str, points: Iterable[tuple[float, Measure | None]]) -> Series:
-    """Return measures along an axis with their intervals; what has no value has no mark."""
+    """Return measures along an axis with their intervals; a measure without a value gets no mark."""
     of_x = sorted(((x, m) for x, m in points if m is not None and m.value is not None), key=lambda of: of[0])
     return Series(
         name=name,
@@ -186,7 +186,7 @@ def curve(name: str, points: Iterable[tuple[float, Measure | None]]) -> Series:
 
 
 def chart_of_launches(title: str, measures: Mapping[str, Measure]) -> Chart | None:
-    """Return the value of each launch over that of all and its interval, by side; None of fewer than two."""
+    """Return each launch's value relative to the overall value and interval; None for fewer than two."""
     if not any(len(measure.launches) > 1 for measure in measures.values()):
         return None
     replicates = sorted({launch.replicate for measure in measures.values() for launch in measure.launches})
@@ -214,10 +214,10 @@ def chart_of_launches(title: str, measures: Mapping[str, Measure]) -> Chart | No
 
 
 def bars(title: str, rows: Sequence[tuple[str, Measure | None]], label: str | None = None) -> Chart | None:
-    """Return measures as bars in rows, each with its interval; None of fewer than two.
+    """Return measures as bars in rows, each with its interval; None for fewer than two measures.
 
-    A row whose measure has no value says so. Very many are marks, by their number from 1; those of which the
-    shortest would not be seen as bars are marks in rows.
+    A row whose measure has no value says so. If there are very many rows, the bars become marks numbered from
+    1. If the shortest bar would be too short to see, the bars become marks in rows.
     """
     measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m is not None and m.value is not None]
     if len(measured) < 2:
@@ -237,7 +237,7 @@ def bars(title: str, rows: Sequence[tuple[str, Measure | None]], label: str | No
 
 
 def by_size(title: str, label: str, curves: Mapping[str, Iterable[tuple[float, Measure]]]) -> Chart:
-    """Return bandwidths against sizes in bytes, both logarithmic, a curve a name."""
+    """Return bandwidths against sizes in bytes, both logarithmic, one curve per name."""
     size, rate = (
         Axis(label=of, unit=unit, is_logarithmic=True) for of, unit in (("size", "B"), (label, "B/s"))
     )
@@ -247,14 +247,14 @@ def by_size(title: str, label: str, curves: Mapping[str, Iterable[tuple[float, M
 def plain_chart(
     title: str, kind: Kind, x: Axis, y: Axis, series: Iterable[Series], *references: Reference
 ) -> Chart:
-    """Return a chart of what a table of the page has, too."""
+    """Return a chart of data that the page also shows as a table."""
     return Chart(
         title=title, kind=kind, x=x, y=y, series=tuple(series), references=references, is_in_a_table=True
     )
 
 
 def intervals(title: str, x: Axis, rows: Sequence[tuple[str, Measure]], *references: Reference) -> Chart:
-    """Return values with their intervals in rows: which lie on one side of a line is seen at once."""
+    """Return values with their intervals in rows, to show at once which side of a line each is on."""
     measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m.value is not None]
     ranges, values = tuple(ends_of(m) for _, m in measured), [(m.value or 0.0, row) for row, m in measured]
     lows = tuple((low, row) for (low, _), (_, row) in zip(ranges, values, strict=True))

@@ -1,9 +1,10 @@
-"""What gpuproof itself measured on boards of one name: a standard for a card without a past or peers.
+"""gpuproof's own measurements for a board name: a standard for a card with no history or peers.
 
-In: measures and what hosts told. Out: one outcome a figure, by the references in `references.toml`, which
-`gpuproof baseline export --reference` writes from runs. A figure fails where it is lower than a healthy card
-is by chance: healthy cards of a board differ by a spread that the file fixes with its source, and the
-reference is itself the mean of n cards, so that a further one is off it by spread · √(1 + 1/n).
+In: measures and what hosts reported. Out: one outcome per value, judged by the references in
+`references.toml`, which `gpuproof baseline export --reference` writes from runs. A value fails if it is lower
+than chance allows for a healthy card. Healthy cards of one board type differ by a spread that the file
+specifies along with its source. The reference is itself the mean of n cards, so another card differs from it
+by spread · √(1 + 1/n).
 
 >>> sharp = sharpness(spread=0.03, num_cards=1, extra=0.0, error_rate=0.005)
 >>> round(sharp.limit, 3), round(sharp.detectable, 3)
@@ -37,42 +38,42 @@ from gpuproof.verdict.rules.outcomes import MISSED, reason_no_value
 from gpuproof.verdict.rules.refusals import with_unit
 
 SAME = ("gpu", "power_limit_w", "clocks", "mig", "ecc")
-"""Conditions that have to be those of the reference."""
+"""Conditions that must match those of the reference."""
 OF_RATE = {"host link": (PCIE,)}
-"""Further ones of a rate."""
+"""Additional conditions for individual rates."""
 SAME_MAJOR = ("driver", "torch", "cuda")
-"""Whose first number may not be older."""
+"""Software whose major version may not be older than the reference's."""
 SIMULATED_DRIVER = "fake "
 OTHER_CARDS = "Compare the card with its own past: gpuproof baseline record NAME RUN…, then --baseline NAME"
-AGAIN = "Look at why it is doubted (--verbose), and measure again without that"
-SLOW_CARD = "Look at its clocks, temperature, power and other users; then ask whoever provides the card"
+AGAIN = "Find out why it is doubtful (--verbose), and measure again without that"
+SLOW_CARD = "Check its clocks, temperature, power and other users; then ask the provider of the card"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencedRate:
-    """A rate that references are made of, and how far healthy cards of a board differ in it."""
+    """A rate that has references, and how far healthy cards of one board type differ in it."""
 
     name: str
     measure: str
     labels: Mapping[str, Any]
-    """Of its measures; further labels say what work it was, and have to be the same."""
+    """Labels that identify its measures. Their other labels describe the work, and must match too."""
     spread: float
-    """Standard deviation between healthy cards, as a share, fixed before any verdict."""
+    """Standard deviation between healthy cards, as a share, set before any verdict."""
     source: str
-    """Of the spread, and how a published range was converted."""
+    """Source of the spread, and how a published range was converted."""
     least_share: float
     most_share: float
-    """Between which shares of the data sheet a healthy card's figure lies."""
+    """The range of values from healthy cards, as shares of the data-sheet value."""
 
     def picks(self, measure: Measure) -> bool:
-        """Say whether a measure is one of it."""
+        """Return whether a measure is of this quantity."""
         labels = measure.labels
         return measure.name == self.measure and all(labels.get(k) == v for k, v in self.labels.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardReference:
-    """What one piece of work came to on the cards of a board, under which conditions."""
+    """The result for one piece of work on the cards of a board, with its conditions."""
 
     board: str
     quantity: str
@@ -81,13 +82,13 @@ class BoardReference:
     value: float
     """Mean of the cards' means."""
     cards: tuple[str, ...]
-    """Their UUIDs."""
+    """UUIDs of the cards."""
     runs: tuple[str, ...]
-    """Each by `name_of_run`."""
+    """Run names, as returned by `name_of_run`."""
     day: str
     stack: Mapping[str, str]
     independent: tuple[str, ...] = ()
-    """Keys of published figures of the same thing (`expectations.toml`)."""
+    """Keys of published values for the same quantity (`expectations.toml`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +97,14 @@ class BoardReferences:
 
     quantities: tuple[ReferencedRate, ...]
     other_version: float
-    """Standard deviation, as a share, that another version of driver or framework adds."""
+    """Additional standard deviation, as a share, when the driver or framework version differs."""
     other_version_source: str
     published_boards: Mapping[str, tuple[str, ...]]
-    """QUANTITY of BOARD → as which boards the sources of published figures know it."""
+    """Maps QUANTITY of BOARD to the board names that sources of published values use."""
     references: tuple[BoardReference, ...] = field(default_factory=tuple)
 
     def quantity_of(self, measure: Measure) -> ReferencedRate | None:
-        """Return the quantity that a measure is of."""
+        """Return the quantity of a measure."""
         return next((quantity for quantity in self.quantities if quantity.picks(measure)), None)
 
 
@@ -121,9 +122,9 @@ def load_references() -> BoardReferences:
 
 
 def references_with(text: str | None, *, place: str = "--references") -> BoardReferences:
-    """Return the references, after those of a file of the user's (`baseline export --reference`).
+    """Return the built-in references, after those in the user's file (`baseline export --reference`).
 
-    Spreads stay as they come with gpuproof.
+    Spreads always come from gpuproof.
 
     Raises:
         UsageError: it cannot be read.
@@ -145,7 +146,7 @@ def references_with(text: str | None, *, place: str = "--references") -> BoardRe
 
 
 def name_of_run(description: Mapping[str, Any]) -> str:
-    """Return by what a run is known again wherever its directory is: its name alone may be anybody's.
+    """Return an identifier for a run that does not depend on its directory: its name is not unique.
 
     >>> name_of_run({"run_id": "first", "created": "2026-11-27T07:13:05+00:00"})
     'first of 2026-11-27T07:13:05+00:00'
@@ -159,7 +160,7 @@ def labels_of_work(measure: Measure) -> dict[str, Any]:
 
 
 def card_of(subject: str) -> str | None:
-    """Return the UUID of the GPU that a subject is, or whose link to its host it is.
+    """Return the UUID of a subject that is a GPU, or that is a GPU's link to its host.
 
     >>> card_of("link/host/a>host/a/gpu/GPU-7f"), card_of("host/a")
     ('GPU-7f', None)
@@ -169,29 +170,30 @@ def card_of(subject: str) -> str | None:
 
 
 def stack_on(subject: str, facts: FleetFacts) -> dict[str, str | None]:
-    """Return the conditions on the host of a subject."""
+    """Return the conditions on a subject's host."""
     found = re.search(r"host/([^/>]+)", subject)
     hosts = facts.hosts if found is None else {k: v for k, v in facts.hosts.items() if k == found[1]}
     return stack_of(hosts)
 
 
 def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> str | None:
-    """Say why a reference is only shown: the card that it was made of may itself have been slow.
+    """Explain why a reference is only shown and judges nothing: its card may itself have been slow.
 
-    It has to lie at a share of the data sheet where healthy cards do, and within the spread of a published
-    figure that others measured. One of simulated cards judges these alone, and no data sheet is of them.
+    The value must be within the range of healthy cards relative to the data sheet, and within the spread of a
+    published value measured by others. A reference from simulated cards judges only simulated cards, and no
+    data sheet applies to it.
     """
     if reference.stack["driver"].startswith(SIMULATED_DRIVER):
         return None
     peak = _peak_of(reference)
     if peak is None:
-        return f"the data sheet's figure of {reference.board} is not known"
+        return f"the data sheet value of {reference.board} is unknown"
     if not quantity.least_share <= reference.value / peak <= quantity.most_share:
-        return f"{share(reference.value / peak)} of the data sheet is not where healthy cards are"
+        return f"{share(reference.value / peak)} of the data sheet is outside the range of healthy cards"
     published = [load_expectations().find(key) for key in reference.independent]
     if any(abs(reference.value / figure.value - 1) <= quantity.spread for figure in published):
         return None
-    return f"no independent figure lies within {share(quantity.spread)} of it"
+    return f"no independent value is within {share(quantity.spread)} of it"
 
 
 def _peak_of(reference: BoardReference) -> float | None:
@@ -205,18 +207,18 @@ def _peak_of(reference: BoardReference) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharpness:
-    """How small a loss a reference shows."""
+    """The smallest loss that a reference detects."""
 
     limit: float
-    """By which share under it a figure fails."""
+    """A value fails if it is below the reference by more than this share."""
     detectable: float
-    """The loss, as a share, of a card like the average one that fails in 95 % of cases."""
+    """The loss, as a share, at which an otherwise average card fails in 95 % of cases."""
 
 
 def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float) -> Sharpness:
-    """Return how small a loss shows; `error_rate` is of one figure of a healthy card.
+    """Return the smallest detectable loss; `error_rate` is that for one value of a healthy card.
 
-    `extra` is a further standard deviation, of what cards do not differ in.
+    `extra` is an additional standard deviation for differences that do not come from the cards.
     """
     deviation = hypot(spread * sqrt(1 + 1 / num_cards), extra)
     limit = normal_quantile(1 - error_rate) * deviation
@@ -226,10 +228,10 @@ def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float)
 def judge_by_references(
     facts: FleetFacts, *, run: str, references: BoardReferences | None = None
 ) -> Iterator[Judged]:
-    """Judge each figure of which there is a reference: of its board, for the very same work.
+    """Judge each value for which there is a reference for its board and for exactly the same work.
 
-    All of them together accuse anybody of a healthy fleet in `REQUIRED_ERROR_RATE` of cases. A reference
-    judges neither the run nor the card that it was made of.
+    Together, they wrongly fail a member of a healthy fleet in `REQUIRED_ERROR_RATE` of cases. A reference
+    never judges the run or the card that it was made from.
     """
     known = references or load_references()
     pairs = [pair for measure in facts.measures if (pair := _found(measure, facts, known)) is not None]
@@ -275,17 +277,15 @@ def _reason_against(
     stack: Mapping[str, str | None],
     run: str,
 ) -> str | None:
-    """Say why a reference does not judge a figure of the same work on the same board."""
+    """Explain why a reference does not judge a value of the same work on the same board."""
     if run in reference.runs or card_of(measure.subject) in reference.cards:
         return "the reference was made from this very run or card"
     if measure.validity != "VALID":
-        return (
-            f"a figure that is {measure.validity or 'of unknown validity'} is not compared with a reference"
-        )
+        return f"a value that is {measure.validity or 'of unknown validity'} is not compared with a reference"
     if (why := reason_provisional(reference, quantity)) is not None:
         return f"the reference is provisional: {why}"
     unlike = [*_mismatch(stack, reference)]
-    return f"the reference is of other conditions: {'; '.join(unlike)}" if unlike else None
+    return f"the reference has different conditions: {'; '.join(unlike)}" if unlike else None
 
 
 def _mismatch(stack: Mapping[str, str | None], reference: BoardReference) -> Iterator[str]:
@@ -294,7 +294,7 @@ def _mismatch(stack: Mapping[str, str | None], reference: BoardReference) -> Ite
     for key in (*SAME, *OF_RATE.get(reference.quantity, ()), *(() if is_vendor else ("driver",))):
         here, there = stack.get(key), of_reference.get(key)
         if here is None or here != there:
-            yield f"{key} is {here or UNKNOWN} here and {there or UNKNOWN} there"
+            yield f"{key} is {here or UNKNOWN} here but {there or UNKNOWN} there"
     for key in (key for key in SAME_MAJOR if is_vendor and key in of_reference):
         here, there = stack.get(key), of_reference[key]
         if here is None or _major(here) < _major(there):
@@ -307,7 +307,7 @@ def _major(version: str) -> int:
 
 
 def _versions(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> list[str]:
-    """Name the versions that are others than those of the reference."""
+    """List the versions that differ from those of the reference."""
     return [
         f"{key} {stack[key]}, not {reference[key]}"
         for key in SAME_MAJOR

@@ -1,8 +1,9 @@
-"""Is it ready? Cells of the verdict and outcomes of checks, rolled up from device to link to host to all.
+"""Is it ready? Roll up verdict cells and check outcomes from device to link to host to all.
 
-In: the cells that a recipe requires (`verdict.aspects`) and what every check said of every subject. Out: a
-word with its reasons, and the tree that it comes from. READY is what was shown: each required cell was judged
-as finely as the recipe demands, and passed. No word is better for a failure more.
+In: the cells that a recipe requires (`verdict.aspects`) and the outcome of every check for every subject.
+Out: a verdict word with its reasons, and the tree behind it. READY means that readiness was demonstrated:
+each required cell was judged as precisely as the recipe demands, and passed. An additional failure never
+improves the verdict.
 
 >>> roll_up([]).word
 'INCONCLUSIVE'
@@ -32,13 +33,15 @@ from gpuproof.verdict.aspects import (
 
 ReadinessWord = Literal["READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY"]
 WORDS: tuple[ReadinessWord, ...] = ("READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY")
-"""From the best to the worst."""
+"""Ordered from best to worst."""
 MOST_LISTED = 8
-"""Subjects that are named where something is said of many."""
-NOTHING_REQUIRED = "no aspect is required: whatever was measured, nothing was to be shown (validate.aspects)"
+"""Maximum number of subjects to list when something applies to many."""
+NOTHING_REQUIRED = (
+    "no aspect is required: whatever was measured, there was nothing to show (validate.aspects)"
+)
 NOT_JUDGED = "no required check judged it"
 OPEN = "open: "
-"""How the reason of open cells begins, which the first line names by itself."""
+"""Prefix of the reason for open cells; the first line states it separately."""
 
 
 NOTHING = AspectTable(cells=(), covered=frozenset())
@@ -46,15 +49,15 @@ NOTHING = AspectTable(cells=(), covered=frozenset())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A subject, how it and all below it stand, and why."""
+    """A subject, the combined status of it and everything below it, and the reasons."""
 
     subject: str
     standing: Standing
-    """The worst of its own checks and of its parts."""
+    """The worst status among its own checks and its parts."""
     failed: tuple[str, ...]
-    """Its own required checks that failed, and on what ground."""
+    """Its own required checks that failed, with the reasons."""
     undecided: tuple[str, ...]
-    """Its own required checks that neither passed nor failed, and why."""
+    """Its own required checks that neither passed nor failed, with the reasons."""
     num_passed: int
     """Its own required checks that passed."""
     branches: tuple[Branch, ...] = ()
@@ -66,16 +69,16 @@ class Readiness:
 
     word: ReadinessWord
     reasons: tuple[str, ...]
-    """Why it is no better, the gravest first."""
+    """Reasons why it is not better, most severe first."""
     tree: Branch
     excluded: tuple[str, ...] = ()
-    """Hosts and devices that failed while what is left can be used."""
+    """Hosts and devices that failed, when the remaining ones can be used."""
     cells: tuple[AspectCell, ...] = ()
-    """What was required, and how each of it was judged."""
+    """What was required, and how each item was judged."""
     capped: str | None = None
-    """Why nothing better than INCONCLUSIVE can be said here; None where no cap was set."""
+    """Reason why the verdict cannot be better than INCONCLUSIVE; None if it is not capped."""
     uncapped: ReadinessWord = "INCONCLUSIVE"
-    """What it would have been without the cap."""
+    """What the verdict would be without the cap."""
 
 
 def roll_up(
@@ -86,12 +89,12 @@ def roll_up(
     members: Mapping[str, Collection[str]] | None = None,
     capped: str | None = None,
 ) -> Readiness:
-    """Roll cells and outcomes up to one verdict.
+    """Combine cells and outcomes into one verdict.
 
-    `table` is what the recipe requires. `subjects` are the hosts and devices that there are: each has to be
-    judged, by itself or in its parts. `members` says by CASE/REPLICATE which of them took part in a launch:
-    what is of several holds for those that are left only where nobody excluded took part. `capped` says why
-    the word may be INCONCLUSIVE at best.
+    `table` is what the recipe requires. `subjects` are the hosts and devices that exist: each must be judged,
+    directly or through its parts. `members` maps CASE/REPLICATE to the subjects that took part in the launch:
+    a result for several subjects applies to those that remain only if no excluded subject took part. `capped`
+    is the reason why the verdict cannot be better than INCONCLUSIVE.
     """
     required = [item for item in judged if item.is_required]
     tree = _tree(required, table, subjects)
@@ -112,14 +115,14 @@ def roll_up(
 
 
 def _tree(required: Sequence[Judged], table: AspectTable, subjects: Iterable[str]) -> Branch:
-    """Return how each subject stands: its outcomes, and its cells, which answer for the rules of figures."""
+    """Return the tree of subjects, each with its outcomes and cells; cells replace metric rules."""
     checks = grouped((item.outcome.subject, item) for item in required)
     cells = grouped((cell.subject, cell) for cell in table.cells)
     return _branch(WHOLE, _parts([*subjects, *checks, *cells]), checks, cells, table.covered)
 
 
 def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
-    """Say whether an outcome that is neither good nor bad leaves something open that no cell speaks of."""
+    """Report whether an inconclusive outcome leaves something open that no cell covers."""
     is_figure = item.measure is not None and item.basis != "none"
     is_covered = is_figure and (item.basis == "peers" or (item.name, item.outcome.subject) in covered)
     return OF_STATUS[item.outcome.status] == "undecided" and not is_covered
@@ -128,7 +131,7 @@ def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
 def _measured_with(
     excluded: Collection[str], cells: Iterable[AspectCell], members: Mapping[str, Collection[str]]
 ) -> Iterator[str]:
-    """Yield the cells of several subjects that were measured with one that is excluded."""
+    """Yield the cells for several subjects that were measured together with an excluded subject."""
     for cell in cells:
         of_these = [name for name in excluded if _is_part(name, cell.subject)]
         together = [
@@ -150,7 +153,7 @@ def _is_part(subject: str, of: str) -> bool:
 
 
 def exit_code_of(readiness: Readiness, *, allow_exclusions: bool) -> ExitCode:
-    """Return 0 where it is ready, or ready with exclusions that are allowed; 3 and 4 as everywhere."""
+    """Return 0 if ready, or if ready with allowed exclusions; otherwise 3 or 4, as elsewhere."""
     if readiness.word == "INCONCLUSIVE":
         return ExitCode.INCONCLUSIVE
     is_good = readiness.word == "READY" or (readiness.word == "READY-WITH-EXCLUSIONS" and allow_exclusions)
@@ -158,7 +161,7 @@ def exit_code_of(readiness: Readiness, *, allow_exclusions: bool) -> ExitCode:
 
 
 def _parts(subjects: Iterable[str]) -> dict[str, list[str]]:
-    """Return the parts of each subject, hosts included of which only a device is known."""
+    """Return the parts of each subject, including hosts known only through a device."""
     parts: dict[str, list[str]] = {}
     for name in dict.fromkeys(subjects):
         child = name
@@ -196,7 +199,7 @@ def _branch(
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
-    """Yield the hosts that failed themselves, in a link within, or in every device, and else the devices."""
+    """Yield hosts that failed themselves, in an inner link or in every device; else failed devices."""
     for host in (branch for branch in tree.branches if branch.subject.startswith("host/")):
         links = [branch for branch in host.branches if branch.subject.startswith("link/")]
         devices = [branch for branch in host.branches if branch not in links]
@@ -211,7 +214,7 @@ def _excluded(tree: Branch) -> Iterator[str]:
 def _word(
     tree: Branch, required: Sequence[Judged], excluded: Collection[str], *, is_lacking: bool
 ) -> ReadinessWord:
-    """Choose the word. Where anything is open but in what is excluded, what is left was not shown either."""
+    """Choose the verdict. If anything outside the excluded subjects is open, the rest is unproven."""
     is_open = is_lacking or any(
         branch.undecided for branch in _all(tree) if not _is_within(branch.subject, excluded)
     )
@@ -239,7 +242,7 @@ def _all(tree: Branch) -> Iterator[Branch]:
 def _all_reasons(
     required: Sequence[Judged], tree: Branch, table: AspectTable, lacking: Iterable[str], capped: str | None
 ) -> Iterator[str]:
-    """Yield every reason once, failures first; those of parts bear their names."""
+    """Yield each reason once, failures first; reasons from parts start with the part's name."""
     yield from _reasons("failed", required)
     yield from _reasons("undecided", [item for item in required if _holds_back(item, table.covered)])
     yield from _open_cells(table.cells)
@@ -252,7 +255,7 @@ def _all_reasons(
 
 
 def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
-    """Yield why checks failed or were undecided; the latter share a reason where it is that of several."""
+    """Yield reasons for failed and undecided checks; undecided ones with equal reasons are combined."""
     reasons: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for item in required:
         if OF_STATUS[item.outcome.status] == kind:
@@ -265,7 +268,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
 
 
 def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:
-    """Yield why cells are open and how to judge them, with all of which the same is to be said."""
+    """Yield why cells are open and how to judge them, grouping cells with the same reason."""
     alike: dict[tuple[str | None, str | None], dict[str, list[str]]] = {}
     for cell in cells:
         if cell.standing == "undecided":
@@ -281,7 +284,7 @@ def _of_subjects(subjects: Sequence[str], reason: str) -> str:
 
 
 def listed(subjects: Sequence[str]) -> str:
-    """Name subjects, or checks, the first of many.
+    """List subjects or checks; a long list is shortened.
 
     >>> listed(["host/a", "host/b"]), listed([f"host/{number}" for number in range(512)])[-27:]
     ('host/a, host/b', 'host/6, host/7 and 504 more')

@@ -1,6 +1,6 @@
-"""What ran on a simulated device says nothing of any hardware: each report of it says so, and none passes.
+"""Results from simulated devices say nothing about real hardware: reports say so, and none passes.
 
-How well it was measured stays as it is: a benchmark of a simulated device can be VALID.
+The quality of the measurement is still judged: a benchmark of a simulated device can be VALID.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from gpuproof.records.result import NOTHING_MEASURED, Result
 from gpuproof.records.run import Setup
 
 WORD = "SIMULATED"
-MEANING = "a simulated device ran this, and no figure here is of any hardware"
+MEANING = "this ran on a simulated device, so no result here applies to any hardware"
 INCONCLUSIVE = "INCONCLUSIVE (simulated)"
 CONDITION = "simulated"
 
 
 def is_simulated(launches: Sequence[CaseRecords]) -> bool:
-    """Say whether any rank of any launch computed on a simulated device."""
+    """Report whether any rank of any launch computed on a simulated device."""
     return any(setup.device.simulated for launch in launches for setup in launch.of(Setup))
 
 
 def as_simulated(result: Result) -> Result:
-    """Return the result of a run on simulated devices: its conditions name it, its verdict is capped.
+    """Return the result of a simulated run, with a note in its conditions and a capped verdict.
 
-    A benchmark's verdict is how well it was measured, and keeps its exit code; one that says whether
-    hardware will do is inconclusive at best.
+    A benchmark's verdict says how well it was measured, and keeps its exit code; a verdict on whether
+    hardware is good enough can be at best inconclusive.
     """
     is_judgement = result.verdict not in (result.validity, NOTHING_MEASURED)
     code = at_most(ExitCode(result.exit_code), simulated=is_judgement)
@@ -42,12 +42,12 @@ def as_simulated(result: Result) -> Result:
 
 
 def at_most(code: ExitCode, *, simulated: bool) -> ExitCode:
-    """Return the exit code of a judgement: what was simulated never passes."""
+    """Return the exit code of a judgement: simulated runs never pass."""
     return ExitCode.INCONCLUSIVE if simulated and code == ExitCode.DONE else code
 
 
 def marked(page: Page) -> Page:
-    """Return the page with a first line that says what it is of."""
+    """Return the page with a first line that says the run is simulated."""
     if page.verdict is None:
         note = Text(title="", lines=(f"{WORD}: {MEANING}",))
         return replace(page, sections=(note, *page.sections))

@@ -1,4 +1,4 @@
-"""A whole run in figures: all launches of one recipe together, with intervals and with every doubt."""
+"""Summarise a whole run: all launches of one recipe together, with intervals and all warnings."""
 
 from __future__ import annotations
 
@@ -54,27 +54,27 @@ class RunSummary:
     """The first failure of each launch that failed or was cut short."""
     num_planned: int
     validity: Validity | None
-    """None where nothing was measured."""
+    """None if nothing was measured."""
     doubts: tuple[Doubt, ...]
     items_total: int
     window_s: float
     throughput_interval: Interval | Unavailable
-    """Of items a second over all launches."""
+    """Rate in items per second over all launches."""
     step_s_interval: Interval | Unavailable
-    """Of the median step time."""
+    """Interval of the median step time."""
     step_percentiles: tuple[Percentile, ...]
     flops_per_s_per_device: float | None
     peak: Peak | None
     power_caps: tuple[PowerCapWindow | None, ...] = ()
-    """Of each launch, what its window says at the power cap; None where it was not at it."""
+    """For each launch, its window at the power cap; None for a launch that did not reach the cap."""
     memory_peak: BandwidthPeak | None = None
     bytes_per_s_per_device: float | None = None
     roofline: Roofline | None = None
-    """Of the first launch that measured ceilings."""
+    """The roofline from the first launch that measured ceilings."""
 
     @property
     def rate(self) -> float | None:
-        """Items a second: all items of all launches over all their windows."""
+        """Items per second: all items of all launches divided by the sum of their windows."""
         return throughput(self.items_total, self.window_s) if self.launches else None
 
     @property
@@ -94,7 +94,7 @@ def summarize(
     clock_max_mhz: float | None = None,
     readings: Mapping[tuple[str, int], Sequence[WindowReadings]] | None = None,
 ) -> RunSummary:
-    """Return launches of one recipe together; the last three were read beside them, `readings` by launch."""
+    """Summarise one recipe's launches; the last three were read alongside, `readings` per launch."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
@@ -126,7 +126,7 @@ def summarize(
 
 
 def _doubts(measured: Sequence[Measured], others: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    """Return every doubt, those of launches joined, by gravity."""
+    """Return every warning, most severe first, merging those of several launches."""
     joined = joined_doubts([doubts_about(one) for one in measured])
     is_of_device = bool(measured) and measured[0].launch.case.model_work.window.of_device
     return weighed([*joined, *others], is_of_device=is_of_device)
@@ -135,7 +135,7 @@ def _doubts(measured: Sequence[Measured], others: Sequence[Doubt]) -> tuple[Doub
 def _power_caps(
     launches: Sequence[Launch], readings: Mapping[tuple[str, int], Sequence[WindowReadings]]
 ) -> tuple[PowerCapWindow | None, ...]:
-    """Judge each launch that was at its power cap."""
+    """Judge each launch that reached its power cap."""
     keys = ((launch.case.case_id, launch.case.replicate) for launch in launches)
     return tuple(capped_window(x, readings.get(key, ())) for x, key in zip(launches, keys, strict=True))
 
@@ -143,7 +143,7 @@ def _power_caps(
 def _differences(
     first: Launch | None, rate: Interval | Unavailable, step_s: Interval | Unavailable
 ) -> Sequence[Doubt]:
-    """Return the doubts about launches that differ in what the run is about."""
+    """Return warnings about launches that differ in something the run depends on."""
     if first is not None and first.case.measures_latency:
         return doubts_about_differences(step_s, of="median latency")
     return doubts_about_differences(rate, of="throughput")
@@ -155,7 +155,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def are_replicates(launches: Sequence[Launch]) -> bool:
-    """Say whether launches may feed an interval between launches: each must be a fresh process."""
+    """Report whether an interval between launches is possible: each launch must be a fresh process."""
     return all(launch.start == "exec" for launch in launches)
 
 
@@ -168,7 +168,7 @@ def _step_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
 def _throughput_interval(
     launches: Sequence[Launch], power_caps: Sequence[PowerCapWindow | None]
 ) -> Interval | Unavailable:
-    """Give Student's t over launches; for one launch, the rates that its mean step time's interval allows."""
+    """Use Student's t over launches; for a single launch, use the interval of its mean step time."""
     if len(launches) > 1 and not are_replicates(launches):
         return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:

@@ -1,1 +1,1 @@
-"""The worker: one process a rank, beside the device. It reads a case and writes records."""
+"""The worker: one process per rank, next to the device. It reads a case and writes records."""

@@ -1,6 +1,6 @@
-"""The one entry point of the node side: `python -m gpuproof.worker COMMAND`, `run` and `probe` among them.
+"""The only entry point on the node side: `python -m gpuproof.worker COMMAND`: `run`, `probe` etc.
 
-Also what `python gpuproof-node.pyz …` starts. Each command is a module, imported when it is named.
+`python gpuproof-node.pyz …` starts it too. Each command is a module, imported on demand.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from gpuproof.base.errors import ExitCode, GpuproofError
 from gpuproof.worker import launched
 
 COMMANDS = {
-    "run": ("gpuproof.worker.rank.assignment:main", "measure one rank of a case, as a launcher asks for it"),
+    "run": ("gpuproof.worker.rank.assignment:main", "measure one rank of a case, for a launcher"),
     "join": ("gpuproof.worker.commands.attach:join", "the same for a rank that your own launcher started"),
     "follow": (
         "gpuproof.worker.commands.follow:follow",
-        "the same for one case after the other, until rank 0 has no more",
+        "the same for one case after another, until rank 0 has no more",
     ),
-    "dismiss": ("gpuproof.worker.commands.attach:dismiss", "tell the ranks that follow that it is over"),
+    "dismiss": ("gpuproof.worker.commands.attach:dismiss", "tell the following ranks that the run is over"),
     "serve-cases": (
         "gpuproof.worker.commands.serve_cases:main",
         "fork a process for each case, with torch imported",
     ),
-    "probe": ("gpuproof.worker.commands.probe:main", "print what this machine has, as JSON"),
+    "probe": ("gpuproof.worker.commands.probe:main", "print this machine's hardware and software, as JSON"),
     "sample": ("gpuproof.worker.commands.sample:main", "print readings of GPUs and host, as JSON Lines"),
-    "generate": ("gpuproof.worker.serving.generator:main", "issue requests, as a serving case asks"),
-    "client": ("gpuproof.worker.serving.clients:main", "send an endpoint a part of the requests of a case"),
-    "twin": ("gpuproof.worker.serving.twin:main", "answer requests as told, in place of an endpoint"),
+    "generate": ("gpuproof.worker.serving.generator:main", "issue requests for a serving case"),
+    "client": ("gpuproof.worker.serving.clients:main", "send a part of a case's requests to an endpoint"),
+    "twin": ("gpuproof.worker.serving.twin:main", "answer requests as instructed, in place of an endpoint"),
     "record": (
         "gpuproof.worker.commands.record:main",
-        "write readings to a file, beside a command or until Ctrl-C",
+        "write readings to a file, during a command or until Ctrl-C",
     ),
 }
 USAGE = """usage: python -m gpuproof.worker COMMAND [--help]
@@ -45,13 +45,13 @@ The same commands from one file, on a machine with Python and without gpuproof:
 
 
 def launched_commands() -> dict[str, str]:
-    """Return what launchers start on other hosts, by its word: each is a module of `launched`."""
+    """Return the commands that launchers start on other hosts, by name (modules of `launched`)."""
     modules = [module.name for module in iter_modules(launched.__path__)]
     return {module.replace("_", "-"): f"{launched.__name__}.{module}:main" for module in modules}
 
 
 def usage() -> str:
-    """Return what there is, in a line each."""
+    """Return the commands, one per line."""
     summaries = {word: summary for word, (_, summary) in COMMANDS.items()}
     for word, path in launched_commands().items():
         summaries[word] = import_module(path.partition(":")[0]).SUMMARY
@@ -59,7 +59,7 @@ def usage() -> str:
 
 
 def main() -> int:
-    """Dispatch to a command; its exit code is the process's."""
+    """Dispatch to a command and exit with its exit code."""
     words = sys.argv[1:]
     if words and (words[0] in COMMANDS or words[0] in launched_commands()):
         return run_command(words)
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run the command that the first word names with the others; return its exit code."""
+    """Run the command named by the first word, passing the remaining words; return its exit code."""
     path = COMMANDS[words[0]][0] if words[0] in COMMANDS else launched_commands()[words[0]]
     module, _, function = path.partition(":")
     try:

@@ -1,8 +1,8 @@
-"""A command of the user's as a case: started, followed with all that it starts, and ended at its time.
+"""A user's command as a case: started, tracked with its children, stopped at its time limit.
 
-What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and all
-that it left behind is ended with it; what it wrote until then is kept either way: files, and its own figures.
-Files from before it began are none of its.
+Its output goes to output.log and error.txt in the launch's folder. At its time limit, it is stopped along
+with all processes it left behind. What it wrote until then is always kept: files, and its own results. Files
+older than the start of the command do not count as its own.
 """
 
 from __future__ import annotations
@@ -46,21 +46,22 @@ from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 
 FIRST_POLL_S, LONGEST_POLL_S = 0.05, 0.5
-"""How often the tree is looked at, a few milliseconds of processor time each: ever less often."""
+"""Intervals at which the process tree is read; they grow, because each read takes a few milliseconds of CPU
+time."""
 RECORD_EVERY_S = 1.0
 CHANGE = 0.05
-"""A tree whose memory has changed by more than this share is written at once."""
+"""If a tree's memory has changed by more than this share, it is recorded immediately."""
 GRACE_S = 10.0
-"""For a command to end by itself at its time limit."""
+"""Time that a command gets to exit by itself once it has reached its time limit."""
 NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
-"""Variables that are set for workers: with the first, a script would not find the modules beside it."""
+"""Variables set only for workers. With the first one set, a script would not find the modules next to it."""
 CLOCK_STEP_S = 0.02
-"""By how much a file system's clock may be behind ours."""
+"""How far a file system's clock may lag behind ours."""
 
 
 @dataclass(kw_only=True)
 class Followed:
-    """A command that runs, and what is kept of its tree between two records."""
+    """A running command, with the state of its process tree between two records."""
 
     recorder: Recorder
     process: subprocess.Popen[bytes]
@@ -71,7 +72,7 @@ class Followed:
     written_s: float = field(default=float("-inf"))
 
     def look(self, *, is_last: bool = False) -> None:
-        """Read the tree and the marks; write a record about once a second, and where memory changes."""
+        """Read the tree and the marks; write a record about once a second and whenever memory changes."""
         now_s = monotonic()
         tree = descendants(os.getpid())
         resident = sum(state.resident_bytes for state in tree)
@@ -98,11 +99,11 @@ class Followed:
 def run_command_case(
     spec: CommandSpec, *, recorder: Recorder, folder: Path, device_variables: Mapping[str, str]
 ) -> None:
-    """Run the command to its end; the last record is the result.
+    """Run the command until it exits; the last record is the result.
 
     Raises:
-        CommandNotStartedError: there is no such program, or no such working folder.
-        CommandFailedError: it ended with another status than 0, or was ended at its time limit.
+        CommandNotStartedError: the program or the working folder does not exist.
+        CommandFailedError: its exit status was not 0, or it was stopped at its time limit.
     """
     places = Places(
         output=(folder / FILES).resolve(), working=Path(spec.cwd or ".").resolve(), since_s=time.time()
@@ -128,7 +129,7 @@ def run_command_case(
 def _started(
     spec: CommandSpec, recorder: Recorder, *, folder: Path, places: Places, more: Mapping[str, str]
 ) -> Iterator[Followed]:
-    """Start the command; whatever happens in the block, nothing of it runs afterwards."""
+    """Start the command; whatever happens inside the block, none of its processes survives it."""
     argv = [_with_folder(word, places) for word in spec.argv]
     with ExitStack() as stack:
         pipe = stack.enter_context(marks_pipe())
@@ -164,7 +165,7 @@ def _started(
 
 
 def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the command: ours less what is for workers, then its own."""
+    """Return the command's environment: ours without the worker variables, plus the command's own."""
     return {
         **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
         **more,
@@ -178,7 +179,7 @@ def _inherited(name: str) -> str:
         raise EnvironmentUnfitError(
             f"the environment variable {name} is not set on this host",
             place=f"command.env.{name}",
-            next_step="Set it where the command runs; no run keeps its value",
+            next_step="Set it where the command runs; runs never store its value",
         )
     return os.environ[name]
 
@@ -193,7 +194,7 @@ def _listed() -> list[int]:
 
 
 def _follow(followed: Followed, limit_s: float | None) -> CommandEnded:
-    """Wait for the end of the command, or end it at its limit; then end what it left behind."""
+    """Wait until the command exits, or stop it at its limit; then stop the processes it left behind."""
     process = followed.process
     deadline_s = followed.begin_s + (float("inf") if limit_s is None else limit_s)
     while process.poll() is None and monotonic() < deadline_s:
@@ -222,7 +223,7 @@ def _follow(followed: Followed, limit_s: float | None) -> CommandEnded:
 
 
 def _running(process: subprocess.Popen[bytes]) -> list[int]:
-    """List the tree, taking note of the command's own end, after which it is no zombie to wait for."""
+    """List the tree, noting when the command itself has exited and so leaves no zombie to wait for."""
     process.poll()
     return _listed()
 
@@ -231,9 +232,9 @@ def _refuse_bad_end(ended: CommandEnded, spec: CommandSpec, folder: Path) -> Non
     if ended.ended_by == "time_limit":
         assert spec.time_limit_s is not None
         raise CommandFailedError(
-            f"the command was ended at its time limit of {spec.time_limit_s:g} s; its data is kept",
+            f"the command was stopped at its time limit of {spec.time_limit_s:g} s; its data is kept",
             failure_cause="timeout",
-            next_step="Raise command.time_limit_s, or find in output.log what it waits for",
+            next_step="Raise command.time_limit_s, or check output.log for what it is waiting for",
         )
     if ended.returncode:
         name = signal_name(ended.returncode)
@@ -246,7 +247,7 @@ def _refuse_bad_end(ended: CommandEnded, spec: CommandSpec, folder: Path) -> Non
 
 
 def _last_words(log: Path) -> str:
-    """Return the last line that the command printed to its standard error."""
+    """Return the last line of the command's standard error."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -255,16 +256,16 @@ def _last_words(log: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where a command's files may lie."""
+    """Places where a command's files may be."""
 
     output: Path
     """The launch's own folder."""
     working: Path
     since_s: float
-    """When the launch began, in seconds of the wall clock."""
+    """When the launch started, in seconds since the epoch."""
 
     def find(self, pattern: str) -> Iterator[Path]:
-        """Yield the files that match, of the first place that has any: written by this launch alone."""
+        """Yield matching files from the first place that has any, but only files this launch wrote."""
         for place in (self.output, self.working):
             paths = [path for path in sorted(place.glob(pattern)) if path.is_file()]
             fresh = [path for path in paths if path.stat().st_mtime >= self.since_s - CLOCK_STEP_S]
@@ -273,12 +274,12 @@ class Places:
                 return
 
     def is_stale(self, pattern: str) -> bool:
-        """Say whether files match that are older than the launch."""
+        """Return whether there are matching files older than the launch."""
         return any(path.is_file() for path in self.working.glob(pattern))
 
 
 def collect(patterns: Sequence[str], places: Places, *, rank: int) -> CollectedFiles:
-    """Copy files of the working folder that match into the launch's own; those that lie there are kept."""
+    """Copy matching files from the working folder to the launch's own; keep those already there."""
     files: list[str] = []
     missing: list[str] = []
     for pattern in patterns:
@@ -290,7 +291,7 @@ def collect(patterns: Sequence[str], places: Places, *, rank: int) -> CollectedF
 
 
 def _stored(path: Path, places: Places) -> str:
-    """Return a file's name in the launch's own folder, where it is put if it is not there."""
+    """Return a file's name in the launch's own folder, copying it there if necessary."""
     if path.is_relative_to(places.output):
         return str(path.relative_to(places.output))
     name = path.relative_to(places.working)
@@ -300,7 +301,7 @@ def _stored(path: Path, places: Places) -> str:
 
 
 def read_metrics_file(name: str, places: Places, *, rank: int) -> CommandMetrics:
-    """Read the command's own figures; why there are none is said in the record."""
+    """Read the command's own results; if there are none, record the reason."""
     path = next(places.find(name), None)
     if path is None:
         old = "only one from before this launch" if places.is_stale(name) else "none was written"

@@ -1,1 +1,1 @@
-"""Workloads: what the device computes. `base` and `catalogue` are torch-free, the rest is torch."""
+"""Workloads: what the device computes. `base` and `catalogue` are torch-free; the rest uses torch."""

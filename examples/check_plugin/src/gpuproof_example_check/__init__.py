@@ -1,6 +1,6 @@
-"""Are the steps of a run steady? A check: records in, an outcome out, nothing else touched.
+"""Check whether the steps of a run are steady, as a pure function from records to an outcome.
 
-Steady is a spread of the step times of rank 0 (interquartile range over median) of at most 10 % in every
+Steady means that the spread of rank 0's step times (interquartile range over median) is at most 10 % in every
 launch. The limit is this package's own, and the outcome says so.
 """
 
@@ -18,31 +18,33 @@ FEWEST_STEPS = 20
 EXPECTED = Expectation(
     expected=f"{LIMIT:.0%} or less",
     source="gpuproof-example-check 1.0",
-    next_step="Look at what gpuproof report says of neighbours and clocks",
+    next_step="Look at what gpuproof report says about other processes and clocks",
 )
 
 
 class Steady:
-    """The object that the entry point names."""
+    """The object referenced by the entry point."""
 
     name = "steady"
     summary = "the step times of rank 0 spread by at most 10 % in every launch"
 
     def judge(self, launches: Sequence[CaseRecords]) -> Outcome:
-        """Judge the launch whose steps spread most."""
+        """Judge the launch whose steps vary most."""
         finished = [launch for launch in launches if launch.status == "done"]
         if not finished:
             return Outcome(
-                status="ERROR", reason="no launch was finished", next_step="Finish the run with --resume"
+                status="ERROR", reason="no launch finished", next_step="Finish the run with --resume"
             )
         times = [launch.step_times_s(0) for launch in finished]
         if min(map(len, times)) < FEWEST_STEPS:
             return Outcome(
                 status="SKIP",
-                reason=f"a launch kept {min(map(len, times))} step times, and {FEWEST_STEPS} are needed",
+                reason=(
+                    f"a launch recorded {min(map(len, times))} step times, and {FEWEST_STEPS} are needed"
+                ),
             )
         worst = max(map(spread, times))
-        measured = f"{worst:.1%} in the launch that spreads most"
+        measured = f"{worst:.1%} in the launch that varies most"
         outcome = EXPECTED.judge(
             worst <= LIMIT, measured, measured_value=worst, expected_value=LIMIT, unit="1"
         )
@@ -51,7 +53,7 @@ class Steady:
 
 
 def spread(times_s: Sequence[float]) -> float:
-    """Return interquartile range over median.
+    """Return the interquartile range over the median.
 
     >>> spread([1.0, 2.0, 3.0])
     1.0

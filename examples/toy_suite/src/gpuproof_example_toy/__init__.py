@@ -1,7 +1,7 @@
-"""A suite of another package: each host trains by itself, then one job runs over two that were chosen.
+"""A suite from another package: each host trains alone, then one job runs over two of them.
 
-Everything that it needs of gpuproof is named here and in the three files beside this one, of which
-`PlannedSuite` calls `plan.begin`, `conclude.conclude` and `page.page`.
+Everything it needs from gpuproof is imported here and in the three files next to this one; `PlannedSuite`
+calls their `plan.begin`, `conclude.conclude` and `page.page`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gpuproof_example_toy.plan import ToyOptions
 
 
 class Toy(PlannedSuite):
-    """Each host by itself, then the two slowest or fastest as one job."""
+    """Each host alone, then the two slowest or fastest as one job."""
 
     name = "toy"
-    summary = "each host by itself, then one job over the two slowest or fastest"
+    summary = "each host alone, then one job over the two slowest or fastest"
     scope: Literal["each_host", "whole"] = "whole"
     options: type | None = ToyOptions
 

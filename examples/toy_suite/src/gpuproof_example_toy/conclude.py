@@ -1,6 +1,6 @@
-"""What the launches come to: a rate for each host and for the pair, and the share that the pair keeps.
+"""Summarise the launches: a rate for each host and for the pair, and the share the pair retains.
 
-Each host, and the pair, is concluded as the recipe by itself would be; this adds what only the suite knows.
+Each host, and the pair, is concluded as if the recipe ran alone; this module adds what only the suite knows.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from gpuproof_example_toy.plan import ALONE, PAIR, ToyState, plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyDetail:
-    """What the page needs beyond the result: words. Its figures are the result's measures."""
+    """Text that the page needs beyond the result. Its values are the result's measures."""
 
     common: Common
     chosen: tuple[str, ...]
-    """The hosts of the pair; empty where there was none."""
+    """The hosts of the pair; empty if there was none."""
     why: str
-    """Why these, or why none."""
+    """Why these hosts were chosen, or why there are none."""
     is_slow: bool
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """Return the result and the files of a run: planned again, its pair is the one that was launched."""
+    """Return the result and files of a run; planning is repeated to find the pair that was launched."""
     state = settle_all(plan(evidence.config, read_places(evidence.description)), evidence.launches)
     cases = {placed_name(ALONE, place): place.name or "this machine" for place in state.places}
     if state.pair:
         cases[placed_name(PAIR, *state.pair)] = " + ".join(place.name for place in state.pair)
     alone = {"suite": None, "suite_options": {}, "run.repeats": state.options.rounds}
-    recipe = config_at(state.config, alone)  # of each case, without the suite
+    recipe = config_at(state.config, alone)  # for each case, without the suite
     wanted = [Point(case_id=case_id, assignment={}, config=recipe) for case_id in cases]
     points = list(conclude_points(evidence, wanted))
     rates = [rate for point in points if (rate := _rate(point, cases[point.point.case_id]))]
@@ -66,7 +66,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _rate(point: PointResult, where: str) -> Measure | None:
-    """Return the rate of a host by itself, or of the pair as a whole; None where nothing was measured."""
+    """Return the rate of a host alone, or of both hosts as a pair; None if nothing was measured."""
     rate, num_hosts = point.figures.rate, 1 + (" + " in where)
     if rate is None:
         return None
@@ -75,14 +75,14 @@ def _rate(point: PointResult, where: str) -> Measure | None:
 
 
 def _kept(state: ToyState, rates: Sequence[Measure]) -> Measure:
-    """Return the share of both hosts' throughput that is left when they are one job, round by round."""
+    """Return the share of both hosts' throughput that remains when they run as one job, per round."""
     first, second = (place.name for place in state.pair)
     pair = next((rate for rate in rates if rate.labels["num_hosts"] > 1), None)
     alone = sum(state.rate_alone(place) or 0.0 for place in state.pair)
     launches = pair.launches if pair and alone else ()
     shares = tuple(replace(launch, value=launch.value / alone) for launch in launches)
     value = fmean(share.value for share in shares) if shares else None
-    words = f"{units.share(value)} of the throughput of {first} and {second} is kept by one job"
+    words = f"one job keeps {units.share(value)} of the throughput of {first} and {second}"
     return with_interval(
         "kept by the pair",
         value,
@@ -95,7 +95,7 @@ def _kept(state: ToyState, rates: Sequence[Measure]) -> Measure:
         subject=f"link/{first}>{second}",
         statistic="mean",
         detail=words if shares else "",
-        missing=None if shares else "no launch of the pair measured, or none of its hosts alone",
+        missing=None if shares else "no launch of the pair was measured, or neither of its hosts alone",
         validity=pair.validity if pair else None,
     )
 
@@ -104,7 +104,7 @@ def _why(state: ToyState) -> str:
     if state.pair:
         return f"the {state.options.pair} of {len(state.places)} hosts alone"
     measured = sum(state.rate_alone(place) is not None for place in state.places)
-    return f"a pair needs two hosts that measured alone, and {measured} did"
+    return f"a pair needs two hosts measured alone, and only {measured} were"
 
 
 def _exports(rates: Sequence[Measure], chosen: Sequence[str]) -> Iterator[Export]:

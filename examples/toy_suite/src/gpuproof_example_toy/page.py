@@ -1,4 +1,4 @@
-"""The page: whether the pair keeps enough, rates of hosts and pair, a chart of rounds."""
+"""The page: whether the pair retains enough, the rates of hosts and pair, and a chart per round."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def page(result: Result) -> Page:
 
 def _notices(detail: ToyDetail) -> Iterator[Notice]:
     if not detail.chosen:
-        yield Notice(word="none", tone="warn", text=detail.why, advice="Name two hosts or more")
+        yield Notice(word="none", tone="warn", text=detail.why, advice="Specify two hosts or more")
         return
     hosts = " and ".join(detail.chosen)
     yield Notice(word="chosen", tone="plain", text=f"{hosts}: {detail.why}")
     if detail.is_slow:
-        text = "one job over them keeps less than toy.least_kept of what they do alone"
+        text = "one job over them keeps less than toy.least_kept of their individual throughput"
         yield Notice(word="slow", tone="warn", text=text, advice="Look at the link between them")
 
 
 def _chart(rates: Sequence[Measure]) -> Chart:
-    """Draw the value of every launch."""
+    """Plot the value of every launch."""
     points = {
         rate.name: tuple((launch.replicate + 1.0, launch.value) for launch in rate.launches) for rate in rates
     }

@@ -1,6 +1,6 @@
-"""The torch-free half of the workload: what can be set, what goes in, and how much work it is.
+"""The torch-free half of the workload: its options, its input, and its amount of work.
 
-gpuproof imports this on the machine where the command is typed, which may have no torch.
+gpuproof imports this on the machine where the command is run, which may not have torch.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ CHANNELS, IMAGE_SIZE, NUM_CLASSES = 3, 32, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerceptronOptions:
-    """What `model.options` may set."""
+    """Options that `model.options` may set."""
 
     hidden: int = 128
 
     def __post_init__(self) -> None:
-        """Refuse a layer of no width; gpuproof shows the ValueError as a mistake in the recipe."""
+        """Reject a layer with no width; gpuproof shows the ValueError as an error in the recipe."""
         require_positive(self)
 
 
 def _input_shape(_options: PerceptronOptions, image_size: int | None, num_classes: int | None) -> InputShape:
-    """Say what one sample is; None is the model's own."""
+    """Describe one sample; None means the model's own default."""
     size = image_size or IMAGE_SIZE
     return InputShape(kind="image", shape=(CHANNELS, size, size), num_targets=num_classes or NUM_CLASSES)
 
 
 def _work(options: PerceptronOptions, shape: InputShape) -> Work:
-    """Count parameters and the work of one sample; a multiply-add is two operations.
+    """Count the parameters and the work per sample; a multiply-add is two operations.
 
-    Training is three times the forward pass, less the gradient of the first layer's input.
+    Training costs three times the forward pass, minus the gradient of the first layer's input.
     """
     inputs, hidden, classes = prod(shape.shape), options.hidden, shape.num_targets
     forward = 2.0 * hidden * (inputs + classes)
@@ -46,7 +46,7 @@ def _work(options: PerceptronOptions, shape: InputShape) -> Work:
 
 PERCEPTRON = WorkloadInfo(
     name="perceptron",
-    summary="one hidden layer on images, an example of a plug-in",
+    summary="one hidden layer on images, an example plug-in",
     item="samples",
     options_type=PerceptronOptions,
     input_shape=_input_shape,

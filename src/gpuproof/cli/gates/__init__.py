@@ -1,1 +1,1 @@
-"""A gate before each job: this one node is judged in seconds, and wrappers for those who start jobs."""
+"""A gate before each job: judges a single node in seconds, with wrappers for job launchers."""

@@ -1,8 +1,9 @@
-"""How many devices of which type does a run on this machine take, and are all there that should be?
+"""Determine how many devices of which type a run here uses, and whether any are missing.
 
-In: the options, and what this machine has. Out: words that set keys of the recipe, or why it ends at once:
-with 3 where GPUs were expected or granted and none is there, with 5 where nothing says how many there should
-be, or where a device that was asked for by name is not there.
+Input: the options, and what this machine has. Output: words that set keys of the recipe, or why the gate
+stops
+immediately: with 3 if GPUs were expected or granted and there are none, or with 5 if nothing says how many
+there should be, or if a requested device does not exist.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ if TYPE_CHECKING:
 
 CPU_RANKS = 2
 OF_TRAINING = ("model.", "data.", "training.precision")
-"""Keys that say what is trained."""
+"""Keys that define what is trained."""
 QUICK = "quick"
 NAMES_WORK = ("model.", "data.", "matrix", "search.", "kind", "suite", "training.framework")
-"""Keys with which a quick run is of what they name."""
+"""Keys that make a quick run use what they specify instead of a model chosen for the GPU."""
 LOOK = "Look at dmesg, nvidia-smi -L and gpuproof doctor"
 
 
 class MissingGpusError(GpuproofError):
-    """GPUs that were expected or granted are not there: a failure of the host, exit code 3."""
+    """Expected or granted GPUs are missing: a failure of the host, exit code 3."""
 
 
 def device_words(
     options: Mapping[str, Any], hosts: HostChoice, count: Callable[[str], int], *, recipe: str
 ) -> dict[str, Any]:
-    """Say how many devices of which type, by asking this machine (`count`) where nobody does.
+    """Return how many devices of which type to use; if not specified, `count` queries this machine.
 
     Raises:
-        MissingGpusError: it has none, and some were expected or granted.
-        EnvironmentUnfitError: it has none, and a processor is not allowed; or one that was named is missing.
+        MissingGpusError: the machine has no GPUs, but some were expected or granted.
+        EnvironmentUnfitError: the machine has no GPUs, and a CPU is not allowed; or a requested GPU is
+            missing.
     """
     device = options["device"] or "auto"
     if hosts.are_named or device == "cpu":
@@ -58,24 +60,24 @@ def device_words(
         )
     if not options["allow_cpu"]:
         raise EnvironmentUnfitError(
-            "there is no GPU here that PyTorch can use, and without one nothing is ready for production",
+            "PyTorch finds no usable GPU here, and without one nothing is ready for production",
             place="gpuproof validate",
-            next_step="See gpuproof doctor; to try it on the processor: --allow-cpu",
+            next_step="See gpuproof doctor; to try it on the CPU: --allow-cpu",
         )
     return _on_cpu(options["nproc"])
 
 
 def training_words(words: Iterable[str]) -> dict[str, str]:
-    """Return what has a model that is named be trained on GPUs, too, and not the recipe's own for them."""
+    """Return the words that train a named model on GPUs too, instead of the recipe's GPU model."""
     is_named = any(word.removeprefix("--").startswith(OF_TRAINING) for word in words)
     return {"validate.on_gpus": "{}"} if is_named else {}
 
 
 def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[str, list[str]]:
-    """Return recipe and words of a quick run on this machine: where there is a GPU, a model that fills it.
+    """Return recipe and words for a quick run on this machine: on a GPU, with a model that fills it.
 
-    It stays as it is where the words name a model, data, a sweep or the processor, where no driver lists a
-    device, and where the smallest one that torch sees has no room for the model.
+    The recipe is unchanged if the words set a model, data, a sweep or the CPU, if no driver lists a device,
+    or if the smallest device that torch sees has no room for the model.
     """
     from gpuproof.launchers.probe import probe
 
@@ -88,17 +90,17 @@ def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[s
     batch = sizes_for(memory_bytes).batch_of_350m
     if batch is None:
         return recipe, [*words]
-    why = f"a GPU with {memory(memory_bytes)} of memory: the 350M decoder, {batch} sequences a step"
-    say(f"{why}; on the processor: gpuproof run quick --distributed.device=cpu", err=True)
+    why = f"a GPU with {memory(memory_bytes)} of memory: the 350M decoder, {batch} sequences per step"
+    say(f"{why}; on the CPU: gpuproof run quick --distributed.device=cpu", err=True)
     notes = [] if "run.notes" in keys else [f"--run.notes={json.dumps(why)}"]
     return f"{QUICK}-gpu", [f"--data.batch_size={batch}", *notes, *words]
 
 
 def count_devices(python: str | None, device: str) -> int:
-    """Return how many devices of a type torch sees here; of `auto` those of all types.
+    """Return how many devices of a type torch sees on this machine; for `auto`, of all types.
 
     Raises:
-        EnvironmentUnfitError: there is none, and a driver does not answer.
+        EnvironmentUnfitError: there is no device, and a driver does not respond.
     """
     return len(_devices_here(python, device))
 
@@ -114,10 +116,10 @@ def _devices_here(python: str | None, device: str) -> list[dict[str, Any]]:
 
 
 def silent_driver(names: list[str]) -> EnvironmentUnfitError:
-    """Return that drivers do not answer: how many GPUs there are is then not known."""
+    """Report that drivers do not respond: the number of GPUs is then unknown."""
     return EnvironmentUnfitError(
-        f"the driver of {', '.join(names)} does not answer",
-        next_step="Look at dmesg; reset the GPU or the host",
+        f"the driver of {', '.join(names)} does not respond",
+        next_step="Check dmesg; reset the GPU or the host",
     )
 
 
@@ -126,7 +128,8 @@ def _refuse_unknown(options: Mapping[str, Any], number: int, recipe: str) -> Non
     if unknown := [index for index in named if index >= number]:
         _refuse_missing(options, number, recipe)
         raise EnvironmentUnfitError(
-            f"device {unknown[0]} is not there: torch sees {number}, counted from 0", place="--devices"
+            f"device {unknown[0]} does not exist: torch sees {number} devices, numbered from 0",
+            place="--devices",
         )
 
 
@@ -141,7 +144,7 @@ def _refuse_missing(options: Mapping[str, Any], number: int, recipe: str) -> Non
 
 
 def _expected(options: Mapping[str, Any], recipe: str) -> tuple[int, str]:
-    """Return how many GPUs there should be, and who says so; 0 where nobody does.
+    """Return how many GPUs there should be, and where that number comes from; 0 if unknown.
 
     Raises:
         UsageError: the recipe is wrong.

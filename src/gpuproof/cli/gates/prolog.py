@@ -1,8 +1,9 @@
-"""`gpuproof validate --prolog`: judge this one node within a time that is kept, and say it in one line.
+"""`gpuproof validate --prolog`: judge a single node within a fixed time, and print one line.
 
-In: what to measure, and the seconds that all of it may take. Out: a line and an exit code. No scheduler is
-asked, and what launchers left in the environment is not heeded. Launches are ended some seconds before the
-time is over, so that they can be judged; what then still hangs, a driver perhaps, is left behind.
+Input: what to measure, and the total time in seconds. Output: a line and an exit code. No scheduler is
+queried, and variables that launchers left in the environment are ignored. Launches are stopped a few seconds
+before the deadline, so that they can be judged; whatever still hangs then, perhaps in a driver, is left
+behind.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 BUDGET_S = 30.0
 MARGIN_S = 5.0
-"""Before the end: for last words of launches that are cut off, and for the verdict."""
+"""Time reserved at the end: for final records of launches that are cut off, and for the verdict."""
 LEAST_S = 2 * MARGIN_S
 PROBE_S = 10.0
-"""That asking the drivers may take, or a third of all the time where that is more."""
+"""Maximum time for querying the drivers; a third of the total time if that is longer."""
 NEVER_ENDS = "could not judge: the time limit passed and something hangs, perhaps a driver"
 Planned = tuple[str, list[str]]
 """A recipe, and the words that set its keys."""
@@ -42,16 +43,16 @@ Planned = tuple[str, list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What a node is judged by, and in which time."""
+    """How a node is judged, and within what time."""
 
     plan: Callable[[int], Planned]
-    """Asked what to measure on so many devices."""
+    """Called with the number of devices; returns what to measure."""
     budget_s: float
-    """That all of it may take, from the start to the line."""
+    """Total time from start to the printed line."""
     python: str | None
     as_json: bool
     after: Callable[[RunDirectory, ExitCode], ExitCode]
-    """Given the run and its code, to write what was asked for beside it."""
+    """Called with the run and its exit code, to write the requested files."""
 
 
 def judge_by_options(
@@ -67,10 +68,10 @@ def judge_by_options(
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
-    """Judge this node as the options of `gpuproof validate` say, read by `recipes`, `words` and `seconds`.
+    """Judge this node as the options of `gpuproof validate` say: `recipes`, `words` and `seconds`.
 
     Raises:
-        UsageError: one is given that a gate has no use for, or there is too little time.
+        UsageError: an option does not apply to a gate, or there is too little time.
     """
     from gpuproof.cli.standards.judging import written
 
@@ -96,14 +97,14 @@ def judge_by_options(
 
 
 def _refuse_with_prolog(names: Sequence[str]) -> None:
-    """Refuse options that a gate has no use for.
+    """Reject options that do not apply to a gate.
 
     Raises:
         UsageError: one was given.
     """
     if names:
         raise UsageError(
-            "a gate judges this one node, at once", place="--prolog", next_step=f"Leave {names[0]} out"
+            "a gate judges this one node, right away", place="--prolog", next_step=f"Leave {names[0]} out"
         )
 
 
@@ -111,13 +112,13 @@ def judge_node(gate: Gate) -> ExitCode:
     """Judge this node within its time.
 
     Raises:
-        UsageError: there is too little time to judge anything in.
+        UsageError: there is too little time to judge anything.
     """
     until_s = monotonic() + gate.budget_s - MARGIN_S
     if gate.budget_s < LEAST_S:
-        raise UsageError(f"no node is judged in under {LEAST_S:g} s", place="--time-budget")
+        raise UsageError(f"judging a node takes at least {LEAST_S:g} s", place="--time-budget")
     _forget_launchers()
-    # The run is not kept unless run.save_dir names another folder.
+    # The run is discarded unless run.save_dir names another folder.
     with scratch_folder("gate-") as folder, _ending(gate.budget_s, folder):
         try:
             code, line = _judged(gate, until_s, folder)
@@ -125,7 +126,7 @@ def judge_node(gate: Gate) -> ExitCode:
             code, line = error.exit_code, str(error)
         except (GpuproofError, click.ClickException) as error:
             code = ExitCode.USAGE if isinstance(error, click.ClickException) else error.exit_code
-            # 3 is kept for what was measured and is wrong.
+            # 3 is reserved for results that were measured and are wrong.
             code = ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
             line = f"could not judge: {error}"
         except Exception:  # noqa: BLE001  # a fault of ours must not look like one of the node's
@@ -161,11 +162,11 @@ def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
 
 
 def _free_devices(python: str | None, *, limit_s: float) -> int:
-    """Return how many devices this process may use, by asking their drivers alone.
+    """Return how many devices this process may use, by querying only their drivers.
 
     Raises:
-        EnvironmentUnfitError: somebody uses one of them: neither is to be disturbed by the other; or there is
-            none, and a driver does not answer.
+        EnvironmentUnfitError: a device is in use, and the gate and its users must not disturb each other; or
+            there is no device, and a driver does not respond.
     """
     from gpuproof.launchers.probe import probe
 
@@ -184,7 +185,7 @@ def _free_devices(python: str | None, *, limit_s: float) -> int:
 
 
 def _forget_launchers() -> None:
-    """Take out of the environment what says that this process is one of several; what was granted stays."""
+    """Remove environment variables that mark this process as one of several; keep granted devices."""
     from gpuproof.launchers.surroundings import without_launchers
     from gpuproof.processes.granted import grant_for_later
 
@@ -196,7 +197,7 @@ def _forget_launchers() -> None:
 
 @contextmanager
 def _ending(budget_s: float, folder: Path) -> Iterator[None]:
-    """End this process at the end of its time whatever it waits for; ranks end without it."""
+    """Exit this process when its time is up, whatever it is waiting for; its ranks then exit as well."""
 
     def end() -> None:
         _say(NEVER_ENDS)

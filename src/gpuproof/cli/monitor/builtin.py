@@ -1,8 +1,8 @@
-"""The training that comes with gpuproof, for `gpuproof monitor exec` where no command is given.
+"""The training built into gpuproof, which `gpuproof monitor exec` runs when no command is given.
 
-In: words such as `--optimizer adamw --target-sparsity 0.7`, a model, defaults from a file of Kconfig. Out:
-the command that trains it, which is `gpuproof run pruning` with keys set. Any key of a recipe can be among
-the words, `--training.weight_decay=0.1` say.
+In: words such as `--optimizer adamw --target-sparsity 0.7`, a model, and defaults from a Kconfig file. Out:
+the command that trains the model, which is `gpuproof run pruning` with keys set. The words may include any
+recipe key, such as `--training.weight_decay=0.1`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ FLAGS: Mapping[str, str] = {
     "device": "distributed.device",
     "nproc": "distributed.nproc",
 }
-"""Word after `--` → the key of a recipe that it sets."""
+"""Word after `--` → the recipe key it sets."""
 TEXT_MODELS: Mapping[str, str] = {
     **{"data.name": "synthetic", "model.num_classes": "null"},
     **{"data.batch_size": "4", "data.samples_per_epoch": "400"},
 }
-"""Over the recipe for models of text, which take no images and tell no digits apart. The scores of a batch
-of 64, as digits have it, are 64 × 1,024 × 50,257 numbers: 13 GB, and their gradients as much."""
+"""Recipe overrides for text models, which have no images as input and do not classify digits. The logits of a
+batch of 64, the default for digits, are 64 × 1,024 × 50,257 numbers: 13 GB, and the same again for their
+gradients."""
 
 
 def is_builtin(command: Sequence[str]) -> bool:
-    """Say whether what comes after `--` is for the built-in training: its first word is an option.
+    """Return whether the words after `--` are for the built-in training, so start with an option.
 
     >>> is_builtin(["--optimizer", "adamw"]), is_builtin(["python", "train.py", "--lr", "1"])
     (True, False)
@@ -59,7 +60,7 @@ def is_builtin(command: Sequence[str]) -> bool:
 
 
 def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | None) -> Path | None:
-    """Return the file of defaults: the one named, else of the folder NAME, NAME.config or .config.
+    """Return the defaults file: the named one, or else NAME, NAME.config or .config in the folder.
 
     Raises:
         UsageError: the folder has none of them.
@@ -82,10 +83,10 @@ def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | N
 def training_command(
     words: Sequence[str], *, model: str | None, defaults: Path | None, save_dir: Path, name: str | None
 ) -> tuple[tuple[str, ...], str]:
-    """Return the command line of the training, and the name of its model; say what the defaults do not set.
+    """Return the training's command line and the model name; report defaults that have no effect.
 
     Raises:
-        UsageError: a word is no option of it, or no model is named.
+        UsageError: a word is not one of its options, or no model is named.
         ConfigError: the file of defaults cannot be read.
     """
     settings = {**_read_defaults(defaults), **dict(_settings(words))}
@@ -100,7 +101,7 @@ def training_command(
     of_text = TEXT_MODELS if _is_of_text(settings["model.name"]) else {}
     keys = {
         **of_text,
-        "monitoring.enabled": "false",  # the readings are this command's own
+        "monitoring.enabled": "false",  # this command takes its own readings
         "run.save_dir": str(save_dir),
         "run.experiment_name": re.sub(r"[^A-Za-z0-9._-]", "_", name or "training"),
         **settings,
@@ -144,7 +145,7 @@ def _settings(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line of gpuproof; this module is how the training is started from here."""
+    """Run gpuproof's command line; `monitor exec` starts the built-in training through this module."""
     from gpuproof.cli.main import main as run_cli
 
     sys.argv = ["gpuproof", *argv]

@@ -1,4 +1,4 @@
-"""`gpuproof monitor live` and `devices`: what GPUs do now, here or on many hosts, and what they are."""
+"""`gpuproof monitor live` and `devices`: current GPU activity, here or on many hosts, and GPU details."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gpuproof.observe.live import Sources
 
 PIPE_WIDTH = 120
-"""Columns of one look that goes to no terminal."""
+"""Width in columns of a single reading when not writing to a terminal."""
 
 
 @click.command("live", cls=PlacedCommand)
 @interval_option
-@click.option("--devices", metavar="0,2", help="Physical indices to show, such as 0,2 (all).")
-@click.option("--once", is_flag=True, help="Print the readings once, as text, and end.")
+@click.option("--devices", metavar="0,2", help="Physical indices to show, e.g. 0,2 (default: all).")
+@click.option("--once", is_flag=True, help="Print the readings once, as text, and exit.")
 @host_options
 @click.argument("source", required=False)
 @click.pass_context
@@ -39,11 +39,11 @@ def live(
     hosts: HostChoice,
     source: str | None,
 ) -> None:
-    """Watch GPUs and host in the terminal; q quits, a digit shows one GPU large.
+    """Watch GPUs and host in the terminal; q quits, a digit enlarges one GPU.
 
-    With --on ssh:FILE the GPUs of all hosts of an inventory, those in trouble first; h goes from host
-    to host. s sorts the processes, / filters them. SOURCE is a recording that is being written, which
-    is followed, or - for records on standard input; without it a sampler is started.
+    With --on ssh:FILE, show the GPUs of all hosts in an inventory, those with problems first; h switches
+    between hosts. s sorts the processes, / filters them. SOURCE is a recording in progress, which is
+    followed, or - for records on standard input; without SOURCE, a sampler is started.
 
     \b
     Example:
@@ -56,9 +56,9 @@ def live(
         require("textual", "live")
         if not sys.stdout.isatty():
             raise UsageError(
-                "draws on a terminal, which standard output is not here",
+                "needs a terminal, and standard output is not one",
                 place="monitor live",
-                next_step="Use --once, or for readings in a file or pipe `gpuproof monitor record`",
+                next_step="Use --once, or `gpuproof monitor record` to write readings to a file or pipe",
             )
     with _sources(source, hosts, interval=interval, devices=devices, is_drawn=not once) as sources:
         if once:
@@ -72,10 +72,10 @@ def live(
 def _sources(
     source: str | None, hosts: HostChoice, *, interval: float, devices: str | None, is_drawn: bool
 ) -> Iterator[Sources]:
-    """Give the records of this machine, of a recording, or of each host.
+    """Provide the records from this machine, from a recording, or from each host.
 
     Raises:
-        UsageError: a source is named as well as hosts, or hosts that only a scheduler knows.
+        UsageError: both a source and hosts are given, or the hosts are known only to a scheduler.
     """
     from gpuproof.launchers.registry import site_type
 
@@ -88,9 +88,9 @@ def _sources(
     site = site_type(hosts.launcher)
     if source is not None or not site.can_sample:
         raise UsageError(
-            "shows hosts that can be logged in to, and no recording beside them",
+            "shows hosts that accept logins, and no recording alongside",
             place="monitor live",
-            next_step="Write --on ssh:FILE, and leave SOURCE out",
+            next_step="Write --on ssh:FILE, and omit SOURCE",
         )
     from gpuproof.observe.stream import sampler_words
 
@@ -113,7 +113,7 @@ def _print_once(sources: Sources) -> int:
 @click.command("devices")
 @json_option
 def devices(*, as_json: bool) -> None:
-    """Print every static fact of each GPU: limits, clocks, memory, firmware, links; and what is missing.
+    """Print all static facts of each GPU: limits, clocks, memory, firmware, links; list missing ones.
 
     \b
     Example:

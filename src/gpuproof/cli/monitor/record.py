@@ -1,7 +1,7 @@
-"""`gpuproof monitor record` and `exec`: record this machine, or a command and what the machine did meanwhile.
+"""`gpuproof monitor record` and `exec`: record this machine, optionally while a command runs.
 
-The reading is done by a process of the node side; what it wrote becomes readings, summary, plot and
-comparison here. Standard output stays the command's own: all that is said here goes to standard error.
+A node-side process takes the readings; this module turns them into the readings file, summary, plot and
+comparison. Standard output belongs to the command: everything printed here goes to standard error.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _SECONDS = click.FloatRange(min=0.01)
 _INTERVAL = click.option(
     "--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2)."
 )
-_DEVICES = click.option("--devices", metavar="0,2", help="Physical indices to read, such as 0,2 (all).")
+_DEVICES = click.option("--devices", metavar="0,2", help="Physical indices to read, e.g. 0,2 (default: all).")
 _KEEP_COMMAND = click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 
 
 class _FilesAfterAnOption(click.Command):
-    """A command whose --compare-with takes every file that a shell put in the place of a pattern."""
+    """A command whose --compare-with accepts every file to which the shell expanded a pattern."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give each of several files an option of its own, so that none becomes the command."""
+        """Repeat the option for each of several files, so that none is mistaken for the command."""
         return super().parse_args(ctx, one_option_a_file(args, option="--compare-with"))
 
 
 def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
-    """Repeat `option` before each file that follows it: up to `--`; without one, what is named as recordings.
+    """Repeat `option` before each file after it: up to `--`, or while names look like recordings.
 
     >>> one_option_a_file(["--a", "x", "--with", "1.json", "2.json", "--", "ls", "3.json"], option="--with")
     ['--a', 'x', '--with', '1.json', '--with', '2.json', '--', 'ls', '3.json']
@@ -67,7 +67,7 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
 
 
 @click.command("record", context_settings=_COMMAND_SETTINGS)
-@click.option("--out", type=click.Path(path_type=Path), help="A new file to write to.")
+@click.option("--out", type=click.Path(path_type=Path), help="New file to write to.")
 @_INTERVAL
 @click.option(
     "--slow-interval",
@@ -76,7 +76,10 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
     help="Seconds between readings of costly metrics (1).",
 )
 @click.option(
-    "--duration", metavar="SECONDS", type=_SECONDS, help="End after so many seconds; without it, at Ctrl-C."
+    "--duration",
+    metavar="SECONDS",
+    type=_SECONDS,
+    help="Stop after this many seconds; without it, at Ctrl-C.",
 )
 @_DEVICES
 @_KEEP_COMMAND
@@ -93,7 +96,7 @@ def record(
     keep_command: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Record this machine as JSON Lines until Ctrl-C, or beside COMMAND until it ends.
+    """Record this machine as JSON Lines until Ctrl-C, or until COMMAND exits.
 
     \b
     Example:
@@ -103,7 +106,7 @@ def record(
         raise UsageError("is for a recording without a command", place="--duration")
     if out is not None and str(out).startswith("-"):
         raise UsageError(
-            f"{out} is an option, no file",
+            f"{out} is an option, not a file",
             place="--out",
             next_step="Name the file: gpuproof monitor record --out FILE",
         )
@@ -124,25 +127,27 @@ def record(
 @click.option(
     "--model",
     metavar="NAME",
-    help="Name of the model, stored with the readings; of the built-in training: which.",
+    help="Name of the model, stored with the readings; for the built-in training: the model to train.",
 )
 @click.option("--config", type=_FILE, help="Kconfig file (.config) with defaults of the built-in training.")
 @click.option(
-    "--config-dir", type=_FOLDER, help="Folder of such files: CONFIG_NAME, CONFIG_NAME.config, .config."
+    "--config-dir",
+    type=_FOLDER,
+    help=("Folder containing such files: CONFIG_NAME, CONFIG_NAME.config, .config."),
 )
 @click.option(
     "--output-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("results"),
     show_default=True,
-    help="Directory to write to; made if need be.",
+    help="Directory to write to; created if needed.",
 )
 @click.option("--generate-graphs", is_flag=True, help="Also draw the readings (_plot.png).")
 @click.option(
     "--compare-with",
     metavar="GLOB",
     multiple=True,
-    help="Compare with the newest file that matches; quoted or not, all up to -- are files.",
+    help="Compare with the newest matching file; quoted or not, everything up to -- is a file.",
 )
 @_INTERVAL
 @_DEVICES
@@ -152,21 +157,21 @@ def record(
     type=click.Choice(["native", "gputop", "adamwprune"]),
     default="native",
     show_default=True,
-    help="Shape of the .json file; adamwprune: native, with the phase `training`.",
+    help="Format of the .json file; adamwprune: native, with the phase `training`.",
 )
 @_KEEP_COMMAND
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def exec_command(ctx: click.Context, /, **options: Any) -> None:
-    """Run COMMAND and write down what GPUs and host did meanwhile.
+    """Run COMMAND and record the GPUs and the host while it runs.
 
-    Where what comes after -- begins with an option, it is for the training that comes with gpuproof: lenet5,
-    resnet18, resnet50 or gpt2, with --optimizer, --pruning-method, --target-sparsity, --epochs,
-    --batch-size, --lr, --seed or any key of a recipe (docs/guides/pruning.md).
+    If the words after -- start with an option, they are for the training built into gpuproof: lenet5,
+    resnet18, resnet50 or gpt2, with --optimizer, --pruning-method, --target-sparsity, --epochs, --batch-size,
+    --lr, --seed or any recipe key (docs/guides/pruning.md).
 
-    The command's exit code, signals and terminal are its own. It can say where it is with
-    gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the
-    descriptor $GPUPROOF_MARKS_FD or the pipe $GPUPROOF_MARKS_PIPE.
+    The command keeps its own exit code, signals and terminal. It can report its progress with
+    gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the descriptor
+    $GPUPROOF_MARKS_FD or the pipe $GPUPROOF_MARKS_PIPE.
 
     \b
     Example:
@@ -217,7 +222,7 @@ def _exec(
 
 
 def _has_readings(recording: Path, *, in_new_folder: bool) -> bool:
-    """Say whether readings were left; where there was no sampler, nothing is: it has said why."""
+    """Return whether there are readings; if there is no sampler, it has already reported why."""
     if not recording.is_file():
         click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
         return False
@@ -232,14 +237,14 @@ def _has_readings(recording: Path, *, in_new_folder: bool) -> bool:
 def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
     if config is not None or config_dir is not None:
         raise UsageError(
-            "is for the built-in training, and a command of yours is given",
+            "is for the built-in training, but you gave your own command",
             place="--config" if config is not None else "--config-dir",
-            next_step="Remove it, or write options alone after --",
+            next_step="Remove it, or write only options after --",
         )
 
 
 def name_config(command: Sequence[str]) -> str | None:
-    """Name a configuration after the script that a command runs, else after its program.
+    """Name a configuration after the script that a command runs, or else after the command's program.
 
     >>> name_config(["python", "-u", "src/train net.py", "--lr", "0.1"]), name_config(["/bin/sleep", "1"])
     ('train_net', 'sleep')
@@ -250,7 +255,7 @@ def name_config(command: Sequence[str]) -> str | None:
 
 
 def _safe(name: str) -> str:
-    """Make a name that is one part of a file name on every system."""
+    """Return a name that is valid as part of a file name on every system."""
     return re.sub(r"[^A-Za-z0-9.+=-]+", "_", name).strip("._")[:100] or "command"
 
 
@@ -281,10 +286,10 @@ def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_co
 
 
 def _new_recording(folder: Path, config: str) -> Path:
-    """Reserve a file name that no other run has, even one started in the same second.
+    """Reserve a file name that no other run uses, even one started in the same second.
 
     Raises:
-        EnvironmentUnfitError: the directory cannot be made or written to.
+        EnvironmentUnfitError: the directory cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`gpuproof monitor serve` and `alerts`: readings for Prometheus, and the rules that it judges them by."""
+"""`gpuproof monitor serve` and `alerts`: readings for Prometheus, and alert rules for them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PROMETHEUS_FILES: Mapping[str, str] = {
     "gpuproof_alerts.yml": "prometheus_alerts.yaml",
     "gpuproof_dashboard.json": "grafana_dashboard.json",
 }
-"""Name that is written → template of the package."""
+"""File name to write → template in the package."""
 LOOK_S = 0.5
-"""How soon the end of the readings is noticed."""
+"""How quickly the end of the readings is detected."""
 
 
 @click.command("serve")
@@ -40,21 +40,23 @@ LOOK_S = 0.5
     type=click.IntRange(0, 65535),
     default=9837,
     show_default=True,
-    help=("Port to listen on; 0 takes a free one."),
+    help=("Port to listen on; 0 picks a free one."),
 )
 @interval_option
-@click.option("--devices", metavar="0,2", help="Physical indices to serve, such as 0,2 (all).")
-@click.option("--tls-cert", type=_FILE, help="Certificate to serve HTTPS with, PEM; needs --tls-key.")
+@click.option("--devices", metavar="0,2", help="Physical indices to serve, e.g. 0,2 (default: all).")
+@click.option("--tls-cert", type=_FILE, help="Certificate for serving HTTPS, PEM; needs --tls-key.")
 @click.option("--tls-key", type=_FILE, help="The certificate's private key, PEM.")
 @click.option(
-    "--password-file", type=_FILE, help="File of one line USER:PASSWORD that a scrape has to give (mode 600)."
+    "--password-file",
+    type=_FILE,
+    help=("File with one line USER:PASSWORD that scrapes must send (mode 600)."),
 )
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="A name that scrapes call this machine by, beside its own and addresses; may be repeated.",
+    help=("A name that scrapes use for this machine, besides its own name and addresses; may be repeated."),
 )
 @click.option(
     "--textfile",
@@ -77,8 +79,9 @@ def serve(
 ) -> None:
     """Serve readings to Prometheus at /metrics until Ctrl-C.
 
-    On loopback by default: readings tell what a machine is used for, and name pods and batch jobs.
-    `gpuproof monitor alerts` writes the alerts and the Grafana dashboard. SOURCE is as for `live`.
+    Listens on loopback by default, because readings reveal what a machine is used for, and name pods and
+    batch jobs. `gpuproof monitor alerts` writes the alerts and the Grafana dashboard. SOURCE works as in
+    `live`.
 
     \b
     Example:
@@ -100,7 +103,7 @@ def _answer(records: Records, *, address: str, port: int, access: Access) -> Non
     from gpuproof.observe.prometheus.exporter import serve as start
 
     if access.password is not None and access.certificate is None and address not in ("127.0.0.1", "::1"):
-        click.echo("gpuproof: without --tls-cert the password is sent in clear", err=True)
+        click.echo("gpuproof: without --tls-cert the password is sent in clear text", err=True)
     running = start(records, address=address, port=port, access=access)
     click.echo(f"gpuproof: serving {running.url}", err=True)
     _until_stopped(running, LOOK_S, each_time=lambda: None)
@@ -111,7 +114,7 @@ def _write_textfile(records: Records, folder: Path, *, access: Access, interval_
 
     if access.certificate is not None or access.password is not None:
         raise UsageError(
-            "listens on no address, and has no use for a certificate or password", place="--textfile"
+            "does not listen on an address, so a certificate or password has no effect", place="--textfile"
         )
     running = serve_textfile(records, folder)
     click.echo(f"gpuproof: writing {running.path}", err=True)
@@ -121,7 +124,7 @@ def _write_textfile(records: Records, folder: Path, *, access: Access, interval_
 def _until_stopped(
     running: RunningExporter | TextfileExporter, pause_s: float, *, each_time: Callable[[], None]
 ) -> None:
-    """Go on until a signal ends it or its readings end; raise why they failed."""
+    """Run until a signal arrives or the readings end; raise the error if reading failed."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: stop.set())
@@ -135,10 +138,10 @@ def _until_stopped(
 @click.command("alerts")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def alerts(*, folder: Path) -> None:
-    """Write alert rules for Prometheus and the dashboard for Grafana into FOLDER.
+    """Write alert rules for Prometheus and the dashboard for Grafana to FOLDER.
 
-    gpuproof_alerts.yml is named under `rule_files` of prometheus.yml; gpuproof_dashboard.json is imported in
-    Grafana (Dashboards, New, Import). Files that are there are replaced.
+    List gpuproof_alerts.yml under `rule_files` in prometheus.yml; import gpuproof_dashboard.json in Grafana
+    (Dashboards, New, Import). Existing files are overwritten.
 
     \b
     Example:
@@ -149,7 +152,7 @@ def alerts(*, folder: Path) -> None:
 
 
 def write_prometheus_files(folder: Path) -> list[Path]:
-    """Write every file into a folder, which is made if need be; return their paths.
+    """Write every file to a folder, creating the folder if needed; return the files' paths.
 
     Raises:
         EnvironmentUnfitError: the folder cannot be written to.

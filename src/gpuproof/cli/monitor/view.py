@@ -1,4 +1,4 @@
-"""`gpuproof monitor show | compare | plot`: look at readings, now or afterwards."""
+"""`gpuproof monitor show | compare | plot`: look at readings, during a recording or afterwards."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ interval_option = click.option(
     show_default=True,
     help="Seconds between readings.",
 )
-FORMATS = "terminal, markdown, html, json or csv; by default what --output's name says, else terminal."
+FORMATS = (
+    "terminal, markdown, html, json or csv; by default inferred from the name given to "
+    "--output, else terminal."
+)
 
 
 def require(package: str, command: str) -> None:
-    """Refuse a command whose library is not installed.
+    """Reject a command whose library is not installed.
 
     Raises:
-        EnvironmentUnfitError: with what installs it.
+        EnvironmentUnfitError: the library is missing; the message says how to install it.
     """
     if find_spec(package) is None:
         raise EnvironmentUnfitError(
@@ -53,10 +56,10 @@ def records_of(
     processes: ProcessFacts,
     pipe: int | None = None,
 ) -> Records:
-    """Give the records of a sampler that is started, of standard input (-) or of a recording.
+    """Provide the records from a newly started sampler, from standard input (-) or from a recording.
 
     Raises:
-        UsageError: the recording is not there, or `--devices` is given for it.
+        UsageError: the recording does not exist, or `--devices` is given with one.
     """
     from gpuproof.observe import stream
 
@@ -65,7 +68,7 @@ def records_of(
             stream.sampler_command(interval_s=interval, devices=devices, processes=processes)
         )
     if devices is not None:
-        raise UsageError("is for a sampler that is started here, not for a recording", place="--devices")
+        raise UsageError("is for a sampler started here, not for a recording", place="--devices")
     return stream.piped(pipe) if source == "-" else stream.followed(_existing(source))
 
 
@@ -74,7 +77,7 @@ def _existing(source: str) -> Path:
         raise UsageError(
             "no such recording",
             place=source,
-            next_step="Leave it out to start a sampler, or give - for a pipe",
+            next_step="Omit it to start a sampler, or give - for a pipe",
         )
     return Path(source)
 
@@ -85,9 +88,9 @@ def _existing(source: str) -> Path:
 @verbose_option
 @click.argument("recording")
 def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool, recording: str) -> None:
-    """Print the summary of RECORDING, a file of any known format or a pattern (newest match).
+    """Print the summary of RECORDING: a file in any known format, or a pattern (newest match).
 
-    A directory stands for the newest recording in it.
+    A directory means the newest recording in it.
 
     \b
     Example:
@@ -116,7 +119,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
 @click.option(
     "--phase",
     metavar="NAME",
-    help="Compare this named phase only; without it, the time in which GPUs were busy.",
+    help="Compare only this named phase; without it, the time when GPUs were busy.",
 )
 @click.option(
     "--busy",
@@ -124,9 +127,9 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     type=click.FloatRange(0, 100),
     default=10.0,
     show_default=True,
-    help="Utilisation in % from which a GPU counts as busy.",
+    help="Utilisation in % above which a GPU counts as busy.",
 )
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also draw both into this file.")
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also plot both in this file.")
 @report_options(formats=FORMATS)
 @verbose_option
 @click.argument("recordings", nargs=-1, required=True, metavar="A B")
@@ -140,9 +143,9 @@ def compare(
     as_json: bool,
     recordings: tuple[str, ...],
 ) -> None:
-    """Compare recording B with A: first whether they are comparable, then by how much they differ.
+    """Compare recording B with A: first whether they are comparable, then how much they differ.
 
-    A and B are files of any known format, or quoted patterns, of which the newest match is taken.
+    A and B are files in any known format, or quoted patterns (the newest match is used).
 
     \b
     Example:
@@ -159,7 +162,7 @@ def compare(
         raise UsageError(
             f"takes two recordings, A and B; {len(recordings)} given",
             place="monitor compare",
-            next_step="Quote each pattern ('results/gpu_stats_a_*'), so that the shell does not resolve it",
+            next_step=("Quote each pattern ('results/gpu_stats_a_*') so that the shell does not expand it"),
         )
     chosen = chosen_format(form, output, as_json=as_json)
     first, second = (_load(x, None if picture or chosen == "html" else READ_METRICS) for x in recordings)
@@ -173,19 +176,19 @@ def compare(
 
 
 @click.command("plot")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Picture to write: .png, .svg or .pdf.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Image to write: .png, .svg or .pdf.")
 @click.option(
     "--kind",
     type=click.Choice(["time", "memory", "balance"]),
     default="time",
     show_default=True,
-    help="The course of one recording; the memory of several; the load of one over its GPUs.",
+    help="One recording over time; the memory of several; the load of one across its GPUs.",
 )
 @click.argument("recordings", nargs=-1, required=True)
 def plot(
     *, output: Path | None, kind: Literal["time", "memory", "balance"], recordings: tuple[str, ...]
 ) -> None:
-    """Draw RECORDINGS: files of any known format, or directories that are searched for gpu_stats_*.
+    """Plot RECORDINGS: files in any known format, or directories that are searched for gpu_stats_*.
 
     \b
     Example:
@@ -199,7 +202,7 @@ def plot(
         _write(memory_picture([_load(str(path)) for path in paths]), output or _memory_path(recordings))
         return
     if output is not None and len(paths) > 1:
-        raise UsageError(f"names one picture for {len(paths)} recordings", place="--output")
+        raise UsageError(f"names one image for {len(paths)} recordings", place="--output")
     from gpuproof.observe.side_by_side import balance_picture
     from gpuproof.observe.timeline import recording_picture
 
@@ -209,16 +212,16 @@ def plot(
 
 
 def _memory_path(names: tuple[str, ...]) -> Path:
-    """Return where the memory of recordings is drawn: of one directory in its graphs/, else here."""
+    """Return where to write memory plots: graphs/ in the recordings' one directory, else here."""
     only = Path(names[0])
     return (only / "graphs" if len(names) == 1 and only.is_dir() else Path()) / "gpu_memory_timeline.png"
 
 
 def _recordings(name: str) -> list[Path]:
-    """Return a file or pattern as it is, and of a directory the recordings in it, each run once.
+    """Return a file or pattern as is; for a directory, return the recordings in it, each run once.
 
     Raises:
-        UsageError: a directory holds no recording.
+        UsageError: a directory contains no recording.
     """
     from gpuproof.readings.selection import recordings_in
 
@@ -227,14 +230,14 @@ def _recordings(name: str) -> list[Path]:
 
 
 def _load(name: str, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load the newest match, and pass on what its reader has to know."""
+    """Load the newest match, and pass on any notes meant for the reader."""
     from gpuproof.readings.formats import load
 
     return load(newest(name), metrics=metrics)
 
 
 def newest(*patterns: str) -> Path:
-    """Return the newest match of patterns, and say which one it was."""
+    """Return the newest match of the patterns, and report which one it was."""
     from gpuproof.readings.selection import newest_match
 
     selected = newest_match(*patterns)

@@ -1,1 +1,1 @@
-"""What machines are held against: rules, and a fleet's own figures."""
+"""What machines are compared with: rules, and the fleet's own earlier results."""

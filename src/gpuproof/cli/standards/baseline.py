@@ -1,4 +1,4 @@
-"""`gpuproof baseline`: a fleet's own figures, with the stack that they hold for."""
+"""`gpuproof baseline`: a fleet's own results, with the software stack they apply to."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`."""
 DIRECTORY = Path("baselines")
 WANTED = 0.1
-"""The loss that a baseline of one's own is to show: half of what READY asks for."""
+"""The performance loss that a user's own baseline should be able to detect: half of what READY requires."""
 NEEDED = "3 runs on each of 2 days"
 
 baseline = LazyGroup(
     name="baseline",
     commands_by_path=COMMANDS,
-    help=("Record a fleet's own figures, and compare runs with them."),
+    help=("Record a fleet's own results, and compare runs with them."),
 )
 directory_option = click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=DIRECTORY,
     show_default=True,
-    help="Folder of the baselines.",
+    help="Folder containing the baselines.",
 )
 
 
 @click.command()
 @click.argument("name")
 @click.argument("runs", nargs=-1, required=True, type=RunName(), metavar="RUN...")
-@click.option("--replace", is_flag=True, help="Overwrite a baseline of that name.")
+@click.option("--replace", is_flag=True, help="Overwrite an existing baseline of that name.")
 @click.option(
     "--day-effect",
     metavar="SHARE",
     type=click.FloatRange(0, 0.5, max_open=True),
     default=0.01,
     show_default=True,
-    help="By how much sessions differ (standard deviation, as a share), where the runs' days do not show it.",
+    help="How much sessions differ (standard deviation, as a share), if the runs' days do not show it.",
 )
 @directory_option
 @save_dir_option
@@ -67,13 +67,13 @@ def record(
     directory: Path,
     save_dir: Path,
 ) -> None:
-    """Record what runs measured as the baseline NAME.
+    """Record the results of runs as the baseline NAME.
 
-    Several runs are pooled, subject by subject and day by day: how each GPU, link and host repeats, and how
-    they differ. Three runs on each of two days are mostly enough; what they resolve is printed. Runs of other
-    stacks (model of GPU, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are refused, and the keys
-    that differ are named; so are INVALID runs, and SUSPECT ones are marked. The file is JSON, to be kept with
-    your recipes.
+    Several runs are pooled by subject and day: how well each GPU, link and host repeats its results, and how
+    much they differ. Three runs on each of two days are usually enough; the resolution is printed. Runs from
+    other stacks (GPU model, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are rejected, and the
+    keys that differ are named. INVALID runs are also rejected; SUSPECT ones are marked. The file is JSON;
+    keep it with your recipes.
 
     \b
     gpuproof baseline record pod-a results/validate/run_1 results/validate/run_2
@@ -94,28 +94,28 @@ def record(
 
 
 def _summary(recorded: Baseline) -> Iterator[str]:
-    """Yield what was recorded, how small a loss it shows, and what would show 10 %."""
+    """Yield what was recorded, the smallest loss it can detect, and what 10 % would need."""
     from gpuproof.base.units import loss_shown, share
     from gpuproof.verdict.rules.past import coarsest
 
     num = sum(len(entry.figures) for entry in recorded.entries)
     days = len({figure.day for entry in recorded.entries for figure in entry.figures})
     runs = f"{_times(len(recorded.runs), 'run')} on {_times(days, 'day')}"
-    yield f"baseline {recorded.name}: {num} figures of {len(recorded.entries)} measures, from {runs}"
+    yield f"baseline {recorded.name}: {num} values of {len(recorded.entries)} measures, from {runs}"
     if recorded.suspect:
-        yield f"SUSPECT, and its figures may be off: {', '.join(recorded.suspect)}"
+        yield f"SUSPECT, so its values may be off: {', '.join(recorded.suspect)}"
     worst = coarsest(recorded, WANTED)
     if worst is None:
         return
     if worst.detectable is None:
-        yield f"{_named(worst.entry)} was not repeated: record {NEEDED}, to know what it shows"
+        yield f"{_named(worst.entry)} was not repeated: record {NEEDED} to know what it detects"
         return
-    yield f"coarsest is {_named(worst.entry)}: {loss_shown(worst.detectable)}"
+    yield f"least precise is {_named(worst.entry)}: {loss_shown(worst.detectable)}"
     if worst.detectable > WANTED:
-        needed = "its runs repeat too badly for any number of them"
+        needed = "its runs vary too much for any number of them"
         if worst.planned is not None:
             needed = f"record {_times(worst.planned[0], 'run')} on {_times(worst.planned[1], 'day')}"
-        yield f"to show {share(WANTED)}: {needed}"
+        yield f"to detect {share(WANTED)}: {needed}"
 
 
 def _times(num: int, what: str) -> str:
@@ -127,7 +127,7 @@ def _times(num: int, what: str) -> str:
 @directory_option
 @json_option
 def show(name: str, *, directory: Path, as_json: bool) -> None:
-    """Show a baseline: its stack, and centre and spread of each measure. NAME may be a file."""
+    """Show a baseline: its stack, and the centre and spread of each measure. NAME may also be a file."""
     from gpuproof.store.baselines import baseline_path, read_baseline
 
     baseline = read_baseline(baseline_path(name, directory))
@@ -138,7 +138,7 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
 
 
 def page_of_baseline(baseline: Baseline) -> Page:
-    """Lay out what a baseline holds for, how small a loss it shows, and a line a measure."""
+    """Lay out a baseline's stack, the smallest loss it can detect, and one line per measure."""
     from gpuproof.records.page import Page, Text
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_baseline
@@ -192,7 +192,7 @@ def _spread(entry: BaselineEntry) -> str:
     "--share",
     metavar="SHARE",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Share of the baseline that is enough; by default it follows from its own spread.",
+    help="Share of the baseline that is enough; by default derived from its own spread.",
 )
 @directory_option
 @save_dir_option
@@ -209,10 +209,10 @@ def use(
     save_dir: Path,
     as_json: bool,
 ) -> None:
-    """Compare a run (or `last`) with a baseline: every measure that the baseline has.
+    """Compare every measure in a baseline with a run (or with `last`).
 
-    Exit code 0 if all are as they were, 3 if one is worse, 4 if one cannot be judged: it was not measured, or
-    the baseline is of another stack; the keys that differ are named.
+    Exit code 0 if all measures are unchanged, 3 if one is worse, 4 if one cannot be judged, because it was
+    not measured or because the baseline is from another stack; the keys that differ are listed.
     """
     from dataclasses import replace
 
@@ -243,11 +243,11 @@ def use(
 @click.option("--reference", is_flag=True, required=True, expose_value=False, help="As references.")
 @save_dir_option
 def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
-    """Write what validations measured as references for cards of the same board.
+    """Export validation results as references for cards of the same board.
 
-    Figures that are VALID and have an interval, by the exact work and its conditions, over all cards. What is
-    left out, and which references stay provisional, is said on standard error, with the reason. Those of
-    simulated cards judge simulated cards alone.
+    Results are exported if they are VALID and have an interval, pooled over all cards by the exact work and
+    its conditions. Standard error lists what is omitted and which references stay provisional, with the
+    reason. References from simulated cards only apply to simulated cards.
 
     \b
     gpuproof baseline export --reference results/validate/run_1 results/validate/run_2 >>references.toml
@@ -264,6 +264,6 @@ def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
     figures = [replace(run_values(run), run_id=name_of_run(run.description())) for run in opened]
     made, left_out = make_references(figures, known)
     for line in left_out:
-        click.echo(f"left out: {line}", err=True)
+        click.echo(f"omitted: {line}", err=True)
     for line in as_toml(made, known):
         click.echo(line)

@@ -1,4 +1,4 @@
-"""After a validation: what is written beside the run, and judging a run again without measuring."""
+"""After a validation: write files next to the run, or judge a run again without measuring."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
-    """Write what was asked for beside the run; an interrupted run has no result yet."""
+    """Write the requested files next to the run; an interrupted run has no result yet."""
     result = directory.read_result()
     if result is not None:
         _write_next_to(result, junit=junit, junit_strict=junit_strict, write_rules=write_rules)
@@ -51,18 +51,20 @@ def _write_next_to(
 
 
 def _write_rules(path: Path, result: Result) -> None:
-    """Write the rules to fill in; a file that is there is kept.
+    """Write the rules for the user to fill in; never overwrite an existing file.
 
     Raises:
-        UsageError: the file is there.
+        UsageError: the file exists.
     """
     from gpuproof.base.files import write_text
 
     text = result.detail.get("rules_to_fill")
     if text is None:
-        click.echo("Every rate that was measured is judged: there is no rule to write", err=True)
+        click.echo("Every measured rate is judged: there is no rule to write", err=True)
     elif path.exists():
-        raise UsageError("the file is there", place=f"--write-rules {path}", next_step="Name another one")
+        raise UsageError(
+            "the file already exists", place=f"--write-rules {path}", next_step="Name another one"
+        )
     else:
         write_text(path, text)
         click.echo(f"Rules to fill in: {path}", err=True)
@@ -85,7 +87,7 @@ def judge_again(
     write_rules: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Judge what was measured before, by the rules and the baseline that are given."""
+    """Judge earlier measurements by the given rules and baseline."""
     from gpuproof.cli.report import show_report
 
     with _opened(path) as directory:
@@ -103,7 +105,7 @@ def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Conclud
 
     if read_suite(directory).command != COMMAND:
         raise UsageError(
-            "this is no run of a validation",
+            "this is not a validation run",
             place=f"--from {directory.root}",
             next_step=f"Show it with: gpuproof report {directory.root}",
         )
@@ -112,7 +114,7 @@ def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Conclud
 
 @contextmanager
 def _opened(path: Path) -> Iterator[RunDirectory]:
-    """Give the run at a path; an archive of evidence is unpacked for the while."""
+    """Provide the run at a path; an evidence archive is unpacked temporarily."""
     from gpuproof.store.bundle import open_bundle
     from gpuproof.store.run import RunDirectory
 
@@ -121,15 +123,15 @@ def _opened(path: Path) -> Iterator[RunDirectory]:
         return
     with scratch_folder("evidence-") as folder:
         directory, hashed = open_bundle(path, folder)
-        click.echo(f"Every file is as it was packed; SHA-256 of the manifest {hashed}", err=True)
+        click.echo(f"Every file is unchanged since it was packed; SHA-256 of the manifest {hashed}", err=True)
         yield directory
 
 
 def read_standards(rules: Path | None, baseline: str | None, references: Path | None) -> dict[str, Any]:
-    """Return the options of the suite that hold the rules, the baseline and the references.
+    """Return the suite options for the rules, the baseline and the references.
 
     Raises:
-        UsageError: a rule cannot judge, references cannot be read, or there is no such baseline.
+        UsageError: a rule can never judge, the references cannot be read, or the baseline does not exist.
         RecordError: the baseline is damaged.
     """
     values: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`gpuproof rules`: can these rules judge? Ours by themselves or of a run, and thresholds of other tools."""
+"""`gpuproof rules`: check whether rules can judge: our own, or the thresholds of other tools."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ rules = LazyGroup(
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--run", type=RunName(), help="Judge this run by them (or `last`).")
-@click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules ask for.")
+@click.option("--run", type=RunName(), help="Judge this run with them (or `last`).")
+@click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules refer to.")
 @save_dir_option
 @json_option
 @verbose_option
@@ -36,10 +36,10 @@ rules = LazyGroup(
 def check(
     ctx: click.Context, file: str, *, run: Path | None, baseline: str | None, save_dir: Path, as_json: bool
 ) -> None:
-    """Read a file of rules and say whether each of them can judge.
+    """Read a rules file and report whether each rule can judge.
 
-    Exit code 2 if the file is wrong, or has a rule that could never fail or never pass. With --run the rules
-    judge that run as well: 3 if one fails, 4 if one could not judge, else 0.
+    Exit code 2 if the file is wrong, or if a rule in it could never fail or never pass. With --run, the rules
+    also judge that run: 3 if one fails, 4 if one could not judge, else 0.
     """
     from dataclasses import replace
 
@@ -48,7 +48,7 @@ def check(
 
     rules = load_rules(file)
     if run is None:
-        click.echo(f"{file}: {len(rules)} rules, each can judge")
+        click.echo(f"{file}: {len(rules)} rules, all able to judge")
         return
     from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
@@ -75,15 +75,17 @@ def check(
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--from", "form", type=click.Choice(FORMATS), required=True, help="Whose thresholds they are.")
+@click.option(
+    "--from", "form", type=click.Choice(FORMATS), required=True, help="Tool the thresholds come from."
+)
 @json_option
 @click.pass_context
 def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool) -> None:
-    """Read thresholds of another tool, and say which of them are vacuous, impossible or contradictory.
+    """Read another tool's thresholds, and report any that are vacuous, impossible or contradictory.
 
     dcgm reads diag-skus.yaml, aznhc a .conf of AzureHPC node health checks, superbench a rules file, and
-    table a CSV file with the columns that docs/guides/rules.md
-    lists. Exit code 3 if one cannot judge, else 0.
+    table a CSV file with the columns listed in docs/guides/rules.md. Exit code 3 if a threshold cannot judge,
+    else 0.
     """
     from gpuproof.base.errors import ExitCode
     from gpuproof.config.entries import read_entries
@@ -102,7 +104,7 @@ def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool
 
 @click.command("list")
 def list_checks() -> None:
-    """List the checks of the environment that rules may ask for."""
+    """List the environment checks that rules can refer to."""
     from gpuproof.verdict.checks.registry import CHECKS
 
     for check_ in CHECKS.values():
@@ -112,10 +114,10 @@ def list_checks() -> None:
 @click.command("events")
 @json_option
 def list_events(*, as_json: bool) -> None:
-    """List what drivers announce: code, severity, who acts, action, meaning and source.
+    """List driver events: code, severity, who should act, action, meaning and source.
 
-    A code that is not listed is unknown: a device that announced it stays undecided. What a code comes to in
-    a validation also depends on the process, on later tests and on other hosts (docs/guides/validate.md).
+    An unlisted code is unknown: a device that reported it stays undecided. What a code means in a validation
+    also depends on the process, on later tests and on other hosts (docs/verdicts.md).
 
     \b
     Examples:

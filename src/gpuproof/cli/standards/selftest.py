@@ -1,4 +1,4 @@
-"""`gpuproof selftest`: plant faults and show that the verdict turns."""
+"""`gpuproof selftest`: inject faults and show that each changes the verdict."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from gpuproof.selftest.run import FaultRow, SelftestReport
 
 NUM_SEEDS = 20
-"""Draws of chance of each fleet that is made up, without --quick."""
+"""Random draws per synthetic fleet, without --quick."""
 
 
 @click.command()
 @click.option(
-    "--quick", is_flag=True, help="One fault of each class and one random draw, a minute in all; else 20."
+    "--quick", is_flag=True, help=("One fault of each class and one random draw, a minute in total; else 20.")
 )
 @json_option
 @verbose_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
-    """Plant faults in what is measured; show that each is named.
+    """Inject faults into what is measured; show that each is identified.
 
-    Each has to turn the verdict, too. It is planted at the lowest layer that can carry it: in what a
-    simulated device computes, in what a driver reports, in what ranks write. Its healthy twin, the
-    same without the fault, has to be READY. No GPU is needed or used. Verdicts are those before the cap of
-    simulated devices.
+    Each fault must also change the verdict. It is injected at the lowest layer where it can occur: what a
+    simulated device computes, what a driver reports, or what ranks write. Its healthy twin, which is
+    identical except for the fault, must be READY. No GPU is needed or used. Verdicts are taken before the cap
+    for simulated devices is applied.
 
     \b
     gpuproof selftest --quick
     gpuproof selftest --json
 
-    Exit code 3 if a fault was missed or a healthy twin accused, 4 if something could not be run.
+    Exit code 3 if a fault was missed or a healthy twin was blamed, 4 if something could not run.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.selftest.run import run_selftest
 
@@ -81,7 +81,7 @@ def _page(report: SelftestReport) -> Page:
     word = {0: "PASS", 3: "FAIL"}.get(report.exit_code, "INCONCLUSIVE")
     verdict = Verdict(word=word, tone="good" if word == "PASS" else "bad", reason=_reason(report))
     return Page(
-        title="Planted faults and their healthy twins",
+        title="Injected faults and their healthy twins",
         verdict=verdict,
         sections=(faults, twins),
         provenance=of_command(typed_command(), Fact("device", "simulated, fake and recorded ones")),
@@ -92,6 +92,6 @@ def _reason(report: SelftestReport) -> str:
     num_detected = sum(row.is_found for row in report.faults)
     num_passed = sum(row.is_found for row in report.healthy)
     return (
-        f"{num_detected} of {len(report.faults)} faults found and named; "
-        f"{num_passed} of {len(report.healthy)} healthy twins passed"
+        f"{num_detected} of {len(report.faults)} faults found and identified; {num_passed} of "
+        f"{len(report.healthy)} healthy twins passed"
     )

@@ -1,8 +1,8 @@
-"""Every refusal of a recipe, by subject: keys that are fine alone and cannot hold together, or not here.
+"""All reasons to reject a recipe, by subject: keys valid alone that conflict, or do not work here.
 
-Three kinds of rule: of a recipe by itself, of a recipe with the workload that it names, and of a recipe with
-what is known of where it is to run (`Facts`). A key that is merely without effect (momentum under Adam,
-channels_last on a CPU) is refused by none: the run records it as not applied.
+There are three kinds of rule: for a recipe alone, for a recipe with its workload, and for a recipe with what
+is known about where it will run (`Facts`). A key that merely has no effect (momentum with Adam, channels_last
+on a CPU) is never rejected: the run records it as not applied.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     secrets.commands_hold_no_secret,
     secrets.other_texts_hold_no_secret,
 )
-"""Of what is about to be run. Runs that were made before one of these was a rule are still read."""
+"""The rules apply to what is about to run. Runs made before a rule existed can still be read."""
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
     workload.fp64_is_of_plain_products,
@@ -83,13 +83,13 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
 
 
 OF_KIND = ("inference", "serving", "collective", "probe", "command")
-"""Kinds with rules of their own, in the module of that name …"""
+"""Kinds that have their own rules, in the module of the same name …"""
 OF_TRAINING = {"pruning": ("pruning", "optimizer"), "tensorflow": ("framework", "reduction")}
-"""… and modules whose rules refuse nothing where these keys of `training` have their defaults."""
+"""… and modules whose rules reject nothing while these keys of `training` have their defaults."""
 
 
 def _rule_sets(config: RunConfig) -> list[RuleSet]:
-    """Return the rules that not every recipe can break, of those modules that this one concerns."""
+    """Return the rules that only some recipes can break, from the modules relevant to this one."""
     changed = set(config.training.changed())
     modules: list[str] = [config.kind] if config.kind in OF_KIND else []
     modules += [module for module, keys in OF_TRAINING.items() if changed & set(keys)]
@@ -97,13 +97,13 @@ def _rule_sets(config: RunConfig) -> list[RuleSet]:
 
 
 def check_recipe(config: RunConfig) -> list[Refusal]:
-    """Return what a recipe by itself is refused for."""
+    """Return the reasons to reject a recipe by itself."""
     rules = [*OF_RECIPE, *(rule for of in _rule_sets(config) for rule in of.of_recipe)]
     return [refusal for rule in rules for refusal in rule(config)]
 
 
 def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
-    """Return what a recipe is refused for where it is to run."""
+    """Return the reasons to reject a recipe in the place where it will run."""
     sets = _rule_sets(config)
     of_run = [*OF_NEW_RUN, *(rule for of in sets for rule in of.of_new_run)]
     of_place = [*OF_PLACE, *(rule for of in sets for rule in of.of_place)]
@@ -112,9 +112,9 @@ def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
 
 
 def check_workload(config: RunConfig) -> list[Refusal]:
-    """Return what a recipe is refused for with its workload; of one that names none by itself, nothing."""
+    """Return the reasons to reject a recipe because of its workload; none if it names no workload."""
     if config.kind in ("load", "collective", "probe", "command") or config.matrix:
-        return []  # each test, and each point, has a workload of its own; the others have none
+        return []  # each test or point has its own workload; the other kinds have none
     try:
         chosen = choose_workload(config)
     except UsageError as error:
@@ -129,10 +129,10 @@ def _workload_rules(config: RunConfig) -> tuple[Callable[[RunConfig, ChosenWorkl
 
 
 def require_workload(config: RunConfig) -> ChosenWorkload:
-    """Return the workload of a recipe that was not read from a file, or was changed since.
+    """Return the workload of a recipe that was not read from a file, or has changed since then.
 
     Raises:
-        UsageError: at the first refusal.
+        UsageError: the workload is rejected; raised for the first reason.
     """
     chosen = choose_workload(config)
     for rule in _workload_rules(config):

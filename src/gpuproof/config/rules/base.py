@@ -1,7 +1,7 @@
-"""What a refusal is, and what is known outside of a recipe when it is checked.
+"""What a rejection is, and what is known besides the recipe when it is checked.
 
-A rule is a pure function that yields a refusal for everything it finds wrong. `keys` are dotted, the one to
-change first; the message is placed where the first of them was set.
+A rule is a pure function that yields a rejection for everything it finds wrong. `keys` are dotted, starting
+with the one to change first; the message is located where that one was set.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a recipe is not run: keys that cannot hold together, or not with this workload or place."""
+    """Why a recipe cannot run: keys conflict, or do not work with this workload or in this place."""
 
     keys: tuple[str, ...]
     cause: str
     next_step: str
     place: str | None = None
-    """FILE:LINE of what is to be changed where that is no key of the recipe."""
+    """FILE:LINE of what to change, if it is not a recipe key."""
 
 
 Refusals = Iterator[Refusal]
@@ -34,21 +34,22 @@ Refusals = Iterator[Refusal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of where a recipe is to run."""
+    """What is known about where a recipe will run."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of this process: what a launcher of the user's says in it is compared with what the recipe declares."""
+    """The environment of this process: variables from the user's own launcher are compared with what the
+    recipe declares."""
     is_attached: bool = False
-    """This process is one of several ranks that such a launcher started."""
+    """Whether this process is one of several ranks that such a launcher started."""
     hosts: tuple[InventoryHost, ...] | None = None
-    """The hosts that are named; empty is this machine alone, None is not known."""
+    """The named hosts; empty means only this machine, None means that they are unknown."""
     is_one_job: bool = False
-    """All hosts are to work on one job, whatever their inventory says of each."""
+    """Whether all hosts work on one job, whatever their inventory says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """The rules of a module that is imported only for recipes which they can refuse."""
+    """The rules in a module, which is imported only for recipes that they can reject."""
 
     of_recipe: tuple[Callable[[RunConfig], Refusals], ...] = ()
     of_new_run: tuple[Callable[[RunConfig], Refusals], ...] = ()
@@ -57,7 +58,7 @@ class RuleSet:
 
 
 def sizes_go_up(block: str, smallest: int, largest: int, *, letters: tuple[str, str] = ("", "")) -> Refusals:
-    """Refuse a smallest size above the largest; `letters` are what nccl-tests calls the two."""
+    """Reject a minimum size above the maximum; `letters` are the nccl-tests names for the two."""
     lower, raised = (f" ({letter})" if letter else "" for letter in letters)
     if smallest > largest:
         yield Refusal(
@@ -68,6 +69,6 @@ def sizes_go_up(block: str, smallest: int, largest: int, *, letters: tuple[str, 
 
 
 def without_effect(name: str, section: Options, cause: str, next_step: str, *, beside: str) -> Refusals:
-    """Refuse each key of the section `name` that does not have its default; `beside` says why it is idle."""
+    """Reject each key in the section `name` that is not at its default; `beside` says why it is unused."""
     for key in section.changed():
         yield Refusal(keys=(f"{name}.{key}", beside), cause=cause, next_step=next_step)

@@ -1,4 +1,4 @@
-"""What `collective` needs."""
+"""What the section `collective` requires."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 def collective_sizes_go_up(config: RunConfig) -> Refusals:
-    """Refuse a smallest size above the largest."""
+    """Reject a minimum size above the maximum."""
     spec = config.collective
     yield from sizes_go_up("collective", spec.min_bytes, spec.max_bytes, letters=("-b", "-e"))
 
 
 def collective_sweeps_nothing(config: RunConfig) -> Refusals:
-    """Refuse a matrix of collectives."""
+    """Reject a matrix of collectives."""
     if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),
-            cause="sizes and operations of kind collective are a list of their own",
+            cause="sizes and operations of kind collective have their own lists",
             next_step="Set collective.operations, min_bytes, max_bytes and factor",
         )
 
 
 def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse a collective over one rank, and over hosts that are not one job."""
+    """Reject a collective over a single rank, or over hosts that do not form one job."""
     if facts.hosts is None:
         return
     ranks = config.distributed.nproc * config.distributed.nodes
@@ -35,14 +35,14 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if ranks < 2 and not facts.is_attached and not has_gpus:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
-            cause="a collective over one rank moves nothing",
-            next_step="Start more ranks: --nproc N, or --one-job over several hosts",
+            cause="a collective over one rank transfers nothing",
+            next_step="Start more ranks: --nproc N, or --one-job across several hosts",
         )
     if config.collective.root >= max(ranks, 1) and not facts.is_attached and not has_gpus:
         yield Refusal(
             keys=("collective.root", "distributed.nproc"),
             cause=f"there is no rank {config.collective.root} among {ranks}",
-            next_step=f"Ranks count from 0 to {ranks - 1}",
+            next_step=f"Ranks are numbered from 0 to {ranks - 1}",
         )
 
 

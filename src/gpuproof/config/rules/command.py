@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 OF_EACH_LAUNCH = (OUTPUT_DIR, PYTHON, "replicate", "case")
-"""Fields that every launch fills by itself."""
+"""Fields that are filled in automatically for every launch."""
 
 
 def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield each text of a command that may have fields, with the key that it stands at."""
+    """Yield each string in a command that may contain fields, with its key."""
     command = config.command
     yield from (("command.argv", str(word)) for word in command.argv)
     yield from (("command.env", str(value)) for value in command.env.values())
@@ -29,34 +29,34 @@ def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def command_has_words(config: RunConfig) -> Refusals:
-    """Refuse the kind command without a command."""
+    """Reject kind command without a command."""
     if not config.command.argv:
         yield Refusal(
             keys=("command.argv", "kind"),
-            cause="kind is command, and none is given",
+            cause="kind is command, but no command is given",
             next_step='Write it as a list: command: [python, train.py, --optimizer, "{optimizer}"]',
         )
 
 
 def command_has_no_ranks(config: RunConfig) -> Refusals:
-    """Refuse keys of ranks, and a time limit, that nothing of a command heeds."""
+    """Reject keys for ranks, and a time limit, which have no effect on a command."""
     for key in config.distributed.changed():
         if key not in ("devices", "hang_timeout_s"):
             yield Refusal(
                 keys=(f"distributed.{key}", "kind"),
-                cause="a command knows nothing of it",
-                next_step="Give it to the command in words of its own, and remove it here",
+                cause="has no effect on a command",
+                next_step="Pass it to the command in its own arguments, and remove it here",
             )
     if config.run.time_limit_s is not None:
         yield Refusal(
             keys=("run.time_limit_s",),
-            cause="it would end the command together with the process that keeps its data",
+            cause="it would stop the command together with the process that stores its data",
             next_step="Set command.time_limit_s",
         )
 
 
 def fields_exist(config: RunConfig) -> Refusals:
-    """Refuse a template with a field that nothing fills."""
+    """Reject a template with a field that has no value."""
     fields = [*matrix_keys(config.matrix), *config.cases.fields, *OF_EACH_LAUNCH]
     for key, text in _templates(config):
         for name in fields_of(text):
@@ -64,17 +64,17 @@ def fields_exist(config: RunConfig) -> Refusals:
                 yield Refusal(
                     keys=(key, "command"),
                     cause=f"nothing fills the field {{{name}}}",
-                    next_step=f"Fields are {', '.join(fields)}; {{{{{name}}}}} is for the braces alone",
+                    next_step=f"Fields are {', '.join(fields)}; write {{{{{name}}}}} for literal braces",
                 )
     for name in fields_of(config.cases.name or ""):
         if name not in fields or name in OF_EACH_LAUNCH:
-            cause = f"no field of a case is called {name}"
+            cause = f"a case has no field called {name}"
             of_cases = ", ".join(fields[: -len(OF_EACH_LAUNCH)])
             yield Refusal(keys=("cases.name",), cause=cause, next_step=f"Fields are {of_cases}")
 
 
 def fields_are_used(config: RunConfig) -> Refusals:
-    """Refuse a field that the template has no place for: all its cases would be the same command."""
+    """Reject a field that the template does not use: all of its cases would run the same command."""
     if not config.command.argv:
         return
     used = {name for _, text in _templates(config) for name in fields_of(text)}
@@ -83,32 +83,32 @@ def fields_are_used(config: RunConfig) -> Refusals:
             if name not in used:
                 yield Refusal(
                     keys=(f"{section}.{name}", section),
-                    cause=f"the command has no place for {name}, so that nothing would change with it",
+                    cause=f"the command does not use {name}, so changing it has no effect",
                     next_step=f"Write {{{name}}} in the command, or remove it",
                 )
     if fixed := [name for name in matrix_keys(config.matrix) if name in config.cases.fields]:
         yield Refusal(
             keys=(f"cases.fields.{fixed[0]}", "cases.fields"),
-            cause=f"the matrix varies {fixed[0]}, and it is fixed here",
-            next_step=f"Keep one of the two; to run some values alone: --filter {fixed[0]}=VALUE",
+            cause=f"the matrix varies {fixed[0]}, but it is fixed here",
+            next_step=f"Keep one of the two; to run only some values: --filter {fixed[0]}=VALUE",
         )
 
 
 def cases_write_separate_files(config: RunConfig) -> Refusals:
-    """Refuse cases side by side that would write the same files."""
+    """Reject concurrent cases that would write the same files."""
     if config.cases.parallel == 1:
         return
     wanted = [key for key in ("metrics", "collect") if getattr(config.command, key)]
     if wanted and not any(OUTPUT_DIR in fields_of(text) for _, text in _templates(config)):
         yield Refusal(
             keys=("cases.parallel", f"command.{wanted[0]}"),
-            cause="cases that run side by side would overwrite each other's files in one folder",
+            cause="concurrent cases would overwrite each other's files in one folder",
             next_step="Have the command write to {output_dir}, or set cases.parallel to 1",
         )
 
 
 def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse a command on this machine whose program is not there; elsewhere a launch tells."""
+    """Reject a local command whose program does not exist; elsewhere, the launch reports it."""
     if facts.hosts != () or facts.is_attached:
         return
     texts = (value_text(config.command.argv[0]), config.command.cwd or "")
@@ -119,8 +119,8 @@ def program_is_there(config: RunConfig, facts: Facts) -> Refusals:
     ):
         place = os.path.join(folder, program) if "/" in program else program  # ./x stays ./x
         if not fields_of(program + folder) and shutil.which(place, path=folders) is None:
-            cause = f"there is no program {place}, or it may not be executed"
-            yield Refusal(keys=("command.argv", "command"), cause=cause, next_step="Give its whole path")
+            cause = f"there is no program {place}, or it is not executable"
+            yield Refusal(keys=("command.argv", "command"), cause=cause, next_step="Give its full path")
 
 
 RULES = RuleSet(

@@ -1,4 +1,4 @@
-"""Prefill (reading prompts) and decode (making tokens): what a key-value cache does not go with."""
+"""Prefill (reading prompts) and decode (generating tokens): what does not work with a key-value cache."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ def _uses_a_cache(config: RunConfig) -> bool:
 
 
 def prompts_are_synthetic(config: RunConfig) -> Refusals:
-    """Refuse other data for prompts, which are drawn."""
+    """Reject other data for prompts, since prompts are generated."""
     if _uses_a_cache(config) and config.data.name != "synthetic":
         yield Refusal(
             keys=("data.name", "inference.phase"),
-            cause=f"{config.inference.phase} reads prompts of drawn tokens, and data.name is "
+            cause=f"{config.inference.phase} reads prompts of random tokens, but data.name is "
             f"{config.data.name}",
             next_step="Set data.name to synthetic",
         )
 
 
 def a_cache_is_not_split(config: RunConfig) -> Refusals:
-    """Refuse to split the heads of a model whose cache is whole."""
+    """Reject splitting the attention heads of a model whose cache is not split."""
     if _uses_a_cache(config) and config.distributed.strategy == "tensor":
         yield Refusal(
             keys=("distributed.strategy", "inference.phase"),
-            cause=f"{config.inference.phase} keeps a whole cache on each rank, and strategy tensor splits "
-            "the heads over ranks",
+            cause=f"{config.inference.phase} keeps a whole cache on each rank, but strategy tensor "
+            "splits the heads across ranks",
             next_step="Remove distributed.strategy, or set inference.phase to forward",
         )
 
 
 def a_phase_has_a_cache(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Refuse prefill and decode of a model without a cache."""
+    """Reject prefill and decode for a model without a cache."""
     if _uses_a_cache(config) and chosen.info.generation is None:
         yield Refusal(
             keys=("inference.phase", "model.name"),
-            cause=f"{chosen.info.name} has no key-value cache, which {config.inference.phase} works on",
+            cause=f"{chosen.info.name} has no key-value cache, which {config.inference.phase} requires",
             next_step="Set it to forward, or model.name to decoder or moe_decoder",
         )
 

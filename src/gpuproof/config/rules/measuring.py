@@ -1,4 +1,4 @@
-"""What is measured: the window and its end, how inference is timed, and steps that no CUDA graph can hold."""
+"""What is measured: the window, how inference is timed, and steps no CUDA graph can capture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def window_has_an_end(config: RunConfig) -> Refusals:
-    """Ask for the length that `measure_by` needs."""
+    """Require the length that the chosen `measure_by` needs."""
     window = config.benchmark
     needed = {"steps": "measure_steps", "time": "measure_seconds"}.get(window.measure_by)
     if window.enabled and needed is not None and getattr(window, needed) is None:
@@ -25,19 +25,19 @@ def window_has_an_end(config: RunConfig) -> Refusals:
 
 
 def window_fits_the_time_limit(config: RunConfig) -> Refusals:
-    """Refuse a time limit that ends before the window does."""
+    """Reject a time limit that expires before the window ends."""
     limit_s, window = config.run.time_limit_s, config.benchmark
     if limit_s is not None and window.measure_by == "time" and limit_s <= (window.measure_seconds or 0):
         yield Refusal(
             keys=("run.time_limit_s", "benchmark.measure_seconds"),
-            cause=f"the time limit of {limit_s:g} s ends before the window of "
-            f"{window.measure_seconds:g} s does",
+            cause=f"the time limit of {limit_s:g} s expires before the window of "
+            f"{window.measure_seconds:g} s ends",
             next_step="Raise run.time_limit_s, or shorten benchmark.measure_seconds",
         )
 
 
 def throughput_waits_for_no_step(config: RunConfig) -> Refusals:
-    """Refuse to wait for each step where throughput queues them."""
+    """Reject waiting for each step in throughput mode, which queues steps."""
     if config.kind == "inference" and config.inference.mode == "throughput" and config.benchmark.sync_cuda:
         yield Refusal(
             keys=("benchmark.sync_cuda", "inference.mode"),
@@ -47,7 +47,7 @@ def throughput_waits_for_no_step(config: RunConfig) -> Refusals:
 
 
 def latency_keeps_its_steps(config: RunConfig) -> Refusals:
-    """Ask for step times where they are the result."""
+    """Require step times if they are the result of the run."""
     latency = config.kind == "inference" and config.inference.mode == "latency"
     if latency and not config.benchmark.log_step_times:
         yield Refusal(
@@ -58,17 +58,17 @@ def latency_keeps_its_steps(config: RunConfig) -> Refusals:
 
 
 def a_scaler_has_whole_weights(config: RunConfig) -> Refusals:
-    """Refuse weights in fp16 that learn: torch's gradient scaler takes gradients in fp32 alone."""
+    """Reject training with fp16 weights: torch's gradient scaler only accepts fp32 gradients."""
     if (config.kind, config.training.precision, config.training.weights) == ("training", "amp", "precision"):
         yield Refusal(
             keys=("training.weights", "training.precision"),
-            cause="amp's gradient scaler takes gradients in fp32 only, and those of weights in fp16 are fp16",
+            cause=("amp's gradient scaler only accepts fp32 gradients, and those of fp16 weights are fp16"),
             next_step="Set training.weights to fp32, or training.precision to bf16",
         )
 
 
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
-    """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
+    """Reject what no device can capture; the worker rejects what its own device cannot capture."""
     works_on_a_cache = config.kind == "inference" and config.inference.phase != "forward"
     choices = {
         "training.cuda_graphs": config.training.cuda_graphs is True and not works_on_a_cache,
@@ -93,17 +93,17 @@ def _obstacles_to_a_graph(config: RunConfig, key: str) -> Iterator[CaptureObstac
         yield CaptureObstacle("distributed.device", "the device is cpu")
     exchanges = config.kind == "training" or config.distributed.strategy == "tensor"
     if config.distributed.nproc > 1 and exchanges:
-        cause = "a graph holds one rank only"
+        cause = "a graph supports one rank only"
         yield CaptureObstacle("distributed.nproc", cause, "Set distributed.nproc to 1")
 
 
 def host_is_read_no_more_often(config: RunConfig) -> Refusals:
-    """Refuse an interval of the host that is shorter than the devices', which the sampler never keeps."""
+    """Reject a host interval shorter than that of the devices, since the sampler cannot achieve it."""
     monitoring = config.monitoring
     if monitoring.host_interval_s is not None and monitoring.host_interval_s < monitoring.interval_s:
         yield Refusal(
             keys=("monitoring.host_interval_s", "monitoring.interval_s"),
-            cause=f"the host cannot be read every {monitoring.host_interval_s:g} s where all is read every "
-            f"{monitoring.interval_s:g} s",
+            cause=f"the host cannot be read every {monitoring.host_interval_s:g} s if everything "
+            f"is read every {monitoring.interval_s:g} s",
             next_step=f"Set it to {monitoring.interval_s:g} or more, or lower monitoring.interval_s",
         )

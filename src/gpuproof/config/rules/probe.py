@@ -1,4 +1,4 @@
-"""What each probe needs."""
+"""What each probe requires."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ PAGE_BYTES = 4096
 
 
 def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
-    """Refuse keys that nothing of this probe heeds, and a matrix of probes."""
+    """Reject keys that this probe ignores, and a matrix of probes."""
     for name in (name for name in get_args(ProbeName) if name != config.probe.name):
-        cause = f"it is of the probe {name}, and this one is {config.probe.name}"
+        cause = f"it belongs to the probe {name}, and this one is {config.probe.name}"
         step, keys = f"Set probe.name to {name}, or remove the key", getattr(config.probe, name)
         yield from without_effect(f"probe.{name}", keys, cause, step, beside="probe.name")
     if config.matrix:
         yield Refusal(
             keys=("matrix", "kind"),
-            cause="probes are not swept",
+            cause="probes cannot be swept",
             next_step="Give sizes, patterns and number formats as the probe's own lists",
         )
 
 
 def probe_can_be_done(config: RunConfig) -> Refusals:
-    """Refuse sizes that go down, blocks that no disk reads by, and a storage probe without a folder."""
+    """Reject descending sizes, blocks that no disk can read, and a storage probe without folder."""
     for name in ("link", "nccl_tests"):
         sizes = getattr(config.probe, name)
         yield from sizes_go_up(f"probe.{name}", sizes.min_bytes, sizes.max_bytes)
@@ -38,20 +38,20 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
     if config.probe.name == "storage" and storage.folder is None:
         yield Refusal(
             keys=("probe.storage.folder", "probe.name"),
-            cause="the storage probe writes only where it is told to",
-            next_step="Name a folder on the disk to be tried: --probe.storage.folder=/scratch",
+            cause="the storage probe only writes to a folder you name",
+            next_step="Name a folder on the disk to test: --probe.storage.folder=/scratch",
         )
     for key in ("block_bytes", "random_block_bytes"):
         if getattr(storage, key) % PAGE_BYTES:
             yield Refusal(
                 keys=(f"probe.storage.{key}",),
-                cause=f"reads past the cache are of whole pages, and it is no multiple of {PAGE_BYTES}",
-                next_step="Give a multiple of 4096, such as 8M",
+                cause=f"reads past the cache need whole pages, and it is not a multiple of {PAGE_BYTES}",
+                next_step="Use a multiple of 4096, such as 8M",
             )
 
 
 def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse several ranks where one goes through all devices, and one rank where two must talk."""
+    """Reject several ranks if one goes through all devices, and a single one if two must communicate."""
     if facts.hosts is None or facts.is_attached:
         return
     name, ranks = config.probe.name, config.distributed.nproc * config.distributed.nodes
@@ -65,7 +65,7 @@ def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if name == "overlap" and ranks < 2 and not has_gpus:
         yield Refusal(
             keys=("distributed.nproc", "probe.name"),
-            cause="one rank has no other to communicate with while it computes",
+            cause="a single rank has no other rank to communicate with while it computes",
             next_step="Start more ranks: --nproc N",
         )
 

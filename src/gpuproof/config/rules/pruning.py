@@ -1,4 +1,4 @@
-"""Pruning and optimizers with rules of their own: what they need, and what they cannot be joined with."""
+"""Pruning, and optimizers with their own rules: what they need, and what they conflict with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIMIZER = "training.optimizer"
 
 
 def a_method_has_its_target(config: RunConfig) -> Refusals:
-    """Ask for the share of weights that a method is to prune."""
+    """Require the share of weights to prune if a method prunes."""
     pruning = config.training.pruning
     if pruning.method != "none" and pruning.target_sparsity is None:
         yield Refusal(
@@ -26,38 +26,40 @@ def a_method_has_its_target(config: RunConfig) -> Refusals:
 
 
 def state_pruning_is_of_adamwprune(config: RunConfig) -> Refusals:
-    """Refuse state pruning without its optimizer, and its optimizer with another method."""
+    """Reject state pruning without its optimizer, and its optimizer with another method."""
     method, optimizer = config.training.pruning.method, config.training.optimizer
     if method == "state" and optimizer != "AdamWPrune":
         yield Refusal(
             keys=(METHOD, OPTIMIZER),
-            cause=f"state pruning reads the moments of AdamWPrune, and the optimizer is {optimizer}",
+            cause=f"state pruning reads the moments of AdamWPrune, but the optimizer is {optimizer}",
             next_step=f"Set {OPTIMIZER} to AdamWPrune, or {METHOD} to magnitude or movement",
         )
     if method in ("magnitude", "movement") and optimizer == "AdamWPrune":
         yield Refusal(
             keys=(METHOD, OPTIMIZER),
-            cause=f"AdamWPrune prunes by its own moments, and the method is {method}",
-            next_step=f"Set {METHOD} to state or none, or {OPTIMIZER} to AdamW, which is the same without",
+            cause=f"AdamWPrune prunes by its own moments, but the method is {method}",
+            next_step=(
+                f"Set {METHOD} to state or none, or {OPTIMIZER} to AdamW, which is the same without pruning"
+            ),
         )
 
 
 def schedules_have_an_end(config: RunConfig) -> Refusals:
-    """Ask for the number of updates where one is laid over them, and they end by time."""
+    """Require the number of updates if a schedule depends on it but the window ends by time."""
     training, pruning = config.training, config.training.pruning
     falls, ramps = training.optimizer == "AdamWAdv", pruning.method != "none" and pruning.end_step is None
     if (falls or ramps) and _total_steps(config) is None and config.benchmark.enabled:
-        what = "AdamWAdv's learning rate falls" if falls else "pruning goes up"
+        what = "AdamWAdv's learning rate falls" if falls else "pruning increases"
         yield Refusal(
             keys=("training.total_steps", OPTIMIZER if falls else METHOD, "benchmark.measure_by"),
-            cause=f"{what} over all updates, whose number is not known: the window is measured by "
+            cause=f"{what} over all updates, whose number is unknown: the window is measured by "
             f"{config.benchmark.measure_by}",
             next_step="Set training.total_steps, or benchmark.measure_by to steps",
         )
 
 
 def pruning_ends_in_the_window(config: RunConfig) -> Refusals:
-    """Refuse a schedule that goes nowhere, or on after the last update."""
+    """Reject a schedule that is empty or continues beyond the last update."""
     pruning, total = config.training.pruning, _total_steps(config)
     end = end_of_pruning(pruning.end_step, total_steps=total)
     if pruning.method == "none" or end is None:
@@ -65,32 +67,32 @@ def pruning_ends_in_the_window(config: RunConfig) -> Refusals:
     if end <= pruning.begin_step:
         yield Refusal(
             keys=("training.pruning.begin_step", "training.pruning.end_step"),
-            cause=f"pruning begins after update {pruning.begin_step} and ends at update {end}",
+            cause=f"pruning starts after update {pruning.begin_step} and ends at update {end}",
             next_step="Set training.pruning.begin_step to an earlier update",
         )
     window = _steps_of_window(config)
     if window is not None and end > window:
         yield Refusal(
             keys=("training.pruning.end_step", "benchmark.measure_steps", METHOD),
-            cause=f"the target is reached at update {end}, and warm-up and window are {window} updates",
+            cause=f"the target is reached at update {end}, but warm-up and window are {window} updates",
             next_step=f"Set training.pruning.end_step to {window} or less, or raise benchmark.measure_steps",
         )
 
 
 def whole_weights_are_pruned(config: RunConfig) -> Refusals:
-    """Refuse what sees all of each weight where ranks hold shares of it."""
+    """Reject anything that needs whole weights if each rank holds only a shard of them."""
     training, strategy = config.training, config.distributed.strategy
     by = "pruning" if training.pruning.method != "none" else training.optimizer
     if by in ("pruning", "AdamWSpam") and strategy != "ddp" and config.kind == "training":
         yield Refusal(
             keys=("distributed.strategy", METHOD if by == "pruning" else OPTIMIZER),
-            cause=f"{by} works on whole weights, and {strategy} gives each rank a share",
+            cause=f"{by} works on whole weights, but {strategy} gives each rank a share",
             next_step="Set distributed.strategy to ddp",
         )
 
 
 def scores_see_whole_gradients(config: RunConfig) -> Refusals:
-    """Refuse an update that may be left out inside a kernel, where nobody sees it."""
+    """Reject an update that a kernel may skip without this being noticed."""
     training = config.training
     if (
         training.pruning.method == "movement"
@@ -99,14 +101,14 @@ def scores_see_whole_gradients(config: RunConfig) -> Refusals:
     ):
         yield Refusal(
             keys=("training.optimizer_implementation", METHOD),
-            cause="a fused optimizer under amp leaves updates out by itself, and movement pruning would sum "
-            "up gradients that overflowed",
+            cause="a fused optimizer under amp skips updates on its own, and movement pruning "
+            "would sum up gradients that overflowed",
             next_step="Set training.optimizer_implementation to auto, or training.precision to bf16",
         )
 
 
 def _steps_of_window(config: RunConfig) -> int | None:
-    """Return the updates of warm-up and window; None where time or epochs end it."""
+    """Return the number of updates in warm-up and window; None if they end by time or by epochs."""
     window = config.benchmark
     by_steps = window.enabled and window.measure_by == "steps" and window.measure_steps is not None
     return window.warmup_steps + (window.measure_steps or 0) if by_steps else None

@@ -1,9 +1,9 @@
-"""Which keys of `distributed` cannot hold together, and does the launch agree with them?
+"""Which keys of `distributed` conflict, and are they consistent with the launch?
 
-Devices of ranks, how ranks share a model, and how and where a recipe is launched: this process, a launcher
-of the user's, the hosts. `distributed.world_size`, `local_rank` and `node_rank` are facts about a launch,
-not wishes: under torchrun (or RANK and WORLD_SIZE set by hand) they must equal the environment's, otherwise
-the ranks started here. The sizes of groups must fit the same ranks.
+Covers the devices of ranks, how ranks share a model, and how and where a recipe is launched: this process,
+the user's own launcher, the hosts. `distributed.world_size`, `local_rank` and `node_rank` are facts about a
+launch, not requests: under torchrun (or with RANK and WORLD_SIZE set by hand) they must match the
+environment; otherwise they must match the ranks started here. The group sizes must fit the same ranks.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _VARIABLES = {
     "node_rank": ("GROUP_RANK", "NODE_RANK"),
 }
 CHOOSING = ("matrix", "scale")
-"""Suites that take of the devices that are named what each case of theirs needs."""
+"""Suites in which each case uses as many of the named devices as it needs."""
 
 
 def device_type_exists(config: RunConfig) -> Refusals:
-    """Refuse a type of device that neither we nor an installed package know."""
+    """Reject a device type that neither gpuproof nor an installed package knows."""
     types = ("auto", *OWN_DEVICE_TYPES, *names(ACCELERATORS))
     if config.distributed.device not in types:
         yield Refusal(
@@ -45,7 +45,7 @@ def device_type_exists(config: RunConfig) -> Refusals:
 
 
 def cpu_has_no_indices(config: RunConfig) -> Refusals:
-    """Refuse device indices on the CPU."""
+    """Reject device indices on the CPU."""
     if config.distributed.device == "cpu" and config.distributed.devices is not None:
         yield Refusal(
             keys=("distributed.devices", "distributed.device"),
@@ -55,7 +55,7 @@ def cpu_has_no_indices(config: RunConfig) -> Refusals:
 
 
 def nccl_needs_gpus(config: RunConfig) -> Refusals:
-    """Refuse NCCL on the CPU."""
+    """Reject NCCL on the CPU."""
     if config.distributed.device == "cpu" and config.distributed.backend == "nccl":
         yield Refusal(
             keys=("distributed.backend", "distributed.device"),
@@ -65,7 +65,7 @@ def nccl_needs_gpus(config: RunConfig) -> Refusals:
 
 
 def devices_are_distinct(config: RunConfig) -> Refusals:
-    """Refuse a device for two ranks."""
+    """Reject the same device for two ranks."""
     devices = config.distributed.devices or ()
     if len(set(devices)) < len(devices):
         yield Refusal(
@@ -76,64 +76,64 @@ def devices_are_distinct(config: RunConfig) -> Refusals:
 
 
 def ranks_have_devices(config: RunConfig) -> Refusals:
-    """Refuse more ranks than devices."""
+    """Reject more ranks than devices."""
     nproc, devices = config.distributed.nproc, config.distributed.devices
     if devices is not None and nproc > len(devices):
         yield Refusal(
             keys=("distributed.nproc", "distributed.devices"),
-            cause=f"{nproc} ranks are asked for, but distributed.devices names {len(devices)}",
+            cause=f"{nproc} ranks are requested, but distributed.devices names {len(devices)}",
             next_step="Name a device for each rank in distributed.devices, or lower distributed.nproc",
         )
 
 
 def a_size_is_of_its_strategy(config: RunConfig) -> Refusals:
-    """Refuse the size of a group that the strategy does not make."""
+    """Reject a size for a group that the strategy does not create."""
     ranks = config.distributed
     for name, strategies in USES.items():
         if getattr(ranks, name) is not None and ranks.strategy not in strategies:
             yield Refusal(
                 keys=(f"distributed.{name}", "distributed.strategy"),
-                cause=f"{name} is for {' and '.join(strategies)}, and the strategy is {ranks.strategy}",
+                cause=f"{name} is for {' and '.join(strategies)}, but the strategy is {ranks.strategy}",
                 next_step=f"Set it to null, or use distributed.strategy={strategies[0]}",
             )
 
 
 def a_strategy_has_its_size(config: RunConfig) -> Refusals:
-    """Ask for the size of the groups that the strategy makes."""
+    """Require a size for each group that the strategy creates."""
     strategy = config.distributed.strategy
     name = NEEDS.get(strategy)
     if name is not None and getattr(config.distributed, name) is None:
         yield Refusal(
             keys=("distributed.strategy", f"distributed.{name}"),
-            cause=f"{strategy} makes groups of distributed.{name} ranks, which is null",
+            cause=f"{strategy} creates groups of distributed.{name} ranks, which is null",
             next_step=f"Set distributed.{name}",
         )
 
 
 def compression_is_of_ddp(config: RunConfig) -> Refusals:
-    """Refuse compressed gradients where no hook of ddp sees them."""
+    """Reject compressed gradients if there is no ddp hook to compress them."""
     ranks = config.distributed
     if ranks.gradient_compression != "none" and ranks.strategy != "ddp":
         yield Refusal(
             keys=("distributed.gradient_compression", "distributed.strategy"),
-            cause=f"gradients are compressed by a hook of ddp, and {ranks.strategy} has none",
+            cause=f"gradients are compressed by a ddp hook, and {ranks.strategy} has none",
             next_step="Set distributed.gradient_compression to none, or distributed.strategy to ddp",
         )
 
 
 def bfloat16_needs_nccl(config: RunConfig) -> Refusals:
-    """Refuse gradients in bfloat16 over gloo."""
+    """Reject gradients in bfloat16 over gloo."""
     ranks = config.distributed
     if ranks.gradient_compression == "bf16" and (ranks.backend == "gloo" or ranks.device == "cpu"):
         yield Refusal(
             keys=("distributed.gradient_compression", "distributed.backend"),
-            cause="gradients in bfloat16 are summed over NCCL only, and these ranks talk over gloo",
+            cause=("gradients in bfloat16 are summed over NCCL only, but these ranks communicate over gloo"),
             next_step="Use distributed.gradient_compression=fp16 or none",
         )
 
 
 def inference_shards_nothing(config: RunConfig) -> Refusals:
-    """Refuse to share what inference does not have."""
+    """Reject sharding anything that inference does not have."""
     strategy = config.distributed.strategy
     if config.kind == "inference" and strategy not in ("ddp", "tensor"):
         yield Refusal(
@@ -144,20 +144,20 @@ def inference_shards_nothing(config: RunConfig) -> Refusals:
 
 
 def a_scaler_sees_whole_lists(config: RunConfig) -> Refusals:
-    """Refuse amp where some gradients are split and some are whole."""
+    """Reject amp if some gradients are sharded and others are whole."""
     splits = config.distributed.strategy in ("tensor", "fsdp_tensor")
     if config.kind == "training" and config.training.precision == "amp" and splits:
         yield Refusal(
             keys=("training.precision", "distributed.strategy"),
-            cause="the gradient scaler of amp takes no gradients of which some are split and some are whole",
+            cause="amp's gradient scaler does not support a mix of split and whole gradients",
             next_step="Use training.precision=bf16, or distributed.strategy=fsdp",
         )
 
 
 def workload_can_be_split(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Refuse a workload without a tensor-parallel plan, or with sizes that its groups cannot share.
+    """Reject a workload that has no tensor-parallel plan, or whose sizes the groups cannot split.
 
-    Under `tensor` with a null size the ranks that are started decide; the worker checks the same then.
+    With `tensor` and a null size, the number of started ranks decides; the worker then runs the same check.
     """
     size, plan = config.distributed.tensor_parallel_size, chosen.info.tensor_parallel
     if config.distributed.strategy not in ("tensor", "fsdp_tensor"):
@@ -165,35 +165,37 @@ def workload_can_be_split(config: RunConfig, chosen: ChosenWorkload) -> Refusals
     if plan is None:
         yield Refusal(
             keys=("distributed.strategy", "model.name"),
-            cause=f"{chosen.info.name} has no tensor-parallel plan: nothing says how its layers are split",
+            cause=(
+                f"{chosen.info.name} has no tensor-parallel plan: nothing defines how to split its layers"
+            ),
             next_step="Use ddp, fsdp or hsdp, or register a plan with the workload (tensor_parallel)",
         )
     elif size is not None and (undivided := plan.undivided(chosen.options, size=size)) is not None:
         yield Refusal(
             keys=("distributed.tensor_parallel_size", "model.name"),
-            cause=f"{chosen.info.name} does not divide over {size} ranks: {undivided}",
+            cause=f"{chosen.info.name} cannot be divided over {size} ranks: {undivided}",
             next_step="Use a size that divides the heads and the hidden layers",
         )
 
 
 def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse each declared fact that the launch contradicts; one of which it says nothing is believed."""
+    """Reject each declared fact that the launch contradicts; accept one it does not mention."""
     for name, (value, witness) in _declared_facts(config.distributed, facts.environment).items():
         declared = getattr(config.distributed, name)
         if declared is not None and str(declared) != value:
             yield Refusal(
                 keys=(f"distributed.{name}", "distributed.nproc"),
                 cause=f"{name} is declared as {declared}, but {witness}",
-                next_step="Set it to null, or launch as it says",
+                next_step="Set it to null, or launch as declared",
             )
 
 
 def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse a size of groups that does not fit the ranks of this launch."""
+    """Reject group sizes that do not fit the ranks of this launch."""
     ranks = config.distributed
     world_size = _declared_facts(ranks, facts.environment)["world_size"][0]
     if not world_size.isdecimal():
-        return  # the launcher's own check says so
+        return  # the launcher's own check reports it
     try:
         arrange(
             ranks.strategy,
@@ -207,7 +209,7 @@ def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
 
 
 def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the value of each fact that is declared, and its source."""
+    """Return the value of each declared fact, and where it comes from."""
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return {
             name: (environment[variable].strip(), f"the environment says {variable}={environment[variable]}")
@@ -217,7 +219,9 @@ def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> d
         }
     nproc, nodes = declared.nproc, declared.nodes
     per_host = f" on each of {nodes} hosts" if nodes > 1 else ""
-    local = ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here have one each")
+    local = (
+        ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here each have their own")
+    )
     return {
         "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{per_host}"),
         "local_rank": local,
@@ -226,34 +230,34 @@ def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> d
 
 
 def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse ranks, points and repeats of our own under a launcher that starts each rank once.
+    """Reject ranks started by us, points and repeats under a launcher that starts each rank once.
 
-    Under a suite ranks stay for launch after launch (`launchers/local/site.py`).
+    With a suite, ranks keep running from launch to launch (`launchers/local/site.py`).
     """
     if not facts.is_attached or config.suite is not None:
         return
     if config.distributed.nproc > 1:
         yield Refusal(
             keys=("distributed.nproc",),
-            cause=f"{config.distributed.nproc} ranks were asked for inside a launch that has its own",
+            cause=f"{config.distributed.nproc} ranks were requested inside a launch that has its own",
             next_step="Leave it at 1 under torchrun",
         )
     if config.matrix or config.search.kind is not None:
         yield Refusal(
             keys=("matrix" if config.matrix else "search.kind",),
-            cause="your own launcher starts each rank once, and each point of a sweep needs a launch",
-            next_step="Start the sweep without it, or the launcher once for each point",
+            cause="your own launcher starts each rank once, but each point of a sweep needs a launch",
+            next_step="Start the sweep without it, or run the launcher once per point",
         )
     if config.run.repeats > 1:
         yield Refusal(
             keys=("run.repeats",),
-            cause="your own launcher starts each rank once, and a repeat needs a launch of its own",
-            next_step="Set it to 1 and start the launcher as often as you want repeats",
+            cause="your own launcher starts each rank once, but a repeat needs a separate launch",
+            next_step="Set it to 1 and run the launcher once per repeat",
         )
 
 
 def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse devices that are named and that no rank of this launch would use."""
+    """Reject named devices that no rank of this launch would use."""
     local, swept = config.distributed, config.matrix
     ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(local.nproc)
     is_open = config.suite in CHOOSING or "distributed.nproc" in swept or not ranks.isdecimal()
@@ -264,20 +268,20 @@ def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if most > int(ranks):
         yield Refusal(
             keys=("distributed.devices", "matrix.distributed.devices", "distributed.nproc"),
-            cause=f"{most} devices are named, and {ranks} of them would be used: a rank uses one",
-            next_step=f"Start {most} ranks (--nproc {most}), or name as many devices as ranks",
+            cause=f"{most} devices are named, but only {ranks} of them would be used: one per rank",
+            next_step=f"Start {most} ranks (--nproc {most}), or name one device per rank",
         )
 
 
 def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse one job over more hosts than are named."""
+    """Reject one job over more hosts than are named."""
     nodes = config.distributed.nodes
     if facts.hosts is None or nodes <= max(1, len(facts.hosts)):
         return
     there = f"there are {len(facts.hosts)}" if facts.hosts else "no hosts are named"
     yield Refusal(
         keys=("distributed.nodes",),
-        cause=f"one job over {nodes} hosts, and {there}",
+        cause=f"one job over {nodes} hosts, but {there}",
         next_step="Name more hosts, or set it to their number"
         if facts.hosts
         else "Name them with --deployment-file, or set it to 1",
@@ -285,30 +289,33 @@ def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
 
 
 def one_job_has_equal_hosts(_config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse one job over hosts with different numbers of GPUs."""
+    """Reject one job over hosts that have different numbers of GPUs."""
     if facts.is_one_job and len({host.gpus for host in facts.hosts or ()}) > 1:
         yield Refusal(
             keys=("distributed.nodes",),
-            cause="the hosts have different numbers of GPUs, and one job starts as many ranks on each",
+            cause=(
+                "the hosts have different numbers of GPUs, but one job starts the same number "
+                "of ranks on each"
+            ),
             next_step="Give all hosts the same `gpus`",
             place=facts.hosts[0].place if facts.hosts else None,
         )
 
 
 def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse a matrix over what the named hosts decide."""
+    """Reject a matrix over keys that the named hosts determine."""
     if not facts.hosts:
         return
     if "distributed.nodes" in config.matrix:
         yield Refusal(
             keys=("matrix.distributed.nodes",),
-            cause="the hosts that are named say over how many a job is",
+            cause="the named hosts determine how many a job uses",
             next_step="Start a run for each number of hosts, with --one-job",
         )
     has_gpus = any(host.gpus is not None for host in facts.hosts)
     if has_gpus and config.distributed.nodes == 1 and "distributed.nproc" in config.matrix:
         yield Refusal(
             keys=("matrix.distributed.nproc",),
-            cause="the inventory says how many ranks each host starts (gpus)",
-            next_step="Leave `gpus` out of the inventory, or the key out of the matrix",
+            cause="the inventory sets how many ranks each host starts (gpus)",
+            next_step="Remove `gpus` from the inventory, or the key from the matrix",
         )

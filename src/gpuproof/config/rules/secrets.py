@@ -1,7 +1,8 @@
-"""A run keeps what it was asked, so that it can be resumed: secrets are not among it, variables name them.
+"""A run stores its config for resuming, so it stores no secrets, only their variables' names.
 
-What looks like a secret is `base.redaction`'s to say. A command gets it from the environment that it is
-started in (`command.env: {NAME: null}`), an endpoint's client likewise (`serving.endpoint.api_key_variable`).
+`base.redaction` decides what looks like a secret. A command gets its secrets from the environment in which it
+is started (`command.env: {NAME: null}`), and so does the client of an endpoint
+(`serving.endpoint.api_key_variable`).
 """
 
 from __future__ import annotations
@@ -22,37 +23,39 @@ HOW = (
 
 
 def commands_hold_no_secret(config: RunConfig) -> Refusals:
-    """Refuse passwords, keys and tokens among the words and variables of a command, by what they stand at."""
+    """Reject passwords, keys and tokens, recognised by context, in a command's words and variables."""
     if held := [str(index + 1) for index in words_with_secrets(list(map(str, config.command.argv)))]:
         many = "words" if len(held) > 1 else "word"
         yield Refusal(
             keys=("command.argv", "command"),
-            cause=f"{many} {', '.join(held)} of the command must not be a secret: it is kept with the run",
+            cause=(
+                f"{many} {', '.join(held)} of the command must not be a secret: it is stored with the run"
+            ),
             next_step=HOW,
         )
     for name, value in config.command.env.items():
         if value is not None and list(words_with_secrets([f"{name}={value}", str(value)])):
             yield Refusal(
                 keys=(f"command.env.{name}", "command.env"),
-                cause="its value is a secret by its name or form, and is kept with the run",
+                cause="its value looks like a secret by its name or form, and is stored with the run",
                 next_step="Set it where gpuproof is started, and write null here",
             )
 
 
 def other_texts_hold_no_secret(config: RunConfig) -> Refusals:
-    """Refuse a secret in any other text; an endpoint's address has a rule of its own, which allows none."""
+    """Reject a secret in any other text; an endpoint's URL has its own rule, which allows none."""
     elsewhere = config.model_dump(exclude={"command": True, "serving": {"endpoint": {"url"}}})
     for key, text in _texts(elsewhere):
         if redacted(text) != text:
             yield Refusal(
                 keys=(key,),
-                cause="it is kept with the run, and holds a user, a password or a key",
-                next_step="Take it out; what needs a key reads it from a variable, or fetch the data by hand",
+                cause="it is stored with the run, and contains a user, a password or a key",
+                next_step="Remove it; read keys from a variable, or fetch the data by hand",
             )
 
 
 def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text below `value`, with its key."""
+    """Yield each text nested in `value`, with its key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):
@@ -64,7 +67,7 @@ def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def variables_are_set(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse a run on this machine whose secrets are not in its environment; elsewhere a launch tells."""
+    """Reject a local run whose secrets are not in its environment; elsewhere, the launch reports it."""
     if facts.hosts != () or facts.is_attached:
         return
     variables = {
@@ -78,13 +81,13 @@ def variables_are_set(config: RunConfig, facts: Facts) -> Refusals:
         if not facts.environment.get(name):
             yield Refusal(
                 keys=(key, key.rpartition(".")[0]),
-                cause=f"the variable {name} is not set, and no run keeps its value",
-                next_step=f"Set {name} where gpuproof is started, for --resume too",
+                cause=f"the variable {name} is not set, and runs do not store its value",
+                next_step=f"Set {name} where gpuproof is started, also for --resume",
             )
 
 
 def refuse_unset_variables(config: RunConfig, environment: Mapping[str, str]) -> None:
-    """Refuse to go on with a run on this machine without its secrets.
+    """Reject resuming a run on this machine if its secrets are not set.
 
     Raises:
         UsageError: a variable is not set.

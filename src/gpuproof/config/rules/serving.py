@@ -1,7 +1,7 @@
-"""Which keys of `serving` cannot hold together, or not with the rest.
+"""Which keys of `serving` conflict with each other or with the rest.
 
-An endpoint makes text always; a model of our own does where it has a key-value cache, unless
-`serving.new_tokens` is 0.
+An endpoint always generates text; our own model does if it has a key-value cache, unless `serving.new_tokens`
+is 0.
 """
 
 from __future__ import annotations
@@ -17,61 +17,63 @@ if TYPE_CHECKING:
 
 
 LOADGENS_OWN = {
-    "offline": "without a rate the search begins with a launch in which all requests come at once",
+    "offline": "without a rate, the search starts with a launch in which all requests arrive at once",
     "single_stream": "closed_loop with serving.concurrency 1 sends one request at a time",
     "multi_stream": "closed_loop with serving.concurrency 1 and serving.samples_per_request sends several "
     "samples at a time",
 }
-"""Scenarios of MLPerf LoadGen, and what shows the same."""
+"""MLPerf LoadGen scenarios, and the alternatives that show the same."""
 
 
 def scenario_is_measured(config: RunConfig) -> Refusals:
-    """Refuse scenarios of LoadGen of which the others show as much."""
+    """Reject LoadGen scenarios that add nothing to the other scenarios."""
     instead = LOADGENS_OWN.get(config.serving.scenario)
     if instead is not None:
         yield Refusal(
             keys=("serving.scenario", "kind"),
-            cause=f"{config.serving.scenario} is a scenario of MLPerf LoadGen that is no longer measured",
+            cause=f"{config.serving.scenario} is an MLPerf LoadGen scenario that is no longer measured",
             next_step=f"Set serving.scenario to server or closed_loop: {instead}",
         )
 
 
 def serving_can_be_judged(config: RunConfig) -> Refusals:
-    """Ask for a bound where the highest rate is searched, and where goodput is judged."""
+    """Require a latency bound when searching for the highest rate or judging goodput."""
     serving, bounds = config.serving, config.serving.bounds
     if serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s:
         return
     if serving.scenario == "server" and serving.rate_per_s is None and serving.arrivals != "trace":
         yield Refusal(
             keys=("serving.rate_per_s", "serving.latency_bound_s", "kind"),
-            cause="the highest rate under a latency bound is asked for, but serving.latency_bound_s is null, "
-            "and so are the bounds of serving.bounds",
+            cause="the highest rate under a latency bound is requested, but "
+            "serving.latency_bound_s is null, and so are the bounds of serving.bounds",
             next_step="Set serving.latency_bound_s, or the rate itself",
         )
     elif bounds.goodput_percentile is not None:
         yield Refusal(
             keys=("serving.bounds.goodput_percentile", "serving.latency_bound_s", "kind"),
-            cause="goodput is the rate of requests within all bounds, and there is none",
+            cause="goodput is the rate of requests within all bounds, but none is set",
             next_step="Set serving.latency_bound_s or a bound of serving.bounds",
         )
 
 
 def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
-    """Refuse bounds on tokens where none are made, or none after the first."""
+    """Reject bounds on tokens if no tokens are generated, or none after the first."""
     serving = config.serving
     for key, least in (("ttft_s", 1), ("tpot_s", 2)):
         num_tokens = 0 if serving.target == "noop" else serving.new_tokens
         if getattr(serving.bounds, key) is not None and num_tokens is not None and num_tokens < least:
-            tokens = "noop makes none" if serving.target == "noop" else f"{num_tokens} are made"
+            tokens = "noop generates none" if serving.target == "noop" else f"{num_tokens} are generated"
             yield Refusal(
                 keys=(f"serving.bounds.{key}", "serving.new_tokens", "serving.target", "kind"),
-                cause=f"the bound is on tokens, of which a request needs {least} or more, and {tokens}",
-                next_step=f"Remove serving.bounds.{key}, or have tokens made",
+                cause=(
+                    f"the bound applies to tokens, of which a request needs {least} or more, and {tokens}"
+                ),
+                next_step=f"Remove serving.bounds.{key}, or have tokens generated",
             )
 
 
 def endpoint_has_an_address(config: RunConfig) -> Refusals:
-    """Ask for an address and a model where an endpoint is loaded."""
+    """Require a URL and a model when an endpoint is loaded."""
     endpoint = config.serving.endpoint
     if config.serving.target != "endpoint":
         return
@@ -79,58 +81,58 @@ def endpoint_has_an_address(config: RunConfig) -> Refusals:
     if missing is not None:
         yield Refusal(
             keys=(f"serving.endpoint.{missing}", "serving.target", "kind"),
-            cause=f"an endpoint is to be loaded, but serving.endpoint.{missing} is null",
+            cause=f"an endpoint should be loaded, but serving.endpoint.{missing} is null",
             next_step=f"Set serving.endpoint.{missing}",
         )
 
 
 def a_request_fits_a_batch(config: RunConfig) -> Refusals:
-    """Refuse requests that no batch holds."""
+    """Reject requests that do not fit a batch."""
     samples, batch = config.serving.samples_per_request, config.serving.max_batch
     if samples > batch:
         yield Refusal(
             keys=("serving.max_batch", "serving.samples_per_request", "kind"),
-            cause=f"a request brings {samples} samples, a batch holds {batch}",
+            cause=f"a request has {samples} samples, but a batch holds {batch}",
             next_step=f"Set serving.max_batch to {samples} or more",
         )
 
 
 def one_rank_serves(config: RunConfig) -> Refusals:
-    """Refuse more than one rank."""
+    """Reject running with more than one rank."""
     if config.distributed.nproc > 1:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
-            cause=f"{config.distributed.nproc} ranks are asked for, but one rank serves",
+            cause=f"{config.distributed.nproc} ranks are requested, but one rank serves",
             next_step="Set distributed.nproc to 1",
         )
 
 
 def prompts_are_answered(config: RunConfig) -> Refusals:
-    """Refuse tokens where none can be made, and none where they must be."""
+    """Reject a number of tokens if none can be generated, and zero tokens if some must be."""
     serving = config.serving
     option = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
     if serving.target == "noop" and option is not None:
         yield Refusal(
             keys=(f"serving.{option}", "serving.target", "kind"),
-            cause="noop answers at once and makes no tokens",
+            cause="noop answers immediately and generates no tokens",
             next_step=f"Remove serving.{option}, or set serving.target to model",
         )
     if serving.target == "endpoint" and serving.new_tokens == 0:
         yield Refusal(
             keys=("serving.new_tokens", "serving.target", "kind"),
-            cause="an endpoint is asked for tokens, and serving.new_tokens is 0",
+            cause="an endpoint must generate tokens, but serving.new_tokens is 0",
             next_step="Set serving.new_tokens to 1 or more",
         )
     if serving.target == "model" and serving.new_tokens == 0 and serving.prompt_tokens is not None:
         yield Refusal(
             keys=("serving.prompt_tokens", "serving.new_tokens", "kind"),
-            cause="serving.new_tokens is 0: whole samples are run forward, and no prompt is read",
+            cause="serving.new_tokens is 0: whole samples run forward, and no prompt is read",
             next_step="Remove serving.prompt_tokens, or set serving.new_tokens to 1 or more",
         )
 
 
 def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
-    """Refuse several samples a request where each is one prompt to a server."""
+    """Reject several samples per request if each request to the server is one prompt."""
     serving = config.serving
     if serving.target == "endpoint" and serving.samples_per_request > 1:
         yield Refusal(
@@ -141,18 +143,18 @@ def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
 
 
 def serving_sweeps_nothing(config: RunConfig) -> Refusals:
-    """Refuse a matrix and a search of batch sizes, of which a serving run would heed neither."""
+    """Reject a matrix and a batch-size search, which a serving run would ignore."""
     for key, is_there in (("matrix", config.matrix), ("search.kind", config.search.kind is not None)):
         if is_there:
             yield Refusal(
                 keys=(key, "kind"),
-                cause="kind serving measures one scenario, or searches the highest rate itself",
+                cause="kind serving measures one scenario, or searches for the highest rate itself",
                 next_step=f"Remove {key.partition('.')[0]}, and start a run for each point",
             )
 
 
 def an_address_can_be_reached(config: RunConfig) -> Refusals:
-    """Refuse a URL that names no host or no port, or that holds what no request would carry."""
+    """Reject a URL without a host or port, or with parts that no request would send."""
     url = config.serving.endpoint.url
     if url is not None and (cause := _fault_of_address(url)) is not None:
         yield Refusal(
@@ -165,20 +167,23 @@ def _fault_of_address(url: str) -> str | None:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        return f"this is no URL ({error})"
+        return f"this is not a URL ({error})"
     name = (parts.hostname or "").strip(".")
     faults = (
         (not name, "the URL names no host"),
         (port == 0, "no server listens at port 0"),
-        (parts.username is not None, "a URL is kept with the run, and this one holds a user or a password"),
-        (bool(parts.query or parts.fragment), "a request adds its own path, so that nothing may follow it"),
-        (not url.isascii() or not url.isprintable(), "a URL is written in ASCII"),
+        (
+            parts.username is not None,
+            ("a URL is stored with the run, and this one contains a user or a password"),
+        ),
+        (bool(parts.query or parts.fragment), "a request adds its own path, so nothing may follow it"),
+        (not url.isascii() or not url.isprintable(), "a URL must be ASCII"),
     )
     return next((cause for is_so, cause in faults if is_so), None)
 
 
 def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Refuse tokens of a model that makes none, and what a cache does not go with."""
+    """Reject tokens from a model that cannot generate any, and what a cache does not work with."""
     serving = config.serving
     if serving.target != "model" or serving.new_tokens == 0:
         return
@@ -195,7 +200,7 @@ def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals
     if feature is not None:
         yield Refusal(
             keys=(f"serving.{feature}", "model.name"),
-            cause=f"{chosen.info.name} has no key-value cache to make tokens from",
+            cause=f"{chosen.info.name} has no key-value cache to generate tokens from",
             next_step=f"Remove serving.{feature}, or set model.name to decoder or moe_decoder",
         )
 
@@ -205,51 +210,50 @@ def _cache_refusals(config: RunConfig) -> Refusals:
     if config.training.compile.enabled:
         yield Refusal(
             keys=("training.compile.enabled", "kind"),
-            cause="requests are answered from a cache that grows, and torch.compile would compile each "
-            "length anew",
+            cause="requests use a cache that grows, and torch.compile would recompile for each length",
             next_step=f"Set it to false, {whole}",
         )
     if config.data.name != "synthetic":
         yield Refusal(
             keys=("data.name", "kind"),
-            cause=f"requests are prompts of drawn tokens, and data.name is {config.data.name}",
+            cause=f"requests are prompts of random tokens, but data.name is {config.data.name}",
             next_step=f"Set it to synthetic, {whole}",
         )
 
 
 def arrivals_can_be_made(config: RunConfig) -> Refusals:
-    """Refuse arrivals without what they need, and what they would not heed."""
+    """Reject an arrival process without the settings it needs, or with settings that it would ignore."""
     serving = config.serving
     arrivals, rate_per_s = serving.arrivals, serving.rate_per_s
     refused = (
         (
             arrivals == "trace" and serving.trace is None,
             "trace",
-            "arrivals are those of a trace, and serving.trace names none",
+            "arrivals come from a trace, but serving.trace names none",
             "Set serving.trace to a file of JSON lines, or serving.arrivals to poisson",
         ),
         (
             arrivals == "trace" and rate_per_s is not None,
             "rate_per_s",
-            "the trace has the times of its requests, which no rate stretches",
-            "Remove serving.rate_per_s, or set serving.arrivals to poisson: lengths are the trace's still",
+            "the trace has the times of its requests, so a rate has no effect",
+            "Remove serving.rate_per_s, or set serving.arrivals to poisson and keep the trace's lengths",
         ),
         (
             arrivals == "ramp" and serving.scenario == "server" and rate_per_s is None,
             "rate_per_s",
-            "a search judges steady rates, and a ramp rises",
+            "a search judges steady rates, but a ramp rises",
             "Set serving.rate_per_s to the mean rate of the ramp, or serving.arrivals to poisson",
         ),
         (
             serving.conversation.turns > 1 and serving.scenario != "closed_loop",
             "conversation",
-            "each turn waits for the answer before, and requests come by a schedule",
+            "each turn waits for the previous answer, but requests arrive on a schedule",
             "Set serving.scenario to closed_loop, or remove serving.conversation",
         ),
         (
             arrivals != "gamma" and serving.burstiness != 1,
             "burstiness",
-            f"it is of gamma arrivals, and serving.arrivals is {arrivals}",
+            f"it is for gamma arrivals, but serving.arrivals is {arrivals}",
             "Set serving.arrivals to gamma, or remove serving.burstiness",
         ),
     )
@@ -260,32 +264,32 @@ def arrivals_can_be_made(config: RunConfig) -> Refusals:
 
 
 def texts_are_of_an_endpoint(config: RunConfig) -> Refusals:
-    """Refuse lengths, prefixes and a trace of a target other than an endpoint, and a trace beside lengths."""
+    """Reject lengths, prefixes and traces without an endpoint, and a trace combined with lengths."""
     serving, lengths = config.serving, config.serving.lengths
     names = ("trace", "lengths", "shared_prefix", "conversation")
     options = [name for name in names if name in serving.changed()]
     if options and serving.target != "endpoint":
         yield Refusal(
             keys=(f"serving.{options[0]}", "serving.target", "kind"),
-            cause=f"the requests of target {serving.target} are all alike",
+            cause=f"the requests of target {serving.target} are all the same",
             next_step=f"Remove serving.{options[0]}, or load an endpoint",
         )
     elif "trace" in options and len(options) > 1:
         yield Refusal(
             keys=(f"serving.{options[1]}", "serving.trace", "kind"),
-            cause="the trace has the lengths of its requests, and what they share",
+            cause="the trace has its requests' lengths and shared prefixes",
             next_step=f"Remove serving.{options[1]}, or serving.trace",
         )
     elif lengths.shape == "uniform" and max(lengths.prompt_spread, lengths.new_spread) > 1:
         yield Refusal(
             keys=("serving.lengths", "kind"),
-            cause="uniform lengths begin at mean · (1 − spread), which is under 0 for a spread over 1",
+            cause="uniform lengths start at mean · (1 − spread), which is below 0 for a spread over 1",
             next_step="Set the spread to 1 or less, or serving.lengths.shape to lognormal",
         )
 
 
 def several_clients_load_an_endpoint(config: RunConfig) -> Refusals:
-    """Refuse several client processes of a target to which one process issues requests."""
+    """Reject several client processes for a target whose requests all come from one process."""
     if config.serving.clients is not None and config.serving.target != "endpoint":
         yield Refusal(
             keys=("serving.clients", "serving.target", "kind"),

@@ -1,7 +1,7 @@
-"""Which blocks a kind of run has, and which sections that make several points exclude each other.
+"""Which blocks a kind of run has, and which sections that create several points are exclusive.
 
-A recipe is a union over `kind`: a key of another kind's block is refused, with where it belongs. Several
-points come from a matrix, a search or the load suite.
+A recipe is a union over `kind`: a key from the block of another kind is rejected, with a note on where it
+belongs. Several points come from a matrix, a search or the load suite.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BROUGHT = {
     "inference": ("mode", "phase", "prompt_tokens", "new_tokens"),
     "serving": tuple(ServingSpec.types()),
 }
-"""Section → its keys that each of the load suite's tests decides by itself, or has no use for."""
+"""Section → the keys in it that each test of the load suite sets itself or does not use."""
 MATRIX = "matrix"
-"""The suite that `gpuproof matrix` asks for, and that answers commands."""
+"""The suite that `gpuproof matrix` uses, and that runs commands."""
 INSTEAD = {
     "benchmark": "Set load.num_epochs and load.num_batches",
     "monitoring": "Set load.metrics_sample_rate_s",
@@ -47,25 +47,25 @@ KINDS_OF: Mapping[str, tuple[str, ...]] = {
     "probe": ("probe",),
     "command": ("command",),
 }
-"""Block → the kinds of run that have it, the one it is named after first. Of the load suite a rule of its
-own says what each of its tests brings; every kind has the blocks that are not here."""
+"""Block → the kinds of run that have it, starting with the one it is named after. What each test of the load
+suite sets has a separate rule; blocks that are not listed here exist for every kind."""
 HINTS = {
-    "collective": "-b, -e and other letters are nccl-tests', and a batch size is --data.batch_size",
+    "collective": "-b, -e and other letters are from nccl-tests; a batch size is --data.batch_size",
 }
 
 
 def one_kind_of_sweep(config: RunConfig) -> Refusals:
-    """Refuse a matrix beside a search."""
+    """Reject a matrix combined with a search."""
     if config.matrix and config.search.kind is not None:
         yield Refusal(
             keys=("search.kind", "matrix"),
-            cause="a search chooses its points itself, and a matrix lists them",
+            cause="a search chooses its points itself, but a matrix lists them",
             next_step="Remove one of the two sections",
         )
 
 
 def search_has_a_kind(config: RunConfig) -> Refusals:
-    """Refuse keys of a search that searches nothing."""
+    """Reject search keys if there is no search."""
     changed = config.search.changed()
     if config.search.kind is None and changed:
         yield Refusal(
@@ -76,28 +76,28 @@ def search_has_a_kind(config: RunConfig) -> Refusals:
 
 
 def search_begins_within_its_bounds(config: RunConfig) -> Refusals:
-    """Refuse a search that begins above its end."""
+    """Reject a search that starts above its upper end."""
     search = config.search
     if search.kind is not None and search.start > search.up_to:
         yield Refusal(
             keys=("search.start", "search.up_to"),
-            cause=f"the search begins at {search.start}, above its end at {search.up_to}",
+            cause=f"the search starts at {search.start}, above its end at {search.up_to}",
             next_step="Raise search.up_to, or lower search.start",
         )
 
 
 def order_is_of_a_matrix(config: RunConfig) -> Refusals:
-    """Refuse the seed of an order where there is no matrix to shuffle."""
+    """Reject an order seed if there is no matrix to shuffle."""
     if not config.matrix and "order_seed" in config.run.changed():
         yield Refusal(
             keys=("run.order_seed",),
-            cause="it shuffles the points of a matrix, and there is none",
+            cause="it shuffles the points of a matrix, but there is none",
             next_step="Add a matrix section, or remove run.order_seed",
         )
 
 
 def cases_are_of_the_suite(config: RunConfig) -> Refusals:
-    """Refuse the section `cases` where no matrix suite reads it."""
+    """Reject the section `cases` if the suite does not read it."""
     if config.suite == MATRIX or (config.suite is None and config.kind == "command"):
         return
     step = f"Start it with `gpuproof matrix`, set suite to {MATRIX}, or remove the section"
@@ -105,7 +105,7 @@ def cases_are_of_the_suite(config: RunConfig) -> Refusals:
 
 
 def cases_are_distinguishable(config: RunConfig) -> Refusals:
-    """Refuse a choice of cases that names none, and names that two cases share."""
+    """Reject a selection that matches no case, and names shared by two cases."""
     if config.cases.only or config.cases.name is not None:
         from gpuproof.config.matrix import names_are_different, only_names_cases
 
@@ -114,45 +114,45 @@ def cases_are_distinguishable(config: RunConfig) -> Refusals:
 
 
 def load_suite_sets_its_keys(config: RunConfig) -> Refusals:
-    """Refuse keys that each test of the load suite sets by itself, so that they could only be ignored."""
+    """Reject keys that each test of the load suite sets itself, since their values would be ignored."""
     if config.kind != "load":
         return
     for section, keys in BROUGHT.items():
         for key in (key for key in getattr(config, section).changed() if key in keys):
             yield Refusal(
                 keys=(f"{section}.{key}", "kind"),
-                cause="each of the twelve tests of kind load brings its own",
+                cause="each of the twelve tests of kind load sets its own",
                 next_step=INSTEAD.get(section, "Remove it, or set kind to training or inference"),
             )
     if config.matrix or config.search.kind is not None:
         key = "matrix" if config.matrix else "search.kind"
-        cause = "the twelve tests of kind load are a sweep of their own"
+        cause = "the twelve tests of kind load already form a sweep"
         yield Refusal(keys=(key, "kind"), cause=cause, next_step=f"Remove {key}")
 
 
 def block_is_of_the_suite(config: RunConfig) -> Refusals:
-    """Refuse options of a suite that is not chosen."""
+    """Reject options for a suite that is not selected."""
     for name in config.suite_options:
         if name != config.suite:
             yield Refusal(
                 keys=(name, "suite"),
-                cause=f"it is for the suite {name}, and suite is {config.suite or 'null'}",
+                cause=f"it is for the suite {name}, but suite is {config.suite or 'null'}",
                 next_step=f"Set suite to {name}, or remove the section",
             )
 
 
 def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
-    """Refuse a suite that no package registers."""
+    """Reject a suite that no package registers."""
     if config.suite is not None and config.suite not in (suites := registry.names(registry.SUITES)):
         yield Refusal(
             keys=("suite",),
             cause=f"no suite is called {config.suite!r}",
-            next_step=f"The suites are {', '.join(suites)}" if suites else "No package here brings one",
+            next_step=f"The suites are {', '.join(suites)}" if suites else "No package here provides one",
         )
 
 
 def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
-    """Refuse each key of a block that this kind of run does not have, swept ones included."""
+    """Reject each key in a block that this kind of run does not have, including keys that are swept."""
     swept: Iterable[str] = ()
     if config.matrix and config.kind != "command":
         from gpuproof.config.matrix import matrix_keys
@@ -161,13 +161,15 @@ def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
     for block, kinds in KINDS_OF.items():
         if config.kind in kinds:
             continue
-        *homes, last = [kind for kind in kinds if kind != "load"] or kinds  # which brings most keys itself
+        *homes, last = [
+            kind for kind in kinds if kind != "load"
+        ] or kinds  # the load suite sets most keys itself
         home = f"{', '.join(homes)} or {last}" if homes else last
         hint = f"; {HINTS[block]}" if block in HINTS else ""
         changed = [f"{block}.{key}" for key in getattr(config, block).changed()]
         for key in [*changed, *(f"matrix.{key}" for key in swept if key.startswith(f"{block}."))]:
             yield Refusal(
                 keys=(key, "kind"),
-                cause=f"unknown key where kind is {config.kind}: it belongs to kind {home}",
+                cause=f"unknown key when kind is {config.kind}: it belongs to kind {home}",
                 next_step=f"Remove it, or set kind to {home}{hint}",
             )

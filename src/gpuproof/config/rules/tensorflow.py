@@ -1,4 +1,4 @@
-"""Training under TensorFlow: what its program can do, and where it can run."""
+"""Training with TensorFlow: what its program supports, and where it can run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAN = {
     "training.precision": ("fp32", "tf32"),
     "training.optimizer": ("Adam", "SGD"),
 }
-"""Keys of which its program knows some values only."""
+"""Keys of which its program supports only some values."""
 OF_TORCH = {
     "training": (
         *("weight_decay", "grad_clip_norm", "deterministic", "activation_checkpointing", "cuda_graphs"),
@@ -34,40 +34,40 @@ OF_TORCH = {
     ),
     "profiling": ("enabled", "ceilings"),
 }
-"""Keys that only torch's program reads, by their section: set, they would change nothing."""
+"""Keys that only the torch program reads, by section: setting them would change nothing."""
 
 
 def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
-    """Refuse what TensorFlow's program cannot do: it is there to set S2's models beside torch's."""
+    """Reject what the TensorFlow program cannot do: it exists to compare S2's models with torch's."""
     if config.training.framework != TENSORFLOW:
         return
     for key, values in CAN.items():
         if (value := attrgetter(key)(config)) not in values:
             yield Refusal(
                 keys=(key, "training.framework"),
-                cause=f"under TensorFlow {key} is {' or '.join(values)}, not {value}",
+                cause=f"under TensorFlow, {key} must be {' or '.join(values)}, not {value}",
                 next_step=f"Set {key} to one of them, or training.framework to torch",
             )
     for key in _torch_keys(config):
         yield Refusal(
             keys=(key, "training.framework"),
-            cause="this key is for torch, and training.framework is tensorflow",
-            next_step="Leave it out, or set training.framework to torch",
+            cause="this key is for torch, but training.framework is tensorflow",
+            next_step="Omit it, or set training.framework to torch",
         )
 
 
 def reduction_is_of_tensorflow(config: RunConfig) -> Refusals:
-    """Refuse a choice that torch has not."""
+    """Reject a choice that does not exist for torch."""
     if config.training.framework != TENSORFLOW and config.training.reduction != "auto":
         yield Refusal(
             keys=("training.reduction", "training.framework"),
-            cause="training.reduction is how TensorFlow sums gradients, and training.framework is torch",
-            next_step="Set training.framework to tensorflow, or leave it out; torch has distributed.backend",
+            cause="training.reduction is how TensorFlow sums gradients, but training.framework is torch",
+            next_step="Set training.framework to tensorflow, or omit it; torch has distributed.backend",
         )
 
 
 def tensorflow_runs_here(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse hosts and launchers: one process trains on the devices of this machine."""
+    """Reject hosts and launchers: one process trains on the devices of this machine."""
     if config.training.framework != TENSORFLOW or not (facts.hosts or facts.is_attached):
         return
     yield Refusal(

@@ -1,4 +1,4 @@
-"""Which workload a recipe names; its options are checked here, so that a typo fails before the node."""
+"""The workload named in a recipe, and its options: a typo is reported before it reaches the node."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenWorkload:
-    """A workload as a recipe asks for it."""
+    """A workload, as requested by a recipe."""
 
     info: WorkloadInfo
     options: Any
-    """An instance of its options, the defaults filled in."""
+    """An instance of the workload's options, with defaults filled in."""
     shape: InputShape
 
 
 def choose_workload(config: RunConfig) -> ChosenWorkload:
-    """Look the workload up and check its options.
+    """Look up the workload and check its options.
 
     Raises:
-        UsageError: there is none of that name, or an option is wrong; `place` is the key.
+        UsageError: the workload does not exist, or an option is wrong; `place` names the key.
     """
     info, block = find_workload(config.model.name), config.model.options
     try:
@@ -56,20 +56,20 @@ def _valid_options(info: WorkloadInfo) -> str:
 
 
 def fp64_is_of_plain_products(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Refuse 8-byte numbers for models: nobody trains in them, and only gemm is written for them."""
+    """Reject 8-byte numbers for models: nobody trains with them, and only gemm supports them."""
     if config.training.precision == "fp64" and chosen.info.name != "gemm":
         yield Refusal(
             keys=("training.precision", "model.name"),
-            cause=f"fp64 is for plain matrix products, and {chosen.info.name} is a model or moves memory",
+            cause=f"fp64 is for plain matrix products, but {chosen.info.name} is a model or moves memory",
             next_step="Set model.name to gemm, or another precision",
         )
 
 
 def workload_is_of_the_kind(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Refuse a kind of run that the workload is not for."""
+    """Reject a kind of run that the workload does not support."""
     if config.kind not in chosen.info.kinds:
         yield Refusal(
             keys=("kind", "model.name"),
-            cause=f"{chosen.info.name} is no workload for kind: {config.kind}",
+            cause=f"{chosen.info.name} is not a workload for kind: {config.kind}",
             next_step=f"Set kind to {' or '.join(chosen.info.kinds)}",
         )

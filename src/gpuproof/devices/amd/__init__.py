@@ -1,1 +1,1 @@
-"""AMD GPUs, read from the amdgpu driver's files and AMD's library."""
+"""AMD GPUs, read from the amdgpu driver's files and through AMD's library."""

@@ -1,10 +1,10 @@
-"""AMD GPUs, read through AMD's library, and from the files of the amdgpu driver for what it does not give.
+"""AMD GPUs, read through AMD's library or, failing that, from the amdgpu driver's files.
 
-Without the library (the package amdsmi, or a user who may not open the devices) the files are all there is:
-they need no ROCm and no rights. A card that is asleep is left asleep. Faults, resets and thermal throttling
-are events, which the kernel queues for each card from its registration on. Registering opens /dev/kfd, for
-which a user must be in the `render` group; it makes ROCm list the monitor itself as a process, which
-`processes` leaves out. Not tried on AMD hardware.
+Without the library (no amdsmi package, or a user who may not open the devices), only the files are available:
+they need neither ROCm nor privileges. A sleeping card is not woken. Faults, resets and thermal throttling are
+events, which the kernel queues for each card after registration. Registering opens /dev/kfd, for which a user
+must be in the `render` group; ROCm then lists the monitor itself as a process, which `processes` omits. Not
+tested on AMD hardware.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from gpuproof.devices.sysfs import Card, driver_version, find_cards
 from gpuproof.records.readings import VendorIndex
 
 EVENTS = {
-    "VMFAULT": ("vm_fault", "a page fault of a GPU program"),
-    "THERMAL_THROTTLE": ("thermal_throttle", "the card slows itself down for heat"),
+    "VMFAULT": ("vm_fault", "a page fault in a GPU program"),
+    "THERMAL_THROTTLE": ("thermal_throttle", "the card throttles because of heat"),
     "GPU_PRE_RESET": ("gpu_pre_reset", "the driver is about to reset the card"),
     "GPU_POST_RESET": ("gpu_post_reset", "the driver has reset the card"),
 }
-"""The library's name of an event → ours, and what it means."""
+"""The library's name for an event → our name, and its meaning."""
 _MOST_EVENTS_A_POLL = 64
 
 
 def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | None = None) -> AmdAdapter:
-    """Find the cards that the amdgpu driver has bound; without `open_library` their files are all there is.
+    """Find the cards bound to the amdgpu driver; without `open_library`, use only the driver's files.
 
     Raises:
-        DriverMissingError: the driver is not loaded, or has no card.
+        DriverMissingError: the driver is not loaded, or has no cards.
     """
     cards = find_cards(sysfs_root, {"amdgpu"})
     if not cards:
@@ -82,7 +82,7 @@ class AmdAdapter(DeviceAdapter):
         return tuple(card.describe(version) for card in self._cards.values())
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Read the wanted metrics.
+        """Read the requested metrics.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -90,10 +90,10 @@ class AmdAdapter(DeviceAdapter):
         return self._cards[vendor_index].read(wanted)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """List ROCm's processes, without this one: listening for events makes ROCm list it too.
+        """List ROCm's processes, except this one, which ROCm lists because it listens for events.
 
         Raises:
-            DeviceError: neither ROCm's kernel side nor the library lists them.
+            DeviceError: neither ROCm's kernel driver nor the library lists them.
         """
         card = self._cards[vendor_index]
         if card.node is None:
@@ -102,14 +102,14 @@ class AmdAdapter(DeviceAdapter):
         return tuple(process for process in listed if process.pid != os.getpid())
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Return the faults, resets and thermal throttling that AMD's library holds for us.
+        """Return the faults, resets and thermal throttling events that AMD's library has queued.
 
         Raises:
-            NotSupportedError: there is no library.
+            NotSupportedError: the library is not available.
         """
         if self._events is None:
             why = f" ({self._library_missing})" if self._library_missing else ""
-            raise NotSupportedError(f"amdgpu announces events through amdsmi or the kernel log only{why}")
+            raise NotSupportedError(f"amdgpu only announces events through amdsmi or the kernel log{why}")
         return self._events.poll()
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class AmdAdapter(DeviceAdapter):
             self._library.close()
 
     def _opened(self, open_library: Callable[[], SmiLibrary] | None) -> tuple[SmiLibrary | None, str]:
-        """Open the library, which opens every card and so would wake one that is asleep."""
+        """Open the library; this opens every card, and so would wake a sleeping one."""
         if open_library is None:
             return None, ""
         if any(card.files.is_asleep() for card in self._cards.values()):
@@ -134,7 +134,7 @@ class AmdAdapter(DeviceAdapter):
 
 
 class SmiEvents:
-    """The events of every card that offers them."""
+    """The event queues of all cards that provide events."""
 
     def __init__(self, library: SmiLibrary, cards: Mapping[str, VendorIndex]) -> None:
         self._library = library
@@ -145,14 +145,14 @@ class SmiEvents:
             self._register(library.handles[address], vendor_index)
 
     def poll(self) -> tuple[VendorEvent, ...]:
-        """Take out what is queued; nothing where no card here announces events.
+        """Fetch the queued events; return nothing if no card here provides events.
 
         Raises:
-            DeviceError: the library gives no events now.
+            DeviceError: the library cannot provide events at the moment.
         """
         if not self._readers:
             return ()
-        reader = next(iter(self._readers.values()))[1]  # one reads the queues of all
+        reader = next(iter(self._readers.values()))[1]  # one call reads the queues of all cards
         smi = self._library.amdsmi
         try:
             announced = reader.read(0, num_elem=_MOST_EVENTS_A_POLL)
@@ -163,7 +163,7 @@ class SmiEvents:
         return tuple(self._event(event) for event in announced if event["event"] in EVENTS)
 
     def close(self) -> None:
-        """Release the queues; a library that has released them already is no failure."""
+        """Release the queues; if the library has already released them, that is not an error."""
         for _, reader in self._readers.values():
             with contextlib.suppress(DeviceError):
                 self._library.ask(reader.stop)
@@ -182,7 +182,7 @@ class SmiEvents:
     def _event(self, event: dict[str, Any]) -> VendorEvent:
         reader = self._readers.get(event["processor_handle"].value)
         if reader is None:
-            raise DeviceError("AMD's library announced an event of a card that it does not list")
+            raise DeviceError("AMD's library announced an event for a card that it does not list")
         name, meaning = EVENTS[event["event"]]
         message = event["message"].strip()
         return VendorEvent(

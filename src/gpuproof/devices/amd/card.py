@@ -1,9 +1,9 @@
-"""One AMD card: AMD's library where it lists the card, and the driver's files for what it does not give.
+"""One AMD card: AMD's library if it lists the card, and the driver's files for the rest.
 
-In come the card's directory under /sys and its KFD node. Out come readouts in which every metric is a number
-or has a reason; one that neither source gives names both reasons. A card that is asleep is left asleep.
-Sensors are found by their labels, since numbers differ by card. Where two files may hold a metric, the first
-that exists is read, in the order given here.
+In: the card's directory under /sys and its KFD node. Out: readouts in which every metric has either a number
+or a reason; if neither source provides the metric, both reasons are given. A sleeping card is not woken.
+Sensors are found by label, since their numbers differ between cards. If two files may contain a metric, the
+first that exists is read, in the order given here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _ASLEEP = "the card is asleep; reading it would wake it"
 _NEAR_CRITICAL_C = 5.0
 _WORDS = ("vbios_version", "performance_level", "compute_partition", "memory_partition", "numa_node")
 _IDENTITY = ("name", "uuid", "kfd_node")
-"""Facts for which the files come first: who a card is must not depend on whether the library is there."""
+"""Facts that are read from the files first: a card's identity must not depend on whether the library is
+installed."""
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
 _Table = Callable[[], dict[str, int]]
 _PWM_MAX = 255
@@ -50,12 +51,12 @@ class AmdCard:
         self.files = CardFiles(card, node)
         self.library: LibraryCard | None = None
         self._no_library = ""
-        """Why the library is not asked; empty where it was never to be."""
+        """Why the library is not queried; empty if it was not meant to be queried."""
         self._vendor_index = card.vendor_index
         self._residency = gpu_metrics.ResidencyClock()
 
     def attach(self, library: SmiLibrary | None, *, otherwise: str) -> None:
-        """Take the card's place in the library; `otherwise` says why it is not open."""
+        """Find the card in the library; `otherwise` is the reason why the library is not open."""
         if library is None:
             self._no_library = otherwise
         elif self.pci_bus_id in library.handles:
@@ -64,7 +65,7 @@ class AmdCard:
             self._no_library = "AMD's library does not list this card"
 
     def read(self, wanted: Collection[str]) -> Gathered:
-        """Read the wanted metrics; a card that is asleep is left asleep.
+        """Read the requested metrics, without waking a sleeping card.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -74,7 +75,7 @@ class AmdCard:
         return self._gather(wanted, self._firmware_sources())
 
     def describe(self, version: Mapping[str, str]) -> VendorDevice:
-        """Name the card and its static facts; `version` is the driver's, as its files give it.
+        """Identify the card with its static facts; `version` is the driver's, read from its files.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -95,17 +96,17 @@ class AmdCard:
         )
 
     def library_processes(self) -> tuple[DeviceProcess, ...]:
-        """List the processes as the library knows them, for a card that ROCm's kernel side does not list.
+        """List the processes known to the library, for a card that ROCm's kernel driver does not list.
 
         Raises:
-            NotSupportedError: there is no library, or it does not list them.
+            NotSupportedError: the library is missing, or does not list them.
         """
         try:
             if self.library is None:
                 raise NotSupportedError(self._no_library)
             return self.library.processes()
         except DeviceError as error:
-            why = _both("this card is not among ROCm's (no KFD node)", error.cause)
+            why = _both("this card is not listed by ROCm (no KFD node)", error.cause)
             raise NotSupportedError(why) from error
 
     def _gather(
@@ -115,7 +116,7 @@ class AmdCard:
         *,
         use_library: bool = True,
     ) -> Gathered:
-        """Ask the library for everything, then the files and `more` for what it did not give."""
+        """Query the library for everything; for what is missing, read the files and query `more`."""
         values: dict[str, Any] = {}
         refused = {name: self._no_library for name in wanted if name in OFFERED}
         if use_library and self.library is not None:
@@ -129,7 +130,7 @@ class AmdCard:
         return values, {name: _both(why, refused.get(name, "")) for name, why in reasons.items()}
 
     def _firmware_sources(self) -> dict[str, Callable[[], Any]]:
-        """Return the questions that the firmware answers; it is asked once a reading, where it is needed."""
+        """Return the queries that the firmware answers; the firmware is queried at most once per reading."""
         firmware = _once(self.files.firmware)
         table = _once(lambda: self._throttle_table(firmware))
         sources: dict[str, Callable[[], Any]] = {
@@ -140,7 +141,7 @@ class AmdCard:
         return sources
 
     def _throttle_table(self, firmware: _Table) -> dict[str, int]:
-        """Read what the firmware reports of throttling: the library's cycle counts, else the file's table."""
+        """Read throttling as reported by the firmware: cycle counts from the library, else the table file."""
         refused = self._no_library
         try:
             if self.library is not None:
@@ -173,7 +174,7 @@ class AmdCard:
 
 
 def _once(ask: _Table) -> _Table:
-    """Ask at the first call only, whether the answer is a table or a refusal."""
+    """Cache the outcome of the first call, whether it is a table or an error."""
 
     @cache
     def outcome() -> dict[str, int] | DeviceError:
@@ -191,12 +192,12 @@ def _once(ask: _Table) -> _Table:
 
 
 def _both(of_files: str, of_library: str) -> str:
-    """Put the files' reason and the library's together; the library has none where it was not asked."""
+    """Combine the reasons from the files and the library; it gives none if it was not queried."""
     return f"{of_files}; amdsmi: {of_library}" if of_library else of_files
 
 
 class CardFiles:
-    """The files of one card, each metric under its name in the catalogue."""
+    """The files of one card; each metric has its name in the catalogue."""
 
     def __init__(self, card: Card, node: KfdNode | None) -> None:
         self._files = SysfsFiles(card.device_dir)
@@ -205,14 +206,15 @@ class CardFiles:
         self._temperatures = self._sensors.by_label("temp")
         self._clocks = self._sensors.by_label("freq")
         self.sources: dict[str, Callable[[], Any]] = self._metrics() | self._limits() | self._words()
-        """Metric or fact → how to read it; raises a `DeviceError` that says why there is none."""
+        """Metric or fact → how to read it; reading raises a `DeviceError` with the reason if there is no
+        value."""
 
     def close(self) -> None:
         """Close every file."""
         self._files.close()
 
     def is_asleep(self) -> bool:
-        """Say whether reading the card would wake it.
+        """Return whether reading the card would wake it.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -227,7 +229,7 @@ class CardFiles:
         """Read the firmware's table.
 
         Raises:
-            DeviceError: the card has none, or one that is not known here.
+            DeviceError: the card has no table, or one with an unknown version.
         """
         return gpu_metrics.parse(self._files.read("gpu_metrics"))
 
@@ -300,7 +302,7 @@ class CardFiles:
 
     def _kfd_node(self) -> int:
         if self._node is None:
-            raise NotSupportedError("this card is not among ROCm's (no KFD node)")
+            raise NotSupportedError("this card is not listed by ROCm (no KFD node)")
         return self._node.number
 
     def _sensor(self, *choices: str, scale: float = 1.0) -> float:
@@ -319,17 +321,17 @@ class CardFiles:
         return self._dpm(f"pp_dpm_{label}", max, active=True)
 
     def _dpm(self, name: str, pick: Callable[[list[int]], int], *, active: bool = False) -> float:
-        """Read a table of clocks such as `1: 2500Mhz *`, whose star marks the one in use."""
+        """Read a table of clocks, e.g. `1: 2500Mhz *`; the star marks the clock in use."""
         star = r" \*" if active else ""
         text = self._files.text(name)
         steps = [int(mhz) for mhz in re.findall(rf"^\w+: (\d+)Mhz{star}", text, re.MULTILINE)]
         if not steps:
-            raise DeviceError(f"{name} names no clock")
+            raise DeviceError(f"{name} lists no clock")
         return pick(steps)
 
     def _errors(self, kind: str) -> float:
         text = self._files.text("ras/umc_err_count")
         count = re.search(rf"^{kind}: (\d+)$", text, re.MULTILINE)
         if count is None:
-            raise DeviceError(f"ras/umc_err_count holds {text!r}")
+            raise DeviceError(f"ras/umc_err_count contains {text!r}")
         return int(count.group(1))

@@ -1,9 +1,9 @@
-"""What the card's firmware reports of throttling and energy: its table, and seconds out of its cycle counts.
+"""Throttling and energy as reported by the card's firmware: its table, and seconds from cycle counts.
 
-In come the bytes of the driver's `gpu_metrics` file, or the same fields from AMD's library; out come fields
-by name, without those that the firmware left at all ones. The layouts are the driver's published interface
-(include/kgd_pp_interface.h), tables 1.1 to 1.6; any other, or one of another size than its layout, is
-refused with a reason.
+In: the bytes of the driver's `gpu_metrics` file, or the same fields from AMD's library. Out: fields by name,
+except those that the firmware left at all ones. The layouts are the driver's published interface
+(include/kgd_pp_interface.h), tables 1.1 to 1.6; any other table, or one whose size does not match its layout,
+is rejected with a reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gpuproof.devices.base import DeviceError, NotSupportedError
 from gpuproof.records.readings import ThrottleReason
 
 ENERGY_UNIT_J = 2.0**-16
-"""Unit of `energy_accumulator` from table 1.4 on; earlier tables do not document theirs."""
+"""Unit of `energy_accumulator` since table 1.4; for earlier tables the unit is not documented."""
 FIRMWARE_TICK_S = 1e-8
 """Unit of `firmware_timestamp`."""
 CYCLES_WRAP = 2**32
@@ -24,7 +24,7 @@ RESIDENCIES: dict[str, ThrottleReason] = {
     "vr_thm_residency_acc": "voltage_regulator",
     "hbm_thm_residency_acc": "thermal_memory",
 }
-"""Firmware cycles spent under each throttler, of `accumulation_counter` cycles."""
+"""Firmware cycles during which each throttler was active, out of `accumulation_counter` cycles."""
 CYCLE_COUNTS = ("accumulation_counter", "firmware_timestamp", *RESIDENCIES)
 STATUS = "indep_throttle_status"
 
@@ -45,10 +45,11 @@ _LAYOUTS: dict[tuple[int, int], tuple[int, _Fields]] = {
         },
     ),
 }
-"""Format and content of a table → its size, and where each field begins and how long it is, in bytes."""
+"""Format and content version of a table → its size, and the offset and length of each field, in bytes."""
 
 HOTSPOT_BIT = 1 << 36
-"""Stuck at 1 on some boards whatever the temperature, so it counts only near the critical one."""
+"""On some boards this bit is stuck at 1 at any temperature, so it only counts near the critical
+temperature."""
 _THROTTLER_BITS: dict[ThrottleReason, tuple[range, ...]] = {
     "power_cap": (range(8),),
     "current_limit": (range(16, 24),),
@@ -60,19 +61,19 @@ _THROTTLER_BITS: dict[ThrottleReason, tuple[range, ...]] = {
 
 
 def parse(data: bytes) -> dict[str, int]:
-    """Return the fields of a table that are used here, with `content` naming its version.
+    """Return the fields of a table that are used here, with its content version as `content`.
 
     Raises:
-        NotSupportedError: a table of a version, or size, that this gpuproof does not know.
+        NotSupportedError: this version of gpuproof does not know a table of that version or size.
         DeviceError: the file is shorter than its header.
     """
     if len(data) < 4:
-        raise DeviceError(f"gpu_metrics holds {len(data)} bytes")
+        raise DeviceError(f"gpu_metrics contains {len(data)} bytes")
     size, version = int.from_bytes(data[:2], "little"), (data[2], data[3])
     table_size, fields = _LAYOUTS.get(version, (0, {}))
     if size != table_size or len(data) < size:
         raise NotSupportedError(
-            f"gpu_metrics table {version[0]}.{version[1]} of {size} bytes is not known to this version"
+            f"gpu_metrics table {version[0]}.{version[1]} with {size} bytes is not known to this version"
         )
     values = {name: data[begin : begin + length] for name, (begin, length) in fields.items()}
     written = {name: raw for name, raw in values.items() if raw.strip(b"\xff")}
@@ -80,20 +81,20 @@ def parse(data: bytes) -> dict[str, int]:
 
 
 def energy_j(table: dict[str, int]) -> float:
-    """Return the energy since the driver was loaded.
+    """Return the energy used since the driver was loaded.
 
     Raises:
-        NotSupportedError: this table's counter has no documented unit, or is empty.
+        NotSupportedError: the counter in this table is empty, or has no documented unit.
     """
     if table["content"] < 4:
         raise NotSupportedError(f"gpu_metrics 1.{table['content']} does not document its energy unit")
     if "energy_accumulator" not in table:
-        raise NotSupportedError("the firmware leaves the energy counter empty")
+        raise NotSupportedError("the firmware does not fill the energy counter")
     return table["energy_accumulator"] * ENERGY_UNIT_J
 
 
 def throttle_reasons(status: int) -> tuple[str, ...]:
-    """Name the reasons in `indep_throttle_status`; a bit outside the known groups is `other`.
+    """List the reasons in `indep_throttle_status`; a bit outside the known groups is `other`.
 
     >>> throttle_reasons(1 << 0 | 1 << 34), throttle_reasons(1 << 57), throttle_reasons(0)
     (('power_cap', 'thermal_memory'), ('other',), ())
@@ -109,10 +110,10 @@ def throttle_reasons(status: int) -> tuple[str, ...]:
 
 
 class ResidencyClock:
-    """Seconds under each throttler since the first table.
+    """Seconds during which each throttler was active, since the first table.
 
-    The firmware counts cycles, and cycles under each throttler, both since it started. A step between two
-    tables is turned into seconds with the firmware's own clock and added up.
+    The firmware counts all cycles, and the cycles under each throttler, since it started. The difference
+    between two tables is converted to seconds with the firmware's own clock and added up.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class ResidencyClock:
         self._active: tuple[str, ...] | None = None
 
     def advance(self, table: dict[str, int]) -> dict[str, int]:
-        """Take the next table and return it; one without cycle counts is passed over."""
+        """Accept the next table and return it; one without cycle counts is skipped."""
         if _counts(table):
             previous, self._previous = self._previous, table
             self._add(previous or table, table)
@@ -130,7 +131,7 @@ class ResidencyClock:
     def _add(self, previous: dict[str, int], table: dict[str, int]) -> None:
         cycles = (table["accumulation_counter"] - previous["accumulation_counter"]) % CYCLES_WRAP
         elapsed_s = (table["firmware_timestamp"] - previous["firmware_timestamp"]) * FIRMWARE_TICK_S
-        if cycles == 0 or elapsed_s <= 0:  # the firmware has not written since
+        if cycles == 0 or elapsed_s <= 0:  # the firmware has not updated the table since
             return
         steps = {field: (table[field] - previous[field]) % CYCLES_WRAP for field in RESIDENCIES}
         self._active = tuple(RESIDENCIES[field] for field, step in steps.items() if step)
@@ -138,26 +139,28 @@ class ResidencyClock:
             self._seconds[field] += step / cycles * elapsed_s
 
     def seconds(self, field: str, table: dict[str, int]) -> float:
-        """Return the seconds so far under one throttler.
+        """Return the total time under one throttler so far, in seconds.
 
         Raises:
-            NotSupportedError: this card's table does not count them.
+            NotSupportedError: this card's table does not contain cycle counts.
         """
         if not _counts(table):
             raise NotSupportedError("this gpu_metrics table does not count throttling (before 1.6)")
         return self._seconds[field]
 
     def reasons(self, table: dict[str, int]) -> tuple[str, ...]:
-        """Return what held the card back between the last two tables.
+        """Return the throttlers that were active between the last two tables.
 
         Raises:
-            NotSupportedError: this card's table does not give them.
-            DeviceError: there was one table only.
+            NotSupportedError: this card's table does not contain cycle counts.
+            DeviceError: only one table was read so far.
         """
         if not _counts(table):
-            raise NotSupportedError("this gpu_metrics table has no throttle status that holds for every card")
+            raise NotSupportedError(
+                "this gpu_metrics table has no throttle status that applies to every card"
+            )
         if self._active is None:
-            raise DeviceError("a difference of two readings; this is the first")
+            raise DeviceError("a difference between two readings; this is the first")
         return self._active
 
 

@@ -1,6 +1,6 @@
-"""ROCm's own list of GPUs and of the processes on them, from the KFD's files under /sys.
+"""ROCm's list of GPUs and their processes, read from the KFD's files under /sys.
 
-ROCm numbers GPUs in the order of these nodes, not of DRM cards.
+ROCm numbers GPUs in the order of these nodes, not in that of DRM cards.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gpuproof.devices.base import DeviceProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KfdNode:
-    """A GPU as ROCm's kernel side knows it."""
+    """A GPU as known to ROCm's kernel driver."""
 
     number: int
     gpu_id: int
 
 
 def find_nodes(root: Path) -> dict[str, KfdNode]:
-    """Map the PCI address of each GPU to its node; a container may not read the nodes of others' GPUs."""
+    """Map each GPU's PCI address to its node; in a container, other GPUs' nodes may not be readable."""
     nodes = [_node(path) for path in sorted((root / "class/kfd/kfd/topology/nodes").glob("*"))]
     return dict(node for node in nodes if node is not None)
 
@@ -33,7 +33,7 @@ def _node(path: Path) -> tuple[str, KfdNode] | None:
         gpu_id = int((path / "gpu_id").read_text())
     except PermissionError:
         return None
-    if gpu_id == 0:  # a node of processors
+    if gpu_id == 0:  # a CPU node
         return None
     location, domain = int(properties["location_id"]), int(properties.get("domain", 0))
     address = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
@@ -41,7 +41,7 @@ def _node(path: Path) -> tuple[str, KfdNode] | None:
 
 
 def list_processes(root: Path, node: KfdNode) -> tuple[DeviceProcess, ...]:
-    """List the processes that hold memory of a GPU; one that ends meanwhile is left out."""
+    """List the processes that hold memory on a GPU; a process that exits meanwhile is omitted."""
     processes = []
     for path in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
         with suppress(FileNotFoundError):

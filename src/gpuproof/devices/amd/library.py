@@ -1,13 +1,13 @@
-"""The one file that imports `amdsmi`: AMD's library, its cards by PCI address, and its errors in our terms.
+"""The only module that imports `amdsmi`: AMD's library, cards by PCI address, our own errors.
 
-`library_metrics` says which metric is taken from which call, and why. Where the package, the library or the
-driver is missing, the readings are those of the driver's files alone.
+`library_metrics` documents which call provides each metric, and why. If the package, the library or the
+driver is missing, all readings come from the driver's files.
 
-A call of the library that hangs costs the card its readings of the files too, as `guard` times a card as a
-whole; one that hangs while the library opens costs all AMD cards theirs.
+If a library call hangs, the card also loses its readings from the files, because `guard` applies its deadline
+to the whole card; if opening the library hangs, all AMD cards lose theirs.
 
-The package must come from the ROCm release of the library (/opt/rocm/share/amd_smi): it mirrors C structs
-that change between releases. Nothing here was tried on AMD hardware; it was driven through the package
+The package must come from the same ROCm release as the library (/opt/rocm/share/amd_smi), because it mirrors
+C structs that change between releases. Nothing here was tested on AMD hardware; it was tested with package
 7.0.2 and a stand-in for libamd_smi.so.
 """
 
@@ -40,35 +40,35 @@ _NEVER_CODES = {NOT_SUPPORTED, NOT_YET_IMPLEMENTED}
 _CAUSES = {
     NOT_SUPPORTED: "not supported by this card or driver",
     NOT_YET_IMPLEMENTED: "this release of the library does not implement it",
-    8: "the library gave up waiting",
+    8: "the library timed out",
     10: "this user may not read it",
     30: "the card is busy",
-    NOT_FOUND: "the library knows no such card",
+    NOT_FOUND: "the library does not know this card",
     NOT_INITIALISED: "the library is not initialised",
     DRIVER_NOT_LOADED: "the library finds no amdgpu driver",
     NO_DATA: "the library has no data for it",
-    43: "the library found data of another form than it expected",
+    43: "the library found data in an unexpected format",
 }
 
 
 class SmiLibrary:
-    """The library, open: its cards by PCI address."""
+    """The opened library, with its cards by PCI address."""
 
     def __init__(self, amdsmi: Any) -> None:
         self.amdsmi = amdsmi
         self._open = True
         self.handles: dict[str, Any] = {}
-        """PCI address, as `VendorDevice` writes it, → the library's handle."""
+        """PCI address, in the format of `VendorDevice`, → the library's handle."""
         for handle in self.ask(amdsmi.amdsmi_get_processor_handles):
             address = self.ask(partial(amdsmi.amdsmi_get_gpu_device_bdf, handle))
             self.handles[str(address).lower()] = handle
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Ask the library; the question is a call of its binding.
+        """Query the library through a call of its Python binding.
 
         Raises:
-            NotSupportedError: this card, driver or release of the library never gives it.
-            DeviceError: it was not given this time.
+            NotSupportedError: this card, driver or library release never provides the value.
+            DeviceError: the value was not provided this time.
         """
         try:
             return question()
@@ -77,13 +77,13 @@ class SmiLibrary:
         except AttributeError as error:
             raise too_old("amdsmi", self.amdsmi, error) from error
         except ValueError as error:
-            raise DeviceError(f"the binding cannot make sense of the answer ({error})") from error
+            raise DeviceError(f"the binding cannot interpret the answer ({error})") from error
 
     def close(self) -> None:
         """Release the library once.
 
         Raises:
-            DeviceError: the library refused to end.
+            DeviceError: the library did not shut down.
         """
         if self._open:
             self._open = False
@@ -113,13 +113,13 @@ def open_library() -> SmiLibrary:
 
 
 def device_error(error: Any) -> DeviceError:
-    """Turn an error of the binding into this package's: for good (`NotSupportedError`) or for this time."""
+    """Convert a binding error to one of this package's: permanent (`NotSupportedError`) or temporary."""
     kind = NotSupportedError if _code(error) in _NEVER_CODES else DeviceError
     return kind(_cause(error))
 
 
 def _load_binding() -> Any:
-    """Import amdsmi, which prints to standard output and raises a KeyError where the library is missing."""
+    """Import amdsmi; if the library is missing, that prints to standard output and raises a KeyError."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
@@ -127,20 +127,20 @@ def _load_binding() -> Any:
     except ImportError as error:
         raise LibraryMissingError(
             f"the Python package amdsmi is not installed ({error})",
-            next_step="Install the one that ROCm brings in /opt/rocm/share/amd_smi",
+            next_step="Install the one shipped with ROCm in /opt/rocm/share/amd_smi",
         ) from error
     except (KeyError, OSError) as error:
         why = printed.getvalue().partition("\n")[0] or str(error)
         raise LibraryMissingError(f"libamd_smi.so cannot be loaded ({why})") from error
     except AttributeError as error:
         raise LibraryMissingError(
-            f"libamd_smi.so is of another ROCm release than the Python package ({error})"
+            f"libamd_smi.so and the Python package are from different ROCm releases ({error})"
         ) from error
     return amdsmi
 
 
 def _code(error: Any) -> int | None:
-    """Return the library's number for an error; the binding's own errors have none."""
+    """Return the library's number for an error; errors of the binding itself have none."""
     return getattr(error, "err_code", None)
 
 

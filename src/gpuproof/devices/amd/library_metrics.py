@@ -1,19 +1,20 @@
-"""One card as AMD's library sees it: which metric and fact comes from which call, and why that call.
+"""One card as seen by AMD's library: which call provides which metric and fact, and why.
 
-In come the names that are wanted; out comes for each its value in our unit, or the reason why there is none:
-the binding's `N/A`, and the all-ones that the library itself leaves, are never numbers.
+In: the requested names. Out: for each, its value in our unit, or the reason why there is none. The binding's
+`N/A`, and the all-ones values that the library itself leaves, are never taken as numbers.
 
-- `mem_*_bytes`: the calls that answer in bytes; `amdsmi_get_gpu_vram_usage`, in MiB, where they fail.
-- `energy_j`: counter × the resolution that the library states. On MI100 and MI200 users report counters that
-  stand still; one at 0 is refused.
-- throttling: the cycle counts in the library's copy of the firmware table. Its `amdsmi_get_violation_status`
-  makes the `active_*` flags from two such tables, and sleeps 100 ms between them on every call: for eight
-  GPUs, longer than a tick. `ResidencyClock` makes the same difference from the tables of two ticks. Cards
-  without such counts have status bits, which the binding (7.0) turns into a truth value: the file's are read.
-- `ecc_*_count`: of device memory; where that block is not counted, of every block of the chip.
-- `nvlink_*`: xGMI, which no file gives. AMD counts in KB, taken here as 1,024 bytes.
-- `remapped_rows_*`: AMD retires pages where NVIDIA remaps rows; the kernel shows them to root only.
-- not asked: `amdsmi_get_gpu_pci_throughput`, which blocks for a second.
+- `mem_*_bytes`: from the calls that return bytes, or from `amdsmi_get_gpu_vram_usage`, in MiB, if they fail.
+- `energy_j`: the counter times the resolution reported by the library. Users report that counters on MI100
+  and MI200 do not advance; a counter at 0 is rejected.
+- throttling: from the cycle counts in the library's copy of the firmware table. Its
+  `amdsmi_get_violation_status` computes the `active_*` flags from two such tables and sleeps 100 ms between
+  them on every call; for eight GPUs, that is longer than a tick. `ResidencyClock` computes the same
+  difference from the tables of two ticks. Cards without such counts have status bits, which the binding (7.0)
+  reduces to a truth value, so the file's bits are read instead.
+- `ecc_*_count`: for device memory; if errors are not counted for that block, for all blocks of the chip.
+- `nvlink_*`: for xGMI, which no file provides. AMD counts in KB, taken as 1,024 bytes here.
+- `remapped_rows_*`: AMD retires pages, while NVIDIA remaps rows; the kernel shows retired pages only to root.
+- not queried: `amdsmi_get_gpu_pci_throughput`, which blocks for a second.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _FAN_MAX = 255
 
 
 class LibraryCard(SourceReader):
-    """A card that the library lists."""
+    """A card listed by the library."""
 
     def __init__(self, library: SmiLibrary, handle: Any) -> None:
         super().__init__(SOURCES, lambda source: library.ask(partial(source.ask, library.amdsmi, handle)))
@@ -47,10 +48,10 @@ class LibraryCard(SourceReader):
         self._handle = handle
 
     def cycle_counts(self) -> dict[str, int]:
-        """Read the firmware's counts of cycles, named as `gpu_metrics.parse` names them.
+        """Read the firmware's cycle counts, named as in `gpu_metrics.parse`.
 
         Raises:
-            DeviceError: the library does not give every one.
+            DeviceError: the library does not provide all cycle counts.
         """
         answer = self._library.ask(partial(self._amdsmi.amdsmi_get_gpu_metrics_info, self._handle))
         counts = {name: _number(answer, name) for name in CYCLE_COUNTS}
@@ -60,7 +61,7 @@ class LibraryCard(SourceReader):
         return {name: int(count) for name, count in counts.items() if not isinstance(count, DeviceError)}
 
     def processes(self) -> tuple[DeviceProcess, ...]:
-        """List the processes; the library writes 0 bytes where it may not read them, so 0 is unknown.
+        """List the processes; the library reports 0 bytes if access is denied, so 0 means unknown.
 
         Raises:
             DeviceError: the library does not list them.
@@ -83,9 +84,9 @@ def _vram_or_none(usage: dict[str, Any]) -> int | None:
 def _number(
     answer: Mapping[str, Any], key: str, *, scale: float = 1, empty: tuple[int, ...] = _ALL_ONES
 ) -> float | DeviceError:
-    """Take a number out of one of the binding's dicts, or say that the library left it empty."""
+    """Extract a number from one of the binding's dicts; raise an error if it was left empty."""
     if key not in answer:
-        return NotSupportedError(f"this amdsmi does not tell {key}")
+        return NotSupportedError(f"this amdsmi does not report {key}")
     value = answer[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or value in empty:
         return DeviceError(_NOTHING)
@@ -93,7 +94,7 @@ def _number(
 
 
 def _numbers(function: str, keys: Mapping[str, str], **how: Any) -> Source:
-    """Make a source of a call that answers with a dict: metric → the key of its number."""
+    """Create a source from a call that returns a dict: metric → key of the number in it."""
 
     def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle)
@@ -103,7 +104,7 @@ def _numbers(function: str, keys: Mapping[str, str], **how: Any) -> Source:
 
 
 def _one(metric: str, function: str, *arguments: int | str, scale: float = 1) -> Source:
-    """Make a source of a call that answers with a number; an argument `Enum.NAME` is the binding's."""
+    """Create a source from a call that returns a number; `Enum.NAME` refers to the binding."""
 
     def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle, *(_argument(amdsmi, argument) for argument in arguments))
@@ -120,7 +121,7 @@ def _argument(amdsmi: Any, argument: int | str) -> Any:
 
 
 def _power(amdsmi: Any, handle: Any) -> Answer:
-    """Read watts: MI300 and later report the present power only, the cards before it the average only."""
+    """Read the power: MI300 and later report only the current value, earlier cards only the average."""
     answer = amdsmi.amdsmi_get_power_info(handle)
     instant = _number(answer, "current_socket_power", empty=_ALL_ONES_16)
     average = _number(answer, "average_socket_power", empty=_ALL_ONES_16)
@@ -160,7 +161,7 @@ def _energy(amdsmi: Any, handle: Any) -> Answer:
     if isinstance(count, DeviceError) or isinstance(resolution_j, DeviceError):
         return {"energy_j": count if isinstance(count, DeviceError) else resolution_j}
     if count == 0 or resolution_j <= 0:
-        return {"energy_j": DeviceError("the library's energy counter stands at 0")}
+        return {"energy_j": DeviceError("the library's energy counter is at 0")}
     return {"energy_j": count * resolution_j}
 
 
@@ -185,7 +186,7 @@ def _generation(answer: Mapping[str, Any], key: str) -> float | DeviceError:
 
 
 def _memory_errors(amdsmi: Any, handle: Any) -> Answer:
-    """Count the errors of device memory (UMC), of the whole chip where these are not counted."""
+    """Count the errors in device memory (UMC), or in the whole chip if these are not counted."""
     try:
         answer = amdsmi.amdsmi_get_gpu_ecc_count(handle, amdsmi.AmdSmiGpuBlock.UMC)
     except amdsmi.AmdSmiLibraryException as error:
@@ -206,7 +207,7 @@ def _bad_pages(amdsmi: Any, handle: Any) -> Answer:
 
 
 def _xgmi_bytes(amdsmi: Any, handle: Any) -> Answer:
-    """Add up the links; one that the library leaves empty makes the total unknown, not smaller."""
+    """Sum over the links; if the library leaves one empty, the total is unknown, not smaller."""
     answer = amdsmi.amdsmi_get_link_metrics(handle)
     links = [link for link in answer["links"][: answer["num_links"]] if link["link_type"] == _XGMI_LINK]
     return {"nvlink_tx_bytes": _sum(links, "write"), "nvlink_rx_bytes": _sum(links, "read")}
@@ -226,7 +227,7 @@ def _xgmi_links(amdsmi: Any, handle: Any) -> Answer:
 
 
 def _facts(function: str, **keys: str) -> Source:
-    """Make a source of facts: fact=key in the answer, or an empty key for the answer itself."""
+    """Create a source of facts: fact=key in the returned dict; an empty key is the value itself."""
 
     def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle)
@@ -246,7 +247,8 @@ _FACT_SOURCES = (
         gfx_target="target_graphics_version",
         oam_id="oam_id",
     ),
-    # `uuid` is ROCm's, `GPU-` and 16 digits, which ROCR_VISIBLE_DEVICES takes; `smi_uuid` the library's own.
+    # `uuid` is the ROCm UUID: `GPU-` and 16 digits, accepted by ROCR_VISIBLE_DEVICES; `smi_uuid` is the
+    # library's own.
     _facts("amdsmi_get_gpu_enumeration_info", uuid="hip_uuid", hip_id="hip_id"),
     _facts("amdsmi_get_gpu_kfd_info", kfd_node="node_id"),
     _facts("amdsmi_get_gpu_driver_info", driver_version="driver_version"),
@@ -282,7 +284,7 @@ SOURCES = (
     _clock("clock_sm_min_mhz", "GFX", "min_clk"),
     _clock("clock_mem_max_mhz", "MEM", "max_clk"),
     Source(metrics=("energy_j",), ask=_energy),
-    # Caps come in microwatts, and a cap of 0 is none.
+    # Power caps are in microwatts, and 0 means no cap.
     _numbers(
         "amdsmi_get_power_cap_info",
         {
@@ -310,4 +312,4 @@ SOURCES = (
     *_FACT_SOURCES,
 )
 OFFERED = frozenset(metric for source in SOURCES for metric in source.metrics)
-"""What the library may give, if it is there."""
+"""What the library can provide, if it is installed."""

@@ -1,10 +1,11 @@
 """NVIDIA GPUs and their MIG instances, read through NVML.
 
-MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory and
-processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML is
-started again and every handle looked up by UUID. What a device never gives is asked once. How busy the parts
-of a GPU are comes from its performance monitor (GPM, Hopper and later), as means between two samples; XIDs
-and memory errors that ECC could not correct are events, which NVML queues from the moment of registration.
+MIG instances are separate devices, listed after the whole GPUs; NVML reports only their memory and processes,
+and the other metrics have a reason instead. A lost GPU stops only its own readings. After a driver reload,
+NVML is restarted and every handle is looked up again by UUID. Values that a device never reports are queried
+only once. The utilisation of the parts of a GPU comes from its performance monitor (GPM, Hopper and later),
+as means between two samples. XIDs and memory errors that ECC could not correct are events, which NVML queues
+after registration.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ from gpuproof.records.metrics import names
 from gpuproof.records.readings import VendorIndex
 
 T = TypeVar("T")
-_WHOLE_GPU_ONLY = "measured for the whole GPU, not for a MIG instance"
+_WHOLE_GPU_ONLY = "only measured for the whole GPU, not for a MIG instance"
 
 
 JETSON = (
-    "this is a Jetson, whose GPU is part of the processor: gpuproof does not read it (tegrastats does), "
-    "and measures it without readings of clock, power and temperature"
+    "this is a Jetson, whose GPU is part of the SoC: gpuproof cannot read it (use tegrastats), "
+    "and measures it without clock, power and temperature readings"
 )
 _METRIC_IDS = {
     "sm_active_percent": 2,
@@ -62,10 +63,10 @@ _MAX_EVENTS_A_POLL = 64
 
 
 def open_here(sysfs_root: Path) -> NvidiaAdapter:
-    """Open NVML; on a Jetson, where it lists nothing, say that this is one.
+    """Open NVML; on a Jetson, where NVML lists no GPU, say that it is one.
 
     Raises:
-        DeviceError: as `open_adapter`.
+        DeviceError: as for `open_adapter`.
     """
     try:
         return open_adapter()
@@ -76,7 +77,7 @@ def open_here(sysfs_root: Path) -> NvidiaAdapter:
 
 
 def is_jetson(sysfs_root: Path) -> bool:
-    """Tell by the device tree (`compatible`: nvidia,tegra234 and its like); it takes no driver."""
+    """Detect a Jetson from the device tree (`compatible`: nvidia,tegra234 or similar), without a driver."""
     try:
         compatible = (sysfs_root / "firmware/devicetree/base/compatible").read_bytes()
     except OSError:
@@ -145,7 +146,7 @@ class NvidiaAdapter(DeviceAdapter):
         return self._ask(vendor_index, lambda device: list_processes(self._nvml, device.handle))
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Return the XIDs and uncorrected memory errors that NVML holds for us."""
+        """Return the XIDs and uncorrected memory errors that NVML has queued."""
         return self._events.poll()
 
     def close(self) -> None:
@@ -155,7 +156,7 @@ class NvidiaAdapter(DeviceAdapter):
             nvml_border.shut_down(self._nvml)
 
     def _ask(self, vendor_index: VendorIndex, question: Callable[[NvmlDevice], T]) -> T:
-        """Ask; if the driver was reloaded since the last call, start NVML again and ask once more."""
+        """Query NVML; if the driver was reloaded since the last call, restart NVML and query again."""
         device = self._devices[vendor_index]
         try:
             return self._ask_once(device, question)
@@ -165,7 +166,7 @@ class NvidiaAdapter(DeviceAdapter):
 
     def _ask_once(self, device: NvmlDevice, question: Callable[[NvmlDevice], T]) -> T:
         if device.handle is None:
-            raise DeviceLostError("the driver does not list this GPU any more")
+            raise DeviceLostError("the driver no longer lists this GPU")
         return ask(self._nvml, partial(question, device))
 
     def _reopen(self) -> None:
@@ -175,7 +176,7 @@ class NvidiaAdapter(DeviceAdapter):
         self._begin()
 
     def _begin(self) -> None:
-        """Make what a driver's reload ends: what each device is known not to give, GPM samples, events."""
+        """Create the state that a driver reload resets: unsupported values, GPM samples, events."""
         self._readers = {device.vendor_index: self._reader(device) for device in self._devices}
         self._events = EventQueue(self._nvml, self._devices)
         self.unheard = self._events.unheard
@@ -225,7 +226,7 @@ class NvidiaAdapter(DeviceAdapter):
 
 
 class GpmSampler:
-    """Two samples of one GPU, taken in turn."""
+    """Two GPM samples of one GPU, used alternately."""
 
     metrics = tuple(_METRIC_IDS)
 
@@ -243,7 +244,9 @@ class GpmSampler:
         begin, end = self._previous, self._spare
         self._previous, self._spare = end, begin
         if begin is None:
-            return dict.fromkeys(self.metrics, DeviceError("a mean between two readings; this is the first"))
+            return dict.fromkeys(
+                self.metrics, DeviceError("a mean between two readings; this is the first one")
+            )
         return self._means(nvml, begin, end)
 
     def _means(self, nvml: Any, begin: Any, end: Any) -> Answer:
@@ -263,17 +266,17 @@ class GpmSampler:
 
 
 class EventQueue:
-    """One event set over all GPUs that offer events."""
+    """One event set for all GPUs that support events."""
 
     def __init__(self, nvml: Any, devices: Sequence[NvmlDevice]) -> None:
         self._nvml = nvml
         self._devices = devices
         self.unheard: dict[VendorIndex, str] = {}
-        """GPUs, and MIG instances of them, whose XIDs are not queued, each with the reason."""
+        """GPUs and MIG instances whose XIDs are not queued, each with the reason."""
         self._set = self._register()
 
     def poll(self) -> tuple[VendorEvent, ...]:
-        """Take out what is queued; nothing where no GPU here announces events.
+        """Return the queued events; nothing if no GPU here supports events.
 
         Raises:
             DriverMissingError: the driver is gone.
@@ -284,7 +287,7 @@ class EventQueue:
         return tuple(events)
 
     def _next(self) -> Any:
-        """Return the next event, None when there is no more; a lost GPU is an error of its next reading."""
+        """Return the next event, or None; a lost GPU raises an error on its next reading."""
         try:
             return self._nvml.nvmlEventSetWait(self._set, 0)
         except self._nvml.NVMLError as error:
@@ -298,7 +301,7 @@ class EventQueue:
             (d.vendor_index for d in self._devices if d.handle and handle_address(d.handle) == address), None
         )
         if index is None:
-            raise DeviceError("NVML announced an event of a GPU that it does not list")
+            raise DeviceError("NVML reported an event for a GPU that it does not list")
         if data.eventType == _XID:
             code = int(data.eventData)
             return VendorEvent(vendor_index=index, event="xid", code=code, message=f"XID {code}")
@@ -331,5 +334,5 @@ class EventQueue:
             self.unheard[device.vendor_index] = nvml_border.cause(error)
             return False
         if not wanted & _XID:
-            self.unheard[device.vendor_index] = "the driver announces no XID of this GPU"
+            self.unheard[device.vendor_index] = "the driver does not report XIDs for this GPU"
         return bool(wanted)

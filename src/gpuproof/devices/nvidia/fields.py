@@ -1,7 +1,7 @@
-"""What each metric is called in NVML, in which unit it comes, and which older call stands in for it.
+"""The NVML name and unit of each metric, and an older call to fall back on.
 
-A source answers one or more metrics from one NVML call. NVML errors are raised as they come; `nvml` says how
-far each one reaches. Field ids are those of `nvml.h`.
+A source is one NVML call that provides one or more metrics. NVML errors are raised unchanged; `nvml` defines
+the scope of each error. Field ids are those of `nvml.h`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuproof.records.readings import NVIDIA_REASON_BITS
 FIELD_NVLINK_COUNT = 91
 ALL_LINKS = 0xFFFFFFFF
 OLD_DRIVERS_NVLINKS = 18
-"""Links to ask for where the driver does not give their number."""
+"""Number of links to query if the driver does not report their number."""
 
 CLOCK_SM, CLOCK_MEM = 1, 2
 SENSOR_GPU = 0
@@ -53,7 +53,7 @@ class NvmlField:
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """Name the reasons in NVML's bit set; a bit that this version does not know is `other`.
+    """Name the reasons in NVML's bitmask; bits that are unknown to this version become `other`.
 
     >>> throttle_reasons(0x24), throttle_reasons(0), throttle_reasons(0x8000)
     (('power_cap', 'thermal_software'), (), ('other',))
@@ -64,7 +64,7 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
 
 
 def read_fields(nvml: Any, handle: Any, fields: tuple[NvmlField, ...]) -> Answer:
-    """Read several field values in one driver call; each has its own success or reason."""
+    """Read several field values in one driver call; each has its own value or reason."""
     values = nvml.nvmlDeviceGetFieldValues(handle, [(f.field_id, f.scope_id) for f in fields])
     answer: Answer = {}
     for field, value in zip(fields, values, strict=True):
@@ -76,12 +76,12 @@ def read_fields(nvml: Any, handle: Any, fields: tuple[NvmlField, ...]) -> Answer
 
 
 def _typed(value: Any) -> float:
-    """Pick the member of the union that NVML says it filled."""
+    """Return the union member that NVML has set."""
     members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
     member = members[value.valueType]
     if hasattr(value.value, member):
         return float(getattr(value.value, member))
-    raw = bytes(value.value)  # a binding that is older than the member: siVal and usVal came late
+    raw = bytes(value.value)  # in case the binding lacks the member: siVal and usVal were added late
     wanted = {"siVal": ctypes.c_int32, "usVal": ctypes.c_uint16}[member]
     return float(wanted.from_buffer_copy(raw).value)
 
@@ -92,7 +92,7 @@ def _utilisation(nvml: Any, handle: Any) -> Answer:
 
 
 def memory(nvml: Any, handle: Any) -> Answer:
-    """Read memory; version 1 of the call counts the reserved block as used, so version 2 comes first."""
+    """Read memory with v2 of the call if available, since v1 counts the reserved block as used."""
     try:
         info = nvml.nvmlDeviceGetMemoryInfo(handle, MEMORY_V2)
     except nvml.NVMLError as error:
@@ -108,7 +108,9 @@ def memory(nvml: Any, handle: Any) -> Answer:
 
 def _pstate(nvml: Any, handle: Any) -> Answer:
     level = nvml.nvmlDeviceGetPerformanceState(handle)
-    return {"pstate_level": DeviceError("the driver does not know it") if level == PSTATE_UNKNOWN else level}
+    return {
+        "pstate_level": DeviceError("the driver does not recognise it") if level == PSTATE_UNKNOWN else level
+    }
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> Answer:
@@ -116,7 +118,7 @@ def _remapped_rows(nvml: Any, handle: Any) -> Answer:
 
 
 def _pcie_rates(nvml: Any, handle: Any) -> Answer:
-    """Measure what goes over PCIe where no field counts it: NVML looks for 20 ms a direction, in kB/s."""
+    """Measure PCIe throughput if no field counts it: NVML samples each direction for 20 ms, in kB/s."""
     counted = read_fields(nvml, handle, _PCIE_BYTES).values()
     if not any(isinstance(total, DeviceError) for total in counted):
         raise NotSupportedError("its bytes are counted instead")
@@ -127,7 +129,7 @@ def _pcie_rates(nvml: Any, handle: Any) -> Answer:
 
 
 def _nvlinks_active(nvml: Any, handle: Any) -> Answer:
-    """Count the links that are up. A board may wire only some of its GPU's links; the others refuse."""
+    """Count the links that are up. A board may connect only some links; the rest return errors."""
     states = [_link_state(nvml, handle, link) for link in range(_num_links(nvml, handle))]
     if all(state is None for state in states):
         raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
@@ -140,7 +142,7 @@ def _num_links(nvml: Any, handle: Any) -> int:
 
 
 def _link_state(nvml: Any, handle: Any, link: int) -> int | None:
-    """Return 1 for up, 0 for down, None for a link that is not there."""
+    """Return 1 if the link is up, 0 if it is down, None if it does not exist."""
     try:
         return int(nvml_border.ask(nvml, partial(nvml.nvmlDeviceGetNvLinkState, handle, link)))
     except WHOLE_DEVICE_ERRORS:
@@ -150,7 +152,7 @@ def _link_state(nvml: Any, handle: Any, link: int) -> int | None:
 
 
 def _one(metric: str, function: str, *arguments: int, scale: float | None = None) -> Source:
-    """Describe a source that is one NVML function returning one number."""
+    """Create a source from one NVML function that returns one number."""
 
     def ask(nvml: Any, handle: Any) -> Answer:
         value = getattr(nvml, function)(handle, *arguments)
@@ -174,7 +176,7 @@ def _throttle_reasons(function: str) -> Source:
 
 
 def _fields(*fields: NvmlField) -> Source:
-    """Describe a source that is several field values, read in one driver call."""
+    """Create a source from several field values that are read in one driver call."""
     return Source(metrics=tuple(f.metric for f in fields), ask=partial(read_fields, fields=fields))
 
 
@@ -188,12 +190,12 @@ _REMAPPED_ROWS = (
     "remapped_rows_pending",
     "remapped_rows_failed",
 )
-"""In the order of `nvmlDeviceGetRemappedRows`."""
+"""The values returned by `nvmlDeviceGetRemappedRows`, in order."""
 _PCIE_RATES = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
-"""In the order of `nvmlPcieUtilCounter_t`."""
+"""The values of `nvmlPcieUtilCounter_t`, in order."""
 MEMORY = Source(metrics=("mem_used_bytes", "mem_reserved_bytes"), ask=memory)
 
-# Where two sources answer a metric, the second is what older drivers and bindings have.
+# If a metric has two sources, the second is for older drivers and bindings.
 SOURCES: tuple[Source, ...] = (
     Source(metrics=("util_gpu_percent", "util_mem_ctrl_percent"), ask=_utilisation),
     MEMORY,

@@ -1,8 +1,8 @@
-"""What does NVML have: GPUs, MIG instances, the processes on each, and the facts that are read once.
+"""What NVML lists: GPUs, MIG instances, the processes on each, and facts that are read only once.
 
-In comes the binding's module; out come `NvmlDevice`s, whose handle may be replaced after a driver reload and
-whose identity may not, and facts (limits, maxima, versions, modes) under the catalogue's names, with the
-reason for each that is not there.
+Input: the binding's module. Output: `NvmlDevice`s, whose handle may be replaced after a driver reload but
+whose identity may not change, and facts (limits, maxima, versions, modes) under the names in the catalogue,
+with a reason for each missing one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
 
 @dataclass(slots=True, kw_only=True)
 class NvmlDevice:
-    """One device of NVML as it stands now."""
+    """One NVML device, with its current handle."""
 
     vendor_index: VendorIndex
     handle: Any
-    """None while the driver does not list it."""
+    """None while the driver does not list the device."""
     uuid: str | None
     mig_parent: VendorIndex | None = None
 
 
 def list_devices(nvml: Any) -> tuple[NvmlDevice, ...]:
-    """List whole GPUs by NVML's index, then the MIG instances of each in turn."""
+    """List whole GPUs by NVML index, then the MIG instances of each."""
     count = nvml.nvmlDeviceGetCount()
     whole = [_device(nvml, VendorIndex(index), _by_index(nvml, index)) for index in range(count)]
     devices = list(whole)
@@ -47,19 +47,19 @@ def list_devices(nvml: Any) -> tuple[NvmlDevice, ...]:
 
 
 def find_handle(nvml: Any, device: NvmlDevice) -> Any:
-    """Look a device up again after a driver reload; None if it is not listed."""
+    """Look up a device again after a driver reload; None if it is not listed."""
     if device.uuid is None:
         return _by_index(nvml, device.vendor_index)
     return _or_none(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(device.uuid))
 
 
 def handle_address(handle: Any) -> int | None:
-    """Return what tells one NVML handle from another."""
+    """Return the value that distinguishes one NVML handle from another."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def list_processes(nvml: Any, handle: Any) -> tuple[DeviceProcess, ...]:
-    """List compute and graphics processes; one that is both is listed as compute."""
+    """List compute and graphics processes; a process in both lists counts as compute."""
     processes: dict[int, DeviceProcess] = {}
     for kind, name in (("compute", "Compute"), ("graphics", "Graphics")):
         for process in _running(nvml, name)(handle):
@@ -86,7 +86,7 @@ def _device(nvml: Any, index: VendorIndex, handle: Any, parent: VendorIndex | No
 
 
 def _mig_handles(nvml: Any, handle: Any) -> list[Any]:
-    """Return the handles of a GPU's MIG instances; a driver or GPU without MIG has none."""
+    """Return the handles of a GPU's MIG instances; empty if the driver or GPU has no MIG."""
     if handle is None:
         return []
     mode = _or_none(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle))
@@ -99,7 +99,7 @@ def _mig_handles(nvml: Any, handle: Any) -> list[Any]:
 
 
 def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:
-    """Ask for something that a healthy machine may lack; a driver that is gone is still an error."""
+    """Query something that a healthy machine may not have; a missing driver is still an error."""
     try:
         return ask()
     except nvml.NVMLError as error:
@@ -109,7 +109,7 @@ def _or_none(nvml: Any, ask: Callable[[], Any]) -> Any:
 
 
 def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read every static fact that this driver and GPU give.
+    """Read every static fact that this driver and GPU report.
 
     Raises:
         DeviceLostError: the GPU is gone.
@@ -119,7 +119,7 @@ def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Read the driver's version and the newest CUDA that it supports, and why either is missing."""
+    """Read the driver's version and the newest CUDA version it supports, and why either is missing."""
     readers = {
         "driver_version": lambda nvml: text(nvml.nvmlSystemGetDriverVersion()),
         "cuda_version": _cuda_version,
@@ -128,12 +128,12 @@ def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def text(value: str | bytes) -> str:
-    """Decode what older bindings return as bytes."""
+    """Decode values that older bindings return as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def mig_instance(nvml: Any, handle: Any) -> dict[str, int]:
-    """Read which GPU instance and compute instance a MIG handle stands for."""
+    """Read the GPU instance and compute instance of a MIG handle."""
     return {
         "mig_gpu_instance_id": nvml.nvmlDeviceGetGpuInstanceId(handle),
         "mig_compute_instance_id": nvml.nvmlDeviceGetComputeInstanceId(handle),
@@ -155,7 +155,7 @@ def _limit(place: int) -> _Read:
 
 
 def _mode(function: str) -> _Read:
-    """Read an on/off mode; functions that return (present, after the next reset) give the present one."""
+    """Read an on/off mode; for functions that return (current, pending), use the current one."""
 
     def read(nvml: Any, handle: Any) -> str:
         value = getattr(nvml, function)(handle)
@@ -171,7 +171,7 @@ def _capability(nvml: Any, handle: Any) -> str:
 
 
 def _fabric_state(nvml: Any, handle: Any) -> str:
-    """Say how far a GPU is in joining its NVLink fabric (nvmlGpuFabricInfo_t.state)."""
+    """Report how far a GPU has come in joining its NVLink fabric (nvmlGpuFabricInfo_t.state)."""
     info = nvml.c_nvmlGpuFabricInfo_t()
     nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
     return dict(enumerate(_FABRIC_STATES)).get(info.state, f"unknown ({info.state})")

@@ -1,6 +1,6 @@
-"""The one file that imports nvidia-ml-py: opening NVML, and its errors in this package's terms.
+"""The only module that imports nvidia-ml-py: it opens NVML and translates its errors.
 
-What comes out is the binding's module, typed as Any because it ships no types. Field ids, bits and enums are
+Returns the binding's module, typed as Any because it has no type information. Field ids, bits and enums are
 our own constants in `fields`, since older bindings lack the newer names.
 """
 
@@ -42,16 +42,16 @@ _NEVER_CODES = {NOT_SUPPORTED, FUNCTION_NOT_FOUND, DEPRECATED}
 
 _CAUSES = {
     UNINITIALIZED: "NVML is not initialised; the driver was reloaded",
-    NOT_SUPPORTED: "not supported by this device or its present mode",
+    NOT_SUPPORTED: "not supported by this device or its current mode",
     NO_PERMISSION: "this user may not read it",
-    NOT_FOUND: "the driver knows no such device",
+    NOT_FOUND: "the driver does not know this device",
     DRIVER_NOT_LOADED: "the NVIDIA kernel driver is not loaded",
     LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed",
-    FUNCTION_NOT_FOUND: "this driver's NVML is too old to offer it",
-    GPU_IS_LOST: "the GPU is lost: it fell off the bus or cannot be reached",
+    FUNCTION_NOT_FOUND: "this driver's NVML is too old to support it",
+    GPU_IS_LOST: "the GPU is lost: it fell off the bus or is unreachable",
     RESET_REQUIRED: "the GPU needs a reset before it can be used again",
-    VERSION_MISMATCH: "the NVIDIA kernel driver and libnvidia-ml.so.1 are of different versions; reboot",
-    DEPRECATED: "this driver no longer offers it",
+    VERSION_MISMATCH: "the NVIDIA kernel driver and libnvidia-ml.so.1 have different versions; reboot",
+    DEPRECATED: "this driver no longer supports it",
     GPU_NOT_FOUND: "the driver no longer lists this GPU",
 }
 
@@ -76,7 +76,7 @@ def initialise(nvml: Any) -> None:
     """Start NVML.
 
     Raises:
-        LibraryMissingError: libnvidia-ml.so.1 is not there, or too old for the binding.
+        LibraryMissingError: libnvidia-ml.so.1 is missing, or too old for the binding.
         DriverMissingError: the kernel driver is not loaded.
     """
     try:
@@ -89,7 +89,7 @@ def initialise(nvml: Any) -> None:
 
 
 def shut_down(nvml: Any) -> None:
-    """End NVML; an NVML that the driver ended already is no failure."""
+    """Shut down NVML; do nothing if the driver has already shut it down."""
     try:
         nvml.nvmlShutdown()
     except nvml.NVMLError as error:
@@ -98,10 +98,10 @@ def shut_down(nvml: Any) -> None:
 
 
 def ask(nvml: Any, question: Callable[[], T]) -> T:
-    """Ask NVML; the question is a call of its binding.
+    """Query NVML through a call of its binding.
 
     Raises:
-        DeviceError: as `device_error`.
+        DeviceError: as for `device_error`.
     """
     try:
         return question()
@@ -112,25 +112,25 @@ def ask(nvml: Any, question: Callable[[], T]) -> T:
 
 
 def error_code(error: Any) -> int:
-    """Return NVML's number for an error of the binding."""
+    """Return the NVML code of an error raised by the binding."""
     return int(error.value)
 
 
 def explain(code: int) -> str:
-    """Say in words why NVML returned `code`."""
+    """Describe why NVML returned the error `code`."""
     return _CAUSES.get(code, f"NVML error {code}")
 
 
 def cause(error: Any) -> str:
-    """Say in words why NVML raised `error`."""
+    """Describe why NVML raised `error`."""
     return _CAUSES.get(error_code(error)) or f"NVML: {error}"
 
 
 def device_error(error: Any) -> DeviceError:
-    """Turn an NVML error into the error of this package that says how far it reaches.
+    """Convert an NVML error into this package's error with the matching scope.
 
-    `DriverMissingError` reaches every device, `DeviceLostError` the one asked, `NotSupportedError` one
-    fact for good, and a plain `DeviceError` one fact this time.
+    `DriverMissingError` affects every device, `DeviceLostError` the queried device, `NotSupportedError` one
+    value permanently, and a plain `DeviceError` one value this time.
     """
     code = error_code(error)
     for codes, kind in (

@@ -1,1 +1,1 @@
-"""Kubernetes: each launch is an Indexed Job, a JobSet or a job of Kubeflow's, removed at its end."""
+"""Kubernetes: each launch is an Indexed Job, a JobSet or a Kubeflow job, removed when done."""

@@ -1,7 +1,7 @@
-"""The API of a cluster, by the official client: what it says turned into values, or into errors of ours.
+"""A cluster's API through the official client: replies as plain values, failures as our errors.
 
-In: manifests, names. Out: objects as plain mappings, and what a command in a container printed. Every refusal
-is told in the API's own words, with what to do.
+In: manifests, names. Out: objects as plain mappings, and the output of a command in a container. Every
+rejection is reported in the API's own words, with what to do about it.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from gpuproof.launchers.kubernetes.pods import Manifest
 from gpuproof.launchers.queue import SchedulerSilentError
 
 TIMEOUT_S = 30.0
-"""For one call."""
+"""Time limit for one call."""
 EXEC_TIMEOUT_S = 600.0
-"""For one command in a container: a trace over a slow link takes its time."""
+"""Time limit for one command in a container: fetching a trace over a slow link takes time."""
 MEMORY_BYTES = 16 * 2**20
 ERROR_CHANNEL = 3
 NOT_FOUND, CONFLICT = 404, 409
 _FILE = "the file of --on kubernetes:FILE"
 _REMEDIES: Mapping[int, str] = {
-    401: "Log in to the cluster again; `kubectl auth whoami` says who you are",
-    403: "`kubectl auth can-i --list` says what you may do; ask the administrator for a role "
+    401: "Log in to the cluster again; `kubectl auth whoami` shows who you are",
+    403: "`kubectl auth can-i --list` shows what you may do; ask the administrator for a role "
     f"that may create and delete this, and use pods/exec; or set another namespace in {_FILE}",
-    404: f"`kubectl get namespaces` and `kubectl api-resources` list what there is; set "
-    f"namespace or engine in {_FILE}",
-    409: "Something of that name is there already, and was left alone: `kubectl get "
-    "jobs,configmaps,services` shows it; delete it if it is an earlier gpuproof's, then go on with --resume",
+    404: "`kubectl get namespaces` and `kubectl api-resources` list what exists; set namespace or "
+    f"engine in {_FILE}",
+    409: "Something with that name already exists, and was not changed: `kubectl get "
+    "jobs,configmaps,services` shows it; delete it if it is from an earlier gpuproof, then "
+    "continue with --resume",
     413: "Set claim in the file of --on kubernetes:FILE, so that files need not go through the API",
     422: f"Look at what would be sent with --dry-run, and change {_FILE}",
 }
-QUOTA = f"`kubectl describe resourcequota` shows the limits; wait, or ask for less in {_FILE}"
+QUOTA = f"`kubectl describe resourcequota` shows the limits; wait, or request less in {_FILE}"
 
 
 class KubernetesRefusalError(UsageError):
-    """The API does not take what it was given."""
+    """The API rejects a request."""
 
     def __init__(self, status: int, cause: str, *, place: str) -> None:
         next_step = QUOTA if "exceeded quota" in cause else _REMEDIES.get(status)
@@ -57,18 +58,18 @@ class KubernetesRefusalError(UsageError):
 
 
 class KubernetesSilentError(SchedulerSilentError):
-    """Nobody answers, or not what a cluster answers."""
+    """There is no response, or none from a cluster."""
 
 
 class Cluster:
     """One namespace of a cluster."""
 
     def __init__(self, options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> None:
-        """Find the cluster, and see whether it answers.
+        """Find the cluster, and check that it responds.
 
         Raises:
-            EnvironmentUnfitError: there is no way to it, or nobody answers.
-            KubernetesRefusalError: it does not let us look at pods.
+            EnvironmentUnfitError: it cannot be reached, or does not respond.
+            KubernetesRefusalError: we may not list pods.
         """
         configuration, namespace = _configured(options.context, environment.get("KUBECONFIG"))
         configuration.retries = False
@@ -84,11 +85,11 @@ class Cluster:
         self._client.rest_client.pool_manager.clear()
 
     def create(self, manifest: Manifest, kind: Kind) -> str:
-        """Make an object; return its uid.
+        """Create an object; return its uid.
 
         Raises:
-            KubernetesRefusalError: it is not taken.
-            EnvironmentUnfitError: nobody answers.
+            KubernetesRefusalError: it is rejected.
+            EnvironmentUnfitError: the cluster does not respond.
         """
         what = f"{kind.kind} {manifest['metadata']['name']}"
         if kind.group:
@@ -99,12 +100,12 @@ class Cluster:
         return str(created["metadata"]["uid"])
 
     def set_owner(self, name: str, kind: Kind, *, owner: Manifest) -> None:
-        """Name the owner with which an object goes, whatever becomes of us."""
+        """Set the owner of an object, with which Kubernetes removes it, whatever happens to us."""
         body = {"metadata": {"ownerReferences": [owner]}}
         self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
 
     def delete(self, name: str, uid: str, kind: Kind) -> None:
-        """Remove an object and its pods; one that is gone, or is another by now, is no error."""
+        """Remove an object and its pods; it is not an error if it is missing or was replaced."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         place = f"{kind.kind} {name}"
         try:
@@ -118,7 +119,7 @@ class Cluster:
                 raise
 
     def pods(self, selector: str) -> list[Manifest]:
-        """Return the pods with these labels, asked for in one call."""
+        """Return the pods with these labels, with one call."""
         pods = self._ask("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
         return list(pods["items"])
 
@@ -127,7 +128,7 @@ class Cluster:
         return list(self._ask("nodes", self._core.list_node)["items"])
 
     def objects(self, kind: Kind, selector: str) -> list[Manifest]:
-        """Return the objects of a kind with these labels."""
+        """Return the objects of one kind with these labels."""
         if not kind.group:
             call = self._core_call("list", kind.kind)
             return list(self._ask(kind.plural, call, self.namespace, label_selector=selector)["items"])
@@ -136,7 +137,7 @@ class Cluster:
         return list(self._ask(kind.plural, call, *scope, label_selector=selector)["items"])
 
     def warnings(self, name: str) -> list[str]:
-        """Return the warnings of an object, oldest first; nothing where asking is refused."""
+        """Return the warnings about an object, oldest first; empty if we may not list them."""
         try:
             events = self._ask(
                 "events",
@@ -149,15 +150,15 @@ class Cluster:
         return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in events["items"]]
 
     def run_in(self, pod: str, container: str, command: Sequence[str]) -> tuple[IO[bytes], str | None]:
-        """Run a command in a container; return what it printed, and why it failed if it did.
+        """Run a command in a container; return its output and, if it failed, why.
 
         Raises:
             KubernetesRefusalError: the API does not allow it.
-            EnvironmentUnfitError: nobody answers.
+            EnvironmentUnfitError: the cluster does not respond.
         """
         core = client.CoreV1Api(
             client.ApiClient(self._configuration)
-        )  # `stream` changes its client for a while
+        )  # `stream` changes its client while it runs
         request = {"command": list(command), "container": container, "stdin": False, "tty": False}
         try:
             channel = stream(
@@ -175,7 +176,7 @@ class Cluster:
         try:
             return _heard(channel)
         finally:
-            channel.sock.shutdown()  # `close` leaves a socket open that the API has closed
+            channel.sock.shutdown()  # `close` leaves a socket open if the API has closed it
             core.api_client.rest_client.pool_manager.clear()
 
     def _core_call(self, verb: str, kind: str) -> Callable[..., Any]:
@@ -184,32 +185,35 @@ class Cluster:
         return call
 
     def _ask(self, place: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return what the API says to a call, as plain values.
+        """Return the API's response to a call, as plain values.
 
         Raises:
-            KubernetesRefusalError: it refuses.
-            EnvironmentUnfitError: nobody answers.
+            KubernetesRefusalError: the API rejects it.
+            EnvironmentUnfitError: the cluster does not respond.
         """
         try:
-            # As it came over the wire: the client's own models refuse what a cluster leaves out, or adds.
+            # Objects are used as received: the client's own models reject fields that a cluster omits or
+            # adds.
             response = call(*arguments, **options, _request_timeout=TIMEOUT_S, _preload_content=False)
         except ApiException as error:
             raise _refused(error, f"{place} in namespace {self.namespace}") from None
         except HTTPError as error:
             host = self._configuration.host
             raise KubernetesSilentError(
-                f"the cluster does not answer: {error}",
+                f"the cluster does not respond: {error}",
                 place=host,
-                next_step="`kubectl cluster-info` says whether it is up, and whether you reach it from here",
+                next_step=(
+                    "`kubectl cluster-info` shows whether it is up, and whether you can reach it from here"
+                ),
             ) from None
         return parse_json(response.data)
 
 
 def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
-    """Read how the cluster is reached, from the kubeconfig or inside of a pod; return that and the namespace.
+    """Return how to reach the cluster, from the kubeconfig or in a pod, and the namespace to use.
 
     Raises:
-        EnvironmentUnfitError: neither says it.
+        EnvironmentUnfitError: neither of them defines it.
     """
     configuration = client.Configuration()
     try:
@@ -239,12 +243,12 @@ def _no_access(error: Exception) -> EnvironmentUnfitError:
 
 
 def _refused(error: ApiException, place: str) -> Exception:
-    """Turn what the API refuses into an error of ours, in its own words."""
+    """Convert a rejection by the API to our own error, in its own words."""
     if error.status in (0, None) or error.status >= 500:
         return KubernetesSilentError(
             f"the cluster could not do it: {error.reason}",
             place=place,
-            next_step="`kubectl get --raw /readyz?verbose` says whether its API is well",
+            next_step="`kubectl get --raw /readyz?verbose` shows whether its API is healthy",
         )
     try:
         cause = parse_json(error.body or "")["message"]
@@ -254,7 +258,7 @@ def _refused(error: ApiException, place: str) -> Exception:
 
 
 def _heard(channel: Any) -> tuple[IO[bytes], str | None]:
-    """Read what a command prints to its end."""
+    """Read a command's output to the end."""
     output: IO[bytes] = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115  # the caller reads it
     errors = b""
     deadline_s = time.monotonic() + EXEC_TIMEOUT_S

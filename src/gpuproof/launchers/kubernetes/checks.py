@@ -1,6 +1,6 @@
 """Can a cluster run GPU launches? The checks behind `gpuproof kubernetes verify`.
 
-In: nodes as the API lists them, and the options that launches have. Out: an outcome each. Pure.
+In: nodes as listed by the API, and the options for launches. Out: one outcome per check. Pure.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def _is_ready(node: Node) -> bool:
 
 
 def _offering(facts: HostFacts) -> list[Node]:
-    """Return the nodes that are Ready and offer the GPUs that launches ask for."""
+    """Return the nodes that are Ready and offer the type of GPU that launches request."""
     resource = facts["options"].gpu_resource
     return [x for x in facts["nodes"] if _amount(x, "allocatable", resource) > 0 and _is_ready(x)]
 
 
 def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
-    """Return which cluster these nodes are of and what it has, as a page says where it is from."""
+    """Return these nodes' cluster and its resources, in the form that pages use for a source."""
     resource = facts["options"].gpu_resource
     amounts = [amount for node in facts["nodes"] if (amount := _amount(node, "capacity", resource))]
     device = f"{sum(amounts)} × {resource} on {len(amounts)} of {len(facts['nodes'])} nodes"
-    nobody_says = "the API of a cluster does not list it; a run says what a pod sees"
+    nobody_says = "the API of a cluster does not list it; a run reports what a pod sees"
     return (
         Fact("cluster", redacted(plain(server))),
         Fact("device", device if amounts else None, f"no node has {resource}"),
@@ -59,7 +59,7 @@ def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
     "nodes",
     "every node Ready",
     NODES_PAGE,
-    "`kubectl describe node` says why; launches go to the others",
+    "`kubectl describe node` shows why; launches go to the others",
     responsible="administrator",
     otherwise="WARN",
 )
@@ -73,13 +73,13 @@ def judge_nodes(facts: HostFacts, expected: Expectation) -> Outcome:
 
 @stated_check(
     "GPUs",
-    "one Ready node at least that offers it",
+    "at least one Ready node that offers it",
     DEVICES_PAGE,
     "Install the vendor's device plug-in or GPU operator, or set gpu_resource",
     responsible="administrator",
 )
 def judge_gpus(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether a node offers GPUs."""
+    """Judge whether any node offers GPUs."""
     ready, resource = _offering(facts), facts["options"].gpu_resource
     amounts = ", ".join(f"{_name(node)}: {_amount(node, 'allocatable', resource)}" for node in ready)
     return expected.judge(
@@ -89,14 +89,14 @@ def judge_gpus(facts: HostFacts, expected: Expectation) -> Outcome:
 
 @stated_check(
     "healthy GPUs",
-    "all GPUs of a node healthy: as many allocatable as there are",
+    "all GPUs of a node healthy: as many allocatable as installed",
     DEVICES_PAGE,
     "Look at the device plug-in's log on the node, and for Xid errors in dmesg",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_healthy(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge whether all GPUs that nodes have can be given to launches."""
+    """Judge whether all GPUs of the nodes are allocatable to launches."""
     nodes, resource = facts["nodes"], facts["options"].gpu_resource
     there = {_name(node): _amount(node, "capacity", resource) for node in nodes}
     usable = {_name(node): _amount(node, "allocatable", resource) for node in nodes}
@@ -108,12 +108,12 @@ def judge_healthy(facts: HostFacts, expected: Expectation) -> Outcome | None:
 
 @stated_check(
     "placement",
-    "one GPU node at least whose labels and taints let launches on",
+    "at least one GPU node whose labels and taints admit launches",
     TAINTS_PAGE,
     "Set node_selector and tolerations in the file of options",
 )
 def judge_placement(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge whether launches are let on a node that offers GPUs."""
+    """Judge whether launches may be scheduled on a node that offers GPUs."""
     ready = _offering(facts)
     if not ready:
         return None
@@ -123,11 +123,11 @@ def judge_placement(facts: HostFacts, expected: Expectation) -> Outcome | None:
 
 
 def _hindrance(node: Node, options: KubernetesOptions) -> str | None:
-    """Say what keeps launches off a node; None where nothing does."""
+    """Return what keeps launches off a node; None if nothing does."""
     labels = node["metadata"].get("labels", {})
     missing = [key for key, value in options.node_selector.items() if labels.get(key) != value]
     if missing:
-        return f"has not the label {missing[0]}={options.node_selector[missing[0]]}"
+        return f"does not have the label {missing[0]}={options.node_selector[missing[0]]}"
     taints = node.get("spec", {}).get("taints", ())
     binding = [taint for taint in taints if taint["effect"] != "PreferNoSchedule"]
     minded = [taint for taint in binding if not _is_tolerated(taint, options)]
@@ -145,12 +145,12 @@ def _is_tolerated(taint: Mapping[str, Any], options: KubernetesOptions) -> bool:
 
 @stated_check(
     "resources",
-    "offered by a GPU node, as the options ask for it",
+    "offered by a GPU node, as requested in the options",
     DEVICES_PAGE,
-    "Set resources to what `kubectl describe node` lists; RDMA needs a device plug-in of its own",
+    "Set resources to what `kubectl describe node` lists; RDMA needs a separate device plug-in",
 )
 def judge_resources(facts: HostFacts, expected: Expectation) -> Iterator[Judged]:
-    """Judge by its name what launches ask for besides."""
+    """Judge for each other resource that launches request, by its name, whether a node offers it."""
     for name in (name for name in facts["options"].resources if "/" in name):
         offering = [_name(node) for node in _offering(facts) if _amount(node, "allocatable", name) > 0]
         measured = f"on {', '.join(offering)}" if offering else "on none"

@@ -1,4 +1,4 @@
-"""`gpuproof kubernetes verify | clean`: what a cluster offers, and what earlier runs left in it."""
+"""`gpuproof kubernetes verify | clean`: what a cluster offers, and what earlier runs left there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ OURS = "app.kubernetes.io/managed-by=gpuproof"
 _options_option = click.option(
     "--options", "file", metavar="FILE", help="Options of launches, the file of --on kubernetes:FILE."
 )
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only print what would be asked, or removed.")
+_dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Only print what would be requested or removed."
+)
 
 
 @click.group()
@@ -28,15 +30,15 @@ def kubernetes() -> None:
     """Look at a cluster before launches, and clean up after them."""
 
 
-@kubernetes.command(short_help="Say whether nodes offer what launches ask for.")
+@kubernetes.command(short_help="Check whether nodes offer what launches request.")
 @_options_option
 @_dry_run_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
 @click.pass_context
 def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool) -> None:
-    """Say whether the nodes of the cluster offer what launches ask for; starts nothing.
+    """Check whether the cluster's nodes offer what launches request, without starting anything.
 
-    What a pod sees of a GPU is for a run to say: gpuproof run quick --on kubernetes --nproc 1
+    What a pod sees of a GPU can only be found with a run: gpuproof run quick --on kubernetes --nproc 1
     """
     options = _read(file)
     if dry_run:
@@ -59,7 +61,7 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     else:
         seen = cluster_checks.facts_seen(facts.hosts["cluster"], server=cluster.server)
         provenance = of_command(typed_command(), *seen)
-        title = "What the cluster offers launches"
+        title = "What the cluster offers to launches"
         show_page(outcomes_page(title, ("", checks), provenance=provenance))
     is_unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in checks)
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if is_unfit else ExitCode.DONE)
@@ -74,13 +76,13 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     default=1.0,
     show_default=True,
     metavar="HOURS",
-    help="Leave what is younger: it may still run.",
+    help="Keep anything younger: it may still be running.",
 )
 @_dry_run_option
 def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
-    """Remove what gpuproof left in the namespace.
+    """Remove everything that gpuproof left in the namespace.
 
-    It is found by its label app.kubernetes.io/managed-by=gpuproof.
+    Objects are identified by the label app.kubernetes.io/managed-by=gpuproof.
     """
     from gpuproof.launchers.kubernetes.api import Cluster
     from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS

@@ -1,7 +1,9 @@
-"""What Kubernetes is given for a launch, as manifests: pure, so that it can be shown without a cluster.
+"""The Kubernetes manifests for a launch: pure functions, so they can be shown without a cluster.
 
-In: options, a case, where its files are, a name. Out: what starts the pods, and before it what they need: the
-ConfigMap with the node side and the case, and the headless Service by which the ranks of an Indexed Job meet.
+In: options, a case, where its files are, and a name. Out: the object that starts the pods, preceded by what
+they
+need: the ConfigMap with the node side and the case, and the headless Service for the rendezvous of an Indexed
+Job's ranks.
 """
 
 from __future__ import annotations
@@ -33,21 +35,22 @@ from gpuproof.records.case import Case
 from gpuproof.store import layout
 
 NAME_LENGTH = 45
-"""Of a launch's objects: pods add their index and more to it, and a host's name ends at 63."""
+"""Maximum length of the name of a launch's objects: pods append their index and more to it, and a host name
+has at most 63 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the API calls what starts a launch's pods, and where rank 0 is reached."""
+    """The API's name for the kind of object that starts a launch's pods, and the address of rank 0."""
 
     group: str
     version: str
     plural: str
     kind: str
     address: str
-    """Of the first pod; `{0}` is the launch's name."""
+    """Address of the first pod; `{0}` is the launch's name."""
     maker: str = "{0}"
-    """What makes the pods: the object itself, or a Job of its own."""
+    """Name of the object that creates the pods: the object itself, or a separate Job."""
 
 
 KINDS: Mapping[Engine, Kind] = {
@@ -64,13 +67,13 @@ OBJECTS = (
     Kind("", "v1", "configmaps", "ConfigMap", ""),
     Kind("", "v1", "services", "Service", ""),
 )
-"""What a launch has besides."""
+"""The other objects of a launch."""
 
 
 def launch_name(run_id: str, case: Case, *, of: str = "") -> str:
-    """Name a launch's objects: after the run, and by a digest of what tells its launches apart.
+    """Name a launch's objects: after the run, with a digest that distinguishes its launches.
 
-    `of` is what tells runs of the same id apart, such as their folder.
+    `of` distinguishes runs that have the same ID, for example by their folder.
     """
     identity = f"{of}/{run_id}/{case.case_id}/{case.replicate}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -87,9 +90,10 @@ def launch_manifests(
     run: str,
     contents: Mapping[str, bytes],
 ) -> list[Manifest]:
-    """Return the objects of a launch, in the order in which they are made; the last one starts the pods.
+    """Return the objects of a launch in the order of creation; the last one starts the pods.
 
-    `run` is the label that all launches of one gpuproof have; `contents` the content of the ConfigMap by key.
+    `run` is the label shared by all launches of one gpuproof process; `contents` is the content of the
+    ConfigMap, by key.
     """
     labels = {"app.kubernetes.io/managed-by": "gpuproof", OF_LAUNCH: name, OF_RUN: run}
     manifests: list[Manifest] = []
@@ -124,7 +128,7 @@ def _service(labels: Mapping[str, str]) -> Manifest:
 def _started(
     options: KubernetesOptions, case: Case, node: KubernetesNode, *, labels: Mapping[str, str]
 ) -> Manifest:
-    """Return what starts the pods."""
+    """Return the object that starts the pods."""
     kind = KINDS[options.engine]
     address = kind.address.format(labels[OF_LAUNCH])
     if options.engine == "trainjob":
@@ -150,7 +154,7 @@ def _job(options: KubernetesOptions, case: Case, template: Manifest, name: str) 
 
 
 def _indexed(options: KubernetesOptions, case: Case, template: Manifest) -> Manifest:
-    """Return an Indexed Job that starts each pod once: one that begins again would write over its records."""
+    """Return an Indexed Job that starts each pod once: a restarted pod would overwrite its records."""
     num_hosts = case.placement.num_hosts
     return {
         "completionMode": "Indexed",
@@ -177,7 +181,7 @@ def _pytorch_job(options: KubernetesOptions, case: Case, template: Manifest, _na
         return {"replicas": number, "restartPolicy": "Never", "template": template}
 
     policy = {
-        "cleanPodPolicy": "None",  # the operator would remove pods before their files were fetched
+        "cleanPodPolicy": "None",  # otherwise the operator would remove pods before their files are fetched
         "backoffLimit": 0,
         "activeDeadlineSeconds": options.active_deadline_s,
         "ttlSecondsAfterFinished": options.ttl_s,
@@ -193,7 +197,7 @@ _SPECS = {"job": _job, "jobset": _job_set, "pytorchjob": _pytorch_job}
 def _train_job(
     options: KubernetesOptions, case: Case, node: KubernetesNode, *, labels: Mapping[str, str], address: str
 ) -> Manifest:
-    """Return a TrainJob of Kubeflow's trainer; its runtime is patched where a TrainJob has no field."""
+    """Return a TrainJob for Kubeflow's trainer; what has no field in it is patched in its runtime."""
     name = labels[OF_LAUNCH]
     trainer = {
         "image": options.image,
@@ -204,7 +208,7 @@ def _train_job(
         "resourcesPerNode": rank_resources(options, case),
     }
     placed = placement_fields(options, case, name=name)
-    placed.pop("priorityClassName", None)  # a patch has no field for it
+    placed.pop("priorityClassName", None)  # a patch has no field for this
     container = {
         "name": "node",
         "securityContext": confined(),

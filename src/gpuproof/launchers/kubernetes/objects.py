@@ -1,8 +1,8 @@
-"""The objects of launches in a cluster: made, given their files, asked for what they wrote, and removed.
+"""The objects of launches in a cluster: create them, give them files, read them, and remove them.
 
-In: a case and its folder. Out: a ConfigMap with the files that the pods need, manifests as a person reads
-them, and the pods' files in that folder. All that is made of a launch is owned by what starts its pods, so
-that Kubernetes removes it, too, should gpuproof be gone.
+In: a case and its folder. Out: a ConfigMap with the files that the pods need, readable manifests, and the
+pods' files in the case's folder. All objects of a launch are owned by the one that starts its pods, so that
+Kubernetes also removes them if gpuproof is gone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from gpuproof.records.run import Failure
 from gpuproof.store import layout
 
 AT_ONCE = 8
-"""Pods that are asked at the same time."""
+"""Number of pods that are queried at the same time."""
 ROOM_BYTES = 2**20
-"""What a ConfigMap holds (https://kubernetes.io/docs/concepts/configuration/configmap/)."""
+"""Size limit of a ConfigMap (https://kubernetes.io/docs/concepts/configuration/configmap/)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterObject:
-    """An object that was made, and is to be removed."""
+    """An object that was created, and has to be removed."""
 
     name: str
     uid: str
@@ -56,15 +56,15 @@ class KubernetesLaunch(QueuedLaunch):
         self.name = ""
         self.objects: list[ClusterObject] = []
         self.ending_since_s: float | None = None
-        """Since when its pods were told to end, because one has, or because it was asked for."""
+        """When its pods were asked to stop, either because one of them stopped, or on request."""
         self.leaving_since_s: float | None = None
-        """Since when its objects are being removed."""
+        """When the removal of its objects started."""
         self.ended_with = FAILED_STATUS
-        """The status that it will have when all is gone."""
+        """The status to report once everything is gone."""
 
 
 class LaunchObjects:
-    """Makes and removes what launches are in a cluster."""
+    """Creates and removes the objects of launches in a cluster."""
 
     def __init__(self, options: KubernetesOptions, cluster: Cluster, *, label: str) -> None:
         self._options = options
@@ -72,11 +72,11 @@ class LaunchObjects:
         self._label = label
 
     def make(self, launch: KubernetesLaunch) -> None:
-        """Make a launch's objects; `launch.objects` holds those that were, whatever happens.
+        """Create a launch's objects; `launch.objects` lists those created, even if this fails.
 
         Raises:
-            UsageError: the cluster does not take one, or the case cannot be run there.
-            EnvironmentUnfitError: the cluster does not answer.
+            UsageError: the cluster rejects an object, or the case cannot be run there.
+            EnvironmentUnfitError: the cluster does not respond.
         """
         run = layout.run_folder(launch.folder)
         check_runnable(self._options, launch, run)
@@ -84,7 +84,7 @@ class LaunchObjects:
         if node.is_shared:
             build_archive(run / ARCHIVE)
         contents = {} if node.is_shared else pod_files(launch.case, launch.folder)
-        # Objects of an attempt before this one, should they be left, have another name.
+        # If objects of an earlier attempt are left, they have a different name.
         attempt = len(list(launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*")))
         launch.name = launch_name(run.name, launch.case, of=f"{run}/{attempt}")
         manifests = launch_manifests(
@@ -105,16 +105,16 @@ class LaunchObjects:
             self._cluster.set_owner(dependent.name, dependent.kind, owner=owner)
 
     def address(self, launch: KubernetesLaunch) -> str:
-        """Return where a launch's ranks meet."""
+        """Return the address at which a launch's ranks rendezvous."""
         return KINDS[self._options.engine].address.format(launch.name)
 
     def warnings(self, launch: KubernetesLaunch) -> list[str]:
-        """Return what the cluster warns of about a launch, and about what makes its pods."""
+        """Return the cluster's warnings about a launch, and about the object that creates its pods."""
         names = {launch.name: None, KINDS[self._options.engine].maker.format(launch.name): None}
         return [warning for name in names for warning in self._cluster.warnings(name)]
 
     def tell_end(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
-        """Have the ranks that still run write their last words; who does not hear it is removed later."""
+        """Give running ranks time to write last messages; unresponsive ones are removed later."""
         node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))
         words = [self._options.python, node.archive, "kubernetes-task", "--end"]
         words += [
@@ -132,7 +132,7 @@ class LaunchObjects:
             list(threads.map(tell, running))
 
     def fetch(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
-        """Bring the files of a launch's pods here; return why some could not be brought."""
+        """Fetch the files of a launch's pods; return why any of them could not be fetched."""
         node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))
         folder = folder_in_pod(launch.case, node)
         words = [self._options.python, node.archive, "kubernetes-files", "send", f"--folder={folder}"]
@@ -160,10 +160,10 @@ class LaunchObjects:
         )
 
     def remove(self, launch: KubernetesLaunch) -> None:
-        """Remove what was made of a launch, and nothing else of its name.
+        """Remove what was created for a launch, but nothing else that has its name.
 
         Raises:
-            GpuproofError: something could not be removed; the rest was.
+            GpuproofError: something could not be removed; everything else was.
         """
         faults: list[GpuproofError] = []
         for item in list(launch.objects):
@@ -177,30 +177,30 @@ class LaunchObjects:
 
 
 def check_runnable(options: KubernetesOptions, launch: KubernetesLaunch, run: Path) -> None:
-    """Refuse what cannot be run in a cluster as it is asked for.
+    """Reject a case that cannot be run in a cluster as requested.
 
     Raises:
-        UsageError: hosts are named in an order, or the run's folder does not lie on the claim.
+        UsageError: hosts are named in a certain order, or the run's folder is not on the claim.
     """
     if len(launch.case.placement.hosts) > 1:
         raise UsageError(
-            f"{launch.case.case_id} names its hosts in an order, and Kubernetes keeps none",
+            f"{launch.case.case_id} names its hosts in an order, which Kubernetes does not preserve",
             place="--on kubernetes",
-            next_step="Say how many with --distributed.nodes",
+            next_step="Set the number with --distributed.nodes",
         )
     if options.claim_folder is not None and not run.is_relative_to(options.claim_folder):
         raise UsageError(
-            f"{run} does not lie in {options.claim_folder}, where the claim {options.claim} is",
+            f"{run} is not in {options.claim_folder}, where the claim {options.claim} is",
             place="--on kubernetes",
             next_step=f"Set --run.save_dir to a folder below {options.claim_folder}",
         )
 
 
 def pod_files(case: Case, folder: Path) -> dict[str, bytes]:
-    """Return by key what a launch's pods are given.
+    """Return the files that a launch's pods need, by key.
 
     Raises:
-        UsageError: it is more than fits.
+        UsageError: the files are too large.
     """
     contents = {ARCHIVE: _archive(), layout.SPEC: (folder / layout.SPEC).read_bytes()}
     if case.data_file is not None:
@@ -211,7 +211,7 @@ def pod_files(case: Case, folder: Path) -> dict[str, bytes]:
             f"{case.data_file} is too large to be given to pods: {size} bytes with the node side, "
             f"and a ConfigMap holds {ROOM_BYTES}",
             place="data",
-            next_step="Set claim and claim_folder in the file of --on kubernetes:FILE, or take other data",
+            next_step=("Set claim and claim_folder in the file of --on kubernetes:FILE, or use other data"),
         )
     return contents
 
@@ -223,24 +223,24 @@ def _archive() -> bytes:
 
 
 def take_files(archive: IO[bytes], folder: Path) -> None:
-    """Write what a pod sent into the launch's folder.
+    """Write the files that a pod sent to the launch's folder.
 
     Raises:
-        RecordError: it is damaged, or would write elsewhere.
+        RecordError: what it sent is damaged, or would be written elsewhere.
     """
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as sent:
             for member in sent:
                 _take(sent, member, folder)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise RecordError(f"what the pod sent is damaged: {error}", place=str(folder)) from error
+        raise RecordError(f"data sent by the pod is damaged: {error}", place=str(folder)) from error
 
 
 def _take(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     path = PurePosixPath(member.name)
     content = sent.extractfile(member) if member.isfile() else None
     if content is None or path.is_absolute() or ".." in path.parts:
-        raise RecordError(f"{member.name!r} is no file of a launch", place=str(folder))
+        raise RecordError(f"{member.name!r} is not a file of a launch", place=str(folder))
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:
@@ -249,7 +249,7 @@ def _take(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
 
 
 def join_output(folder: Path) -> None:
-    """Put what the pods' processes printed into one file, in the order of node ranks."""
+    """Write the output of the pods' processes into one file, in the order of node ranks."""
     parts: Sequence[Path] = sorted(
         folder.glob("launcher-output-*.txt"), key=lambda path: int(path.stem.rpartition("-")[2])
     )
@@ -262,7 +262,7 @@ def join_output(folder: Path) -> None:
 
 
 def manifests_text(manifests: Sequence[Manifest]) -> str:
-    """Write manifests as YAML; of what is binary only the key, since nobody reads the rest."""
+    """Write manifests as YAML; of binary content only the key, since nobody reads the rest."""
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
     writer.width = 100_000

@@ -1,7 +1,7 @@
-"""The pod of one node of a launch, as Kubernetes is given it: pure.
+"""The pod for one node of a launch, as submitted to Kubernetes: pure.
 
-In: options, a case, and where its files are. Out: a pod's template. The first container runs the ranks; where
-results do not lie on a volume of the user's, a second one without GPUs keeps files until they are fetched.
+In: options, a case, and where its files are. Out: a pod template. The first container runs the ranks; unless
+results go to a volume of the user's, a second container without GPUs keeps the files until they are fetched.
 """
 
 from __future__ import annotations
@@ -19,43 +19,44 @@ from gpuproof.store import layout
 Manifest = dict[str, Any]
 ARCHIVE = "gpuproof-node.pyz"
 GIVEN, RUN = "/gpuproof/given", "/gpuproof/run"
-"""What the launcher gives a pod, and where the pod keeps the run directory, unless it is on a claim."""
+"""Where a pod finds what the launcher gives it, and where it stores the run directory, unless that is on a
+claim."""
 PORT = 29500
-"""Where ranks meet: each pod has its own network."""
+"""Rendezvous port; it is always free, since each pod has its own network."""
 FILES = "files"
 OF_LAUNCH, OF_RUN = "gpuproof/launch", "gpuproof/run"
-"""Labels: the name of a launch's objects, and what all launches of one gpuproof have in common."""
+"""Labels: the name of a launch's objects, and the label shared by all launches of one gpuproof process."""
 TMP = "/tmp"  # noqa: S108  # a volume in a container of its own
 MEMORY_GIB_PER_RANK = 4
-"""That a rank asks for: torch, its libraries and the driver's own take two or three on the host."""
+"""Memory requested per rank: torch, its libraries and the driver's own use two or three GiB on the host."""
 TERMINATION_S = 60
-"""Time between SIGTERM and SIGKILL: for last words, and for the launcher to fetch them."""
+"""Time between SIGTERM and SIGKILL, for last messages, and for the launcher to fetch them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesNode:
-    """Where the node side lies in a pod, and the run directory there."""
+    """The paths of the node side and of the run directory in a pod."""
 
     archive: str
     run: str
     is_shared: bool
-    """Whether that run directory is this machine's own, on a claim."""
+    """Whether that run directory is the one on this machine, on a claim."""
 
 
 def kubernetes_node(options: KubernetesOptions, run: str) -> KubernetesNode:
-    """Say where the node side and the run directory lie in a pod; `run` is the run directory here."""
+    """Return where the node side and the run directory are in a pod; `run` is the local directory."""
     if options.claim is not None:
         return KubernetesNode(archive=f"{run}/{ARCHIVE}", run=run, is_shared=True)
     return KubernetesNode(archive=f"{GIVEN}/{ARCHIVE}", run=RUN, is_shared=False)
 
 
 def folder_in_pod(case: Case, node: KubernetesNode) -> str:
-    """Return the launch's folder as its pods see it."""
+    """Return the launch's folder as seen by its pods."""
     return f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
 
 
 def rank_words(options: KubernetesOptions, case: Case, node: KubernetesNode, *, address: str) -> list[str]:
-    """Return the words of the ranks' container, each `$` doubled, as Kubernetes reads it."""
+    """Return the command for the ranks' container, with each `$` doubled, as Kubernetes requires."""
     side = NodeSide(
         python=_literal(options.python),
         worker=(_literal(node.archive),),
@@ -79,14 +80,14 @@ def _literal(word: str) -> str:
 
 
 def num_gpus(options: KubernetesOptions, case: Case) -> int:
-    """Return how many GPUs each pod gets: as many as are named, else one a rank."""
+    """Return the number of GPUs per pod: the given number, else one per rank."""
     return case.placement.gpus_per_host if options.gpus_per_node is None else options.gpus_per_node
 
 
 def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:
-    """Return what a pod's ranks get: a processor and memory for each, where `resources` sets no limits.
+    """Return the resources for a pod's ranks: CPU and memory per rank, unless `resources` has them.
 
-    What has a limit is requested as it is, as GPUs and RDMA need it.
+    Resources with a limit are requested in the same amount, as GPUs and RDMA require.
     """
     gpus, num_ranks = num_gpus(options, case), case.placement.ranks_per_host
     limits = {**options.resources, **({options.gpu_resource: str(gpus)} if gpus else {})}
@@ -96,9 +97,10 @@ def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:
 
 
 def rank_variables(options: KubernetesOptions, case: Case) -> list[Manifest]:
-    """Return the variables of the ranks; a user without an entry in passwd needs a name and a home.
+    """Return the variables for the ranks; a user without a passwd entry needs a name and a home.
 
-    What the pod's limits grant is told with them: inside, nothing says how many GPUs there should be.
+    One variable states the GPUs granted by the pod's limits, since inside the pod nothing else shows how many
+    there should be.
     """
     home = {"HOME": TMP, "USER": "gpuproof", "LOGNAME": "gpuproof"}
     gpus = num_gpus(options, case)
@@ -110,7 +112,7 @@ def rank_variables(options: KubernetesOptions, case: Case) -> list[Manifest]:
 def pod_template(
     options: KubernetesOptions, case: Case, node: KubernetesNode, *, labels: Mapping[str, str], address: str
 ) -> Manifest:
-    """Return the template of a launch's pods; PyTorchJob wants the ranks' container called `pytorch`."""
+    """Return the pod template; PyTorchJob requires the ranks' container to be named `pytorch`."""
     ranks = {
         "name": "pytorch",
         "image": options.image,
@@ -150,7 +152,7 @@ def _files_container(options: KubernetesOptions, case: Case, node: KubernetesNod
 
 
 def pod_security(options: KubernetesOptions) -> Manifest:
-    """Return what Kubernetes' restricted standard asks of a pod."""
+    """Return what Kubernetes' restricted security standard requires of a pod."""
     user = options.run_as_user
     return {
         "runAsNonRoot": True,
@@ -162,7 +164,7 @@ def pod_security(options: KubernetesOptions) -> Manifest:
 
 
 def confined() -> Manifest:
-    """Return what that standard asks of a container; it writes to its volumes alone."""
+    """Return what that standard requires of a container, which writes only to its volumes."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -171,7 +173,7 @@ def confined() -> Manifest:
 
 
 def mounts(options: KubernetesOptions, node: KubernetesNode, *, with_shm: bool) -> list[Manifest]:
-    """Return where a container sees the volumes."""
+    """Return the volume mounts of a container."""
     shm = [{"name": "shm", "mountPath": "/dev/shm"}] if with_shm and options.shm else []  # noqa: S108
     temporary = [{"name": "tmp", "mountPath": TMP}, *shm]
     if node.is_shared:
@@ -181,7 +183,7 @@ def mounts(options: KubernetesOptions, node: KubernetesNode, *, with_shm: bool) 
 
 
 def volumes(options: KubernetesOptions, case: Case, node: KubernetesNode, *, name: str) -> list[Manifest]:
-    """Return a pod's volumes: the run directory, what is given, temporary files, shared memory."""
+    """Return a pod's volumes: run directory, input files, temporary files, shared memory."""
     memory = {"medium": "Memory", "sizeLimit": options.shm}
     temporary = [{"name": "tmp", "emptyDir": {}}]
     temporary += [{"name": "shm", "emptyDir": memory}] if options.shm else []
@@ -193,14 +195,14 @@ def volumes(options: KubernetesOptions, case: Case, node: KubernetesNode, *, nam
 
 
 def pod_file_paths(case: Case) -> dict[str, str]:
-    """Return by key of the launch's ConfigMap where its content lies below the folder of what is given."""
+    """Return, for each key in the launch's ConfigMap, the path of its content below the input folder."""
     folder = layout.launch_path(case.case_id, case.replicate)
     paths = {ARCHIVE: ARCHIVE, layout.SPEC: f"run/{folder}/{layout.SPEC}"}
     return paths if case.data_file is None else {**paths, "data": f"run/{case.data_file}"}
 
 
 def placement_fields(options: KubernetesOptions, case: Case, *, name: str) -> Manifest:
-    """Return the fields of a pod that say where it may run, and who it is."""
+    """Return the fields of a pod that define where it may run and under which identity."""
     fields: Manifest = {
         "nodeSelector": options.node_selector,
         "tolerations": [rule.model_dump(mode="json", exclude_none=True) for rule in options.tolerations],

@@ -1,8 +1,8 @@
-"""Launches on Kubernetes, as a queue: each is a set of objects that is removed when its files are here.
+"""Launches on Kubernetes as a queue: each is a set of objects, removed once its files are fetched.
 
-In: cases that say how many pods they need. Out: news of where each ran and how it ended. A thread of its own
-talks to the API: it makes what was started since it last looked, asks for all pods by one call, ever less
-often while nothing changes, fetches files, and removes.
+In: cases that state how many pods they need. Out: events that report where each ran and how it finished. A
+separate thread talks to the API: it creates the launches requested since its last round, lists all pods in
+one call (less often while nothing changes), fetches files, and removes objects.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from gpuproof.records.run import Failure
 from gpuproof.store.run import append_record
 
 LAST_WORDS_S = 60.0
-"""Time that ranks may take to end once they were told to, over torch's agent's own grace."""
+"""Time for ranks to exit after they are asked to, in addition to the grace period of torch's agent."""
 GONE_S = 120.0
-"""Time that removed pods may take to go."""
+"""Time for removed pods to disappear."""
 
 
 class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
@@ -44,7 +44,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
     end_s = GONE_S
 
     def __init__(self, options: KubernetesOptions, cluster: Cluster) -> None:
-        """Begin to listen."""
+        """Start the thread."""
         super().__init__(KubernetesLaunch, name="kubernetes", max_busy=options.max_launches)
         self._options = options
         self._cluster = cluster
@@ -53,12 +53,12 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         self._thread.start()
 
     def close(self) -> None:
-        """Remove what is left, and stop listening."""
+        """Remove what is left, and stop the thread."""
         super().close()
         for launch in self._open:
             self._remove(launch)
 
-    # In the thread.
+    # The methods below run in the thread.
 
     def _begin(self, launches: Sequence[KubernetesLaunch]) -> None:
         for launch in launches:
@@ -82,7 +82,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         launch.waits_for, launch.since_s = "the cluster", time.monotonic()
 
     def _tell_ends(self) -> None:
-        """Have the ranks of launches told to end whose end was asked for; asked again, remove them."""
+        """Ask the ranks of launches to stop, if requested; remove them on a second request."""
         for launch in self._open:
             if launch.num_end_requests <= launch.num_end_signals or launch.leaving_since_s is not None:
                 continue
@@ -99,7 +99,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         return any(changed)
 
     def _heard(self, launch: KubernetesLaunch, listed: Sequence[Manifest]) -> bool:
-        """Take in how a launch's pods stand; return whether that is new."""
+        """Record the states of a launch's pods; return whether they have changed."""
         before = launch.waits_for, launch.placed, launch.leaving_since_s, launch.is_over
         pods = sorted(map(pod_state, listed), key=lambda pod: pod.index)
         if launch.leaving_since_s is not None:
@@ -111,7 +111,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         return (launch.waits_for, launch.placed, launch.leaving_since_s, launch.is_over) != before
 
     def _place(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> bool:
-        """Say where a launch runs once all its pods do, or have."""
+        """Report where a launch runs, once all its pods are running or have run."""
         placement = launch.case.placement
         begun = [pod for pod in pods if pod.node and (pod.is_running or pod.status is not None)]
         if len(begun) < placement.num_hosts:
@@ -127,7 +127,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         return True
 
     def _waits(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
-        """Say what a launch waits for; give it up where that will not come, or takes too long."""
+        """Report what a launch waits for; give up if it can never start, or waits too long."""
         num_pods = launch.case.placement.num_hosts
         warnings = self._objects.warnings(launch) if len(pods) < num_pods else []
         launch.waits_for = waiting_for(pods, num_pods=num_pods, warnings=warnings)
@@ -136,15 +136,15 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         if failure is None and time.monotonic() - launch.since_s > limit_s:
             failure = launch_failure(
                 "environment",
-                f"{launch.name} has not begun within {limit_s:g} s: {launch.waits_for}",
-                next_step="Raise pending_limit_s, or ask for less, in the file of --on kubernetes:FILE. "
-                "`kubectl describe nodes` shows what is free",
+                f"{launch.name} has not started within {limit_s:g} s: {launch.waits_for}",
+                next_step="Raise pending_limit_s, or request less, in the file of --on "
+                "kubernetes:FILE. `kubectl describe nodes` shows what is free",
             )
         if failure is not None:
             self._leave(launch, pods, failure)
 
     def _runs(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
-        """Follow a launch that has begun: once a pod has failed the others are told to end."""
+        """Follow a launch that has started; once one pod has failed, ask the others to stop."""
         num_pods = launch.case.placement.num_hosts
         failure = self._trouble(launch, pods)
         ended = [pod for pod in pods if pod.status is not None or (pod.is_lost and not pod.is_running)]
@@ -159,7 +159,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._leave(launch, pods, failure)
 
     def _trouble(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
-        """Say how pods failed a launch; those that were only removed are asked about."""
+        """Report how pods made a launch fail; if they were only removed, look up the reason."""
         failure = launch_trouble(pods)
         are_missing = len(pods) < launch.case.placement.num_hosts
         if has_failed_pod(pods) or not (are_missing or any(pod.reason == DELETED for pod in pods)):
@@ -167,7 +167,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         return self._overdue(launch) or failure or _vanished(launch, pods)
 
     def _overdue(self, launch: KubernetesLaunch) -> Failure | None:
-        """Say that the cluster removed a launch's pods because they took too long, where it says so."""
+        """Report that the cluster removed a launch's pods because of a timeout, if the cluster says so."""
         deadlines = [
             warning for warning in self._objects.warnings(launch) if warning.startswith("DeadlineExceeded")
         ]
@@ -175,7 +175,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             return None
         return launch_failure(
             "interrupted",
-            f"{launch.name} was ended by the cluster: {deadlines[-1]}",
+            f"{launch.name} was stopped by the cluster: {deadlines[-1]}",
             next_step="Raise active_deadline_s in the file of --on kubernetes:FILE, and finish the run with "
             "--resume --on kubernetes:FILE",
         )
@@ -186,7 +186,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         pods: Sequence[PodState] = (),
         failure: Failure | None = None,
     ) -> None:
-        """Fetch what the pods have, say how it ended, and remove them."""
+        """Fetch the pods' files, report how the launch finished, and remove its objects."""
         unfetched = self._objects.fetch(launch, pods)
         for record in (failure, unfetched):
             if record is not None:
@@ -198,12 +198,12 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         self._remove(launch)
 
     def _is_leaving(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
-        """Wait for the pods to go, so that the next launch finds their GPUs."""
+        """Wait until the pods have disappeared, so that the next launch can use their GPUs."""
         if not pods:
             self._over(launch)
         elif launch.leaving_since_s is not None and time.monotonic() - launch.leaving_since_s > GONE_S:
             names = " ".join(pod.name for pod in pods)
-            self._notes.append(f"pods did not go within {GONE_S:g} s: kubectl get pods {names}")
+            self._notes.append(f"pods did not disappear within {GONE_S:g} s: kubectl get pods {names}")
             self._over(launch)
 
     def _remove(self, launch: KubernetesLaunch) -> None:
@@ -228,7 +228,7 @@ def _ended_early(pod: PodState) -> Failure:
     words = f": {pod.reason} {pod.message}".rstrip()
     return launch_failure(
         "environment",
-        f"pod {pod.name} ended with status {pod.status} before the others had begun{words}",
+        f"pod {pod.name} exited with status {pod.status} before the others had started{words}",
         host=pod.node or pod.name,
     )
 
@@ -240,19 +240,19 @@ def _vanished(launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure:
     named = "+".join(hosts[node] for node in missing if node < len(hosts))
     return launch_failure(
         "lost_rank",
-        f"pod {', '.join(map(str, missing))} of {launch.name} is gone, and its files with it",
-        next_step="`kubectl get events` may say why; finish the run with --resume",
+        f"pod {', '.join(map(str, missing))} of {launch.name} is gone, along with its files",
+        next_step="`kubectl get events` may show why; finish the run with --resume",
         host=named or launch.name,
     )
 
 
 @contextmanager
 def open_queue(options: KubernetesOptions, environment: Mapping[str, str]) -> Iterator[KubernetesQueue]:
-    """Give a queue in the cluster that the kubeconfig names, closed in the end.
+    """Yield a queue in the cluster of the kubeconfig; it is closed at the end.
 
     Raises:
-        EnvironmentUnfitError: there is no way to a cluster, or nobody answers.
-        UsageError: it does not let us look at pods.
+        EnvironmentUnfitError: the cluster cannot be reached, or does not respond.
+        UsageError: we may not list pods.
     """
     with (
         closing(Cluster(options, environment)) as cluster,

@@ -1,4 +1,4 @@
-"""Where in a Kubernetes cluster a run takes place: what is asked of each launch."""
+"""Where a run takes place in a Kubernetes cluster, and what each launch requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSite(LaunchSite):
-    """The options of a run's launches."""
+    """The options for a run's launches."""
 
     launcher: ClassVar[str] = "kubernetes"
     libraries: ClassVar[Mapping[str, str]] = {"kubernetes": "kubernetes"}
@@ -40,13 +40,13 @@ class KubernetesSite(LaunchSite):
         """Read the options.
 
         Raises:
-            UsageError: the file is wrong, or something is asked for that a cluster cannot do.
+            UsageError: the file is wrong, or requests something that is not possible in a cluster.
         """
         if choice.one_job:
             raise UsageError(
-                "the number of nodes of the one job is not given; the cluster chooses which",
+                "the number of nodes for the single job is not set; the cluster chooses the nodes",
                 place="--one-job",
-                next_step="Give it: --distributed.nodes=N",
+                next_step="Set it: --distributed.nodes=N",
             )
         options = load_kubernetes_options(choice.file) if choice.file else KubernetesOptions()
         return cls(options=options.model_copy(update={"python": python or options.python}))
@@ -60,9 +60,10 @@ class KubernetesSite(LaunchSite):
         return cls(options=KubernetesOptions.model_validate(run.description()[cls.launcher]))
 
     def places(self) -> Sequence[HostPlace]:
-        """Return the one node that all launches go to, one after the other; none where the cluster chooses.
+        """Return the one node on which all launches run in sequence; none if the cluster chooses.
 
-        Where every pod has all GPUs of one named node to itself, a suite may go on with what it found there.
+        If every pod has all GPUs of one named node to itself, a suite may build on earlier results from that
+        node.
         """
         options = self.options
         is_one = HOSTNAME in options.node_selector and options.max_launches == 1
@@ -70,7 +71,7 @@ class KubernetesSite(LaunchSite):
 
     @property
     def text(self) -> str:
-        """The cluster and the image."""
+        """Describe the cluster and the image."""
         namespace = f", namespace {self.options.namespace}" if self.options.namespace else ""
         return f"Kubernetes{namespace}, a {self.options.engine} for each launch, in {self.options.image}"
 
@@ -79,15 +80,15 @@ class KubernetesSite(LaunchSite):
         return {self.launcher: self.options.model_dump(mode="json")}
 
     def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
-        """Yield the manifests of each launch, and in a comment why they are not to be applied by hand."""
+        """Yield the manifests of each launch, with a comment on why they should not be applied by hand."""
         from gpuproof.launchers.kubernetes.objects import manifests_text
 
         root = run.absolute()
         node = kubernetes_node(self.options, str(root))
         lacking = (
-            f"{ARCHIVE} has no content here" if self.options.claim is None else f"{root} is not there yet"
+            f"{ARCHIVE} has no content here" if self.options.claim is None else f"{root} does not exist yet"
         )
-        yield f"# To look at, not to apply: {lacking}, and by hand nobody would fetch or judge results.\n"
+        yield f"# To look at, not to apply: {lacking}, and nothing would fetch or judge the results.\n"
         for case in cases:
             spec = json.dumps(to_json(case), indent=2) + "\n"
             data = {} if case.data_file is None else {"data": b""}
@@ -100,11 +101,11 @@ class KubernetesSite(LaunchSite):
     def opened(
         self, *, environment: Mapping[str, str], many_launches: bool
     ) -> AbstractContextManager[Launcher]:
-        """Give a launcher for the cluster that the kubeconfig names.
+        """Yield a launcher for the cluster in the kubeconfig.
 
         Raises:
-            EnvironmentUnfitError: there is no way to a cluster, or nobody answers.
-            UsageError: it does not let us look at pods.
+            EnvironmentUnfitError: the cluster cannot be reached, or does not respond.
+            UsageError: we may not list pods.
         """
         from gpuproof.launchers.kubernetes.queue import open_queue
 

@@ -1,6 +1,7 @@
-"""How a launch's pods stand, read from what the API lists: pure.
+"""The states of a launch's pods, read from the API's list: pure.
 
-In: pods as mappings. Out: `PodState`s, what a launch waits for, and how it failed where its ranks cannot say.
+In: pods as mappings. Out: `PodState`s, what a launch is waiting for and, if its ranks cannot report it, how
+it failed.
 """
 
 from __future__ import annotations
@@ -13,49 +14,49 @@ from gpuproof.launchers.kubernetes.pods import FILES, Manifest
 from gpuproof.records.run import Failure
 
 RANKS = ("pytorch", "node")
-"""What the container of the ranks is called: ours and PyTorchJob's, and TrainJob's."""
+"""Name of the ranks' container: ours, which is also PyTorchJob's, and TrainJob's."""
 INDEXES = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
 UNFIT = {
-    "ErrImagePull": None,  # Kubernetes tries again, and says ImagePullBackOff then
-    "ImagePullBackOff": "Look at image and pull_secrets in the file of --on kubernetes:FILE",
+    "ErrImagePull": None,  # Kubernetes tries again, and then reports ImagePullBackOff
+    "ImagePullBackOff": "Check image and pull_secrets in the file of --on kubernetes:FILE",
     "InvalidImageName": "Write image in the file of --on kubernetes:FILE as REGISTRY/NAME:TAG",
     "ErrImageNeverPull": "Set pull_policy to IfNotPresent in the file of --on kubernetes:FILE",
-    "CreateContainerConfigError": "`kubectl describe pod` says more; look at run_as_user and at the secrets",
-    "CreateContainerError": "`kubectl describe pod` says more; look at image and python",
-    "RunContainerError": "`kubectl describe pod` says more; look at image and python",
+    "CreateContainerConfigError": "`kubectl describe pod` shows more; check run_as_user and the secrets",
+    "CreateContainerError": "`kubectl describe pod` shows more; check image and python",
+    "RunContainerError": "`kubectl describe pod` shows more; check image and python",
     "StartError": "Set python in the file of --on kubernetes:FILE to the image's own",
 }
-"""Why a container does not begin, and what to do; None where it may yet."""
+"""Reason why a container does not start → what to do; None if it may still start."""
 DELETED = "Deleted"
-"""Not a word of Kubernetes': a pod that is on its way out, and nothing says why."""
+"""Our own term, not one of Kubernetes: a pod that is being removed without a stated reason."""
 _RESUME = "Finish the run with --resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """How one pod stands."""
+    """The state of a single pod."""
 
     name: str
     index: int
-    """Which node of the launch it is."""
+    """Its node number in the launch."""
     node: str
-    """Where it runs; empty before."""
+    """Node on which it runs; empty before it is scheduled."""
     is_running: bool
-    """Whether its ranks run."""
+    """Whether the pod's ranks are running."""
     status: int | None
-    """Exit status of its ranks' container; None before its end."""
+    """Exit status of the ranks' container; None before it exits."""
     keeps_files: bool
-    """Whether its second container can be asked for files."""
+    """Whether files can be fetched from the second container."""
     has_failed: bool = False
-    """Whether it has failed as a whole: whoever made it then deletes the others."""
+    """Whether the pod has failed as a whole, in which case its owner deletes the others."""
     reason: str = ""
-    """Why it does not run, or ended, as Kubernetes calls it …"""
+    """Why it is not running or has exited, as a Kubernetes term …"""
     message: str = ""
-    """… and in its words."""
+    """… and as a message from Kubernetes."""
 
     @property
     def is_lost(self) -> bool:
-        """Say whether it was taken away, with or without its ranks' last words."""
+        """Check whether the pod was removed, whether or not its ranks left last messages."""
         return self.reason in _TAKEN
 
 
@@ -69,7 +70,7 @@ _TAKEN = frozenset(
 
 
 def pod_state(pod: Manifest) -> PodState:
-    """Read how a pod stands."""
+    """Read the state of a pod."""
     metadata, status = pod["metadata"], pod.get("status", {})
     containers = {container["name"]: _state(container) for container in status.get("containerStatuses") or ()}
     ranks: Manifest = next((containers[name] for name in RANKS if name in containers), {})
@@ -90,14 +91,14 @@ def pod_state(pod: Manifest) -> PodState:
 
 
 def _state(container: Manifest) -> Manifest:
-    """Return how a container stands; one that was started again has ended: its ranks do not begin twice."""
+    """Return a container's state; a restarted one counts as exited: ranks do not start twice."""
     last = container.get("lastState") or {}
     state: Manifest = last if "terminated" in last else container.get("state", {})
     return state
 
 
 def _index(metadata: Manifest) -> int:
-    """Return the node rank of a pod; of a PyTorchJob, the workers come after the master."""
+    """Return the node rank of a pod; in a PyTorchJob, the workers follow the master."""
     marks = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
     index = int(next((marks[name] for name in INDEXES if name in marks), "0"))
     is_worker = marks.get("training.kubeflow.org/replica-type") == "worker"
@@ -105,7 +106,7 @@ def _index(metadata: Manifest) -> int:
 
 
 def _reason(pod: Manifest, ranks: Manifest) -> tuple[str, str]:
-    """Return what is the matter with a pod, the gravest first."""
+    """Return what is wrong with a pod, the most severe problem first."""
     status = pod.get("status", {})
     if status.get("reason"):
         return status["reason"], status.get("message", "")
@@ -125,7 +126,7 @@ def _reason(pod: Manifest, ranks: Manifest) -> tuple[str, str]:
 
 
 def waiting_for(pods: Sequence[PodState], *, num_pods: int, warnings: Sequence[str]) -> str:
-    """Say what keeps a launch from beginning, in the cluster's words."""
+    """Report what keeps a launch from starting, in the cluster's words."""
     for pod in pods:
         if not pod.is_running and pod.reason:
             return f"{pod.name}: {pod.reason}{': ' if pod.message else ''}{pod.message}"
@@ -135,14 +136,15 @@ def waiting_for(pods: Sequence[PodState], *, num_pods: int, warnings: Sequence[s
 
 
 def has_failed_pod(pods: Sequence[PodState]) -> bool:
-    """Say whether a pod has failed that nobody deleted: then others are deleted because of it."""
+    """Check whether a pod failed that was not deleted; if so, others may be deleted because of it."""
     return any(pod.has_failed and pod.reason != DELETED for pod in pods)
 
 
 def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
-    """Say how pods failed a launch; None where the ranks know better, or nothing is wrong.
+    """Report how pods made a launch fail; None if the ranks know better, or nothing is wrong.
 
-    A pod that was only deleted comes last, and is not told of where another has failed: that one is why.
+    A pod that was only deleted comes last, and is not reported if another one has failed, since that is the
+    cause.
     """
     has_cause = has_failed_pod(pods)
     for pod in sorted(pods, key=lambda pod: pod.reason == DELETED):
@@ -152,18 +154,18 @@ def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
         words = f"{pod.reason}{': ' if pod.message else ''}{pod.message}"
         host = pod.node or pod.name
         if pod.is_lost:
-            message = f"{where} was taken away: {words}"
+            message = f"{where} was removed: {words}"
             return launch_failure("interrupted", message, next_step=_RESUME, host=host)
         if pod.reason == "OOMKilled":
             return launch_failure(
                 "out_of_memory",
-                f"{where} took more memory of its host than it was given",
+                f"{where} used more memory than it was given by its host",
                 next_step="Raise memory in `resources` of the file of --on kubernetes:FILE",
                 host=host,
             )
         next_step = UNFIT.get(pod.reason)
         if next_step is not None:
             return launch_failure(
-                "environment", f"{where} cannot begin: {words}", next_step=next_step, host=host
+                "environment", f"{where} cannot start: {words}", next_step=next_step, host=host
             )
     return None

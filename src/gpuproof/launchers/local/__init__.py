@@ -1,1 +1,1 @@
-"""Ranks on this machine: those that gpuproof starts, or those of a launcher of the user's."""
+"""Ranks on this machine, started by gpuproof or by the user's own launcher."""

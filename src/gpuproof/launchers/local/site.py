@@ -1,9 +1,9 @@
-"""This machine as the place of a run: its ranks, or under a launcher of the user's those that it started.
+"""This machine as the place of a run, with ranks started by us or by the user's own launcher.
 
-Ranks of ours begin one by exec or forked with torch imported, several by torch's own elastic agent. A
-launcher of the user's is torchrun, srun with a task a rank, or RANK and WORLD_SIZE set by hand: every rank
-starts `gpuproof run` with the same words. Rank 0 is the campaign; the others become workers that wait for its
-case, or for one after the other until they are told that there are no more.
+gpuproof starts a single rank by exec or by forking a process that has imported torch, and several ranks with
+torch's own elastic agent. The user's own launcher is torchrun, srun with one task per rank, or RANK and
+WORLD_SIZE set by hand: every rank then runs the same `gpuproof run` command. Rank 0 runs the campaign; the
+others become workers that wait for its case, or for one case after another until there are no more.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
 
 SERVER_GRACE_S = 10.0
-"""Time that a fork server gets to end: longer than it gives its children."""
+"""Time for a fork server to exit; it is longer than the time that the server gives its children."""
 PATIENCE_S = 300
-"""Time that other ranks wait for rank 0's case …"""
+"""How long the other ranks wait for rank 0's case …"""
 DOWNLOAD_PATIENCE_S = 3600
-"""… and where it may have to fetch a data set first."""
+"""… and how long if it may have to download a data set first."""
 DISMISSAL_S = 90
-"""Time in which the other ranks are told that there is no further case; else they wait for it in vain."""
+"""Time to tell the other ranks that there are no more cases; otherwise they would wait in vain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThisMachine(LaunchSite):
-    """This machine, and the Python that runs the ranks."""
+    """This machine, with the Python that runs the ranks."""
 
     launcher: ClassVar[str] = "local"
     is_here: ClassVar[bool] = True
     libraries: ClassVar[Mapping[str, str]] = {"torch": "torch"}
 
     python: str | None = None
-    """None is the one that runs gpuproof."""
+    """None means the Python that runs gpuproof."""
 
     @classmethod
     def chosen(cls, choice: HostChoice, *, python: str | None) -> Self:
-        """Return it.
+        """Return this machine.
 
         Raises:
-            UsageError: several hosts are asked for.
+            UsageError: several hosts are requested.
         """
         if choice.one_job:
             raise UsageError(
-                "the hosts of the one job are not given",
+                "the hosts for the single job are not set",
                 place="--one-job",
                 next_step=f"Name them: {file_options()} FILE",
             )
@@ -85,12 +85,12 @@ class ThisMachine(LaunchSite):
 
     @classmethod
     def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
-        """Return it: a run that names no hosts took place here."""
+        """Return this machine: a run without named hosts took place here."""
         del run, choice
         return cls(python=python)
 
     def facts(self, choice: HostChoice) -> Facts:
-        """Return that there are no other hosts, and what the environment says."""
+        """Report that there are no other hosts, along with what the environment says."""
         del choice
         return Facts(hosts=(), is_attached=is_attached(os.environ), environment=os.environ)
 
@@ -105,7 +105,7 @@ class ThisMachine(LaunchSite):
         return f"this machine{ranks}" + (f", with {self.python}" if self.python else "")
 
     def missing(self) -> Iterator[str]:
-        """Yield torch where the Python of gpuproof runs the ranks and lacks it; another is not asked."""
+        """Yield torch if gpuproof's own Python runs the ranks but lacks it; no other Python is checked."""
         return LaunchSite.missing(self) if self.python is None else iter(())
 
     def described(self) -> dict[str, Any]:
@@ -113,19 +113,19 @@ class ThisMachine(LaunchSite):
         return {}
 
     def follow(self, config: RunConfig) -> None:
-        """Wait as a worker for the cases of the first rank's run, where this process is another rank."""
+        """If this process is another rank, wait as a worker for cases from the run of the first rank."""
         if is_follower(os.environ):
             become_follower(config)
 
     def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
-        """Yield the command line of each launch.
+        """Yield the command line for each launch.
 
         Raises:
-            UsageError: there is no such Python.
+            UsageError: the Python does not exist.
         """
         if self.python is not None and shutil.which(self.python) is None:
             raise UsageError(
-                "there is no such program", place="--python", next_step="Give the path of a Python"
+                "there is no such program", place="--python", next_step="Specify the path of a Python"
             )
         for case in cases:
             yield f"{shlex.join(self._command(case, run))}\n"
@@ -140,12 +140,12 @@ class ThisMachine(LaunchSite):
 
     @contextmanager
     def opened(self, *, environment: Mapping[str, str], many_launches: bool) -> Iterator[Launcher]:
-        """Give a launcher of ranks of our own, or of those that were started."""
+        """Yield a launcher for ranks that we start, or for those that are already running."""
         launchers: type[LocalLauncher] = LocalLauncher
         if is_attached(environment):
             launchers = AttachedLauncher
         python = self.python or sys.executable
-        with node_side_for(self.python) as worker:  # as installed, or as one file for another Python
+        with node_side_for(self.python) as worker:  # installed package, or one file for another Python
             launcher = launchers(
                 python=python, worker=worker, environment=environment, many_launches=many_launches
             )
@@ -154,12 +154,12 @@ class ThisMachine(LaunchSite):
 
 
 class LocalLauncher:
-    """Starts cases on this host with one Python; `worker` is how it finds the node side."""
+    """Starts cases on this host with one Python; `worker` is how that Python finds the node side."""
 
     world_size: int | None = None
     max_busy: int | None = None
     attached_launch: int | None = None
-    """The number of the next launch of which other ranks are started by a launcher not ours."""
+    """Number of the next launch for which the user's own launcher has started the other ranks."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class LocalLauncher:
         """Start the case's ranks.
 
         Raises:
-            CommandNotStartedError: the Python to run them with cannot be started.
+            CommandNotStartedError: the Python that runs the ranks cannot be started.
         """
         del hosts
         port = _free_port() if case.placement.num_ranks > 1 and self.world_size is None else None
@@ -213,7 +213,7 @@ class LocalLauncher:
         return launch
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch."""
+        """Wait for an event of any launch."""
         self._news.wait(timeout_s)
         self._news.clear()
 
@@ -222,7 +222,7 @@ class LocalLauncher:
         return ()
 
     def close(self) -> None:
-        """End what is kept from case to case: the fork servers."""
+        """Stop what is kept between cases: the fork servers."""
         self._fork_servers.close(SERVER_GRACE_S)
 
     def _processes(
@@ -262,12 +262,12 @@ class LocalLaunch:
         self._is_ending = False
 
     def has_exited(self, status: int) -> None:
-        """Hear that the ranks have ended, from another thread."""
+        """Handle the exit of the ranks, reported from another thread."""
         self.status = status
         self._news.set()
 
     def end(self, grace_s: float) -> None:
-        """End all processes, in a thread."""
+        """Stop all processes in a separate thread."""
         ending = self.processes.end if self._is_ending else self._end
         self._is_ending = True
         threading.Thread(target=ending, args=(grace_s,), name="gpuproof-end").start()
@@ -289,7 +289,7 @@ def _free_port() -> int:
 
 
 class AttachedLauncher(LocalLauncher):
-    """Starts rank 0 of each case, which gives the case to the ranks that the user's launcher started."""
+    """Starts rank 0 of each case, which sends the case to the other ranks of the user's own launcher."""
 
     attached_launch: int = 0
 
@@ -298,7 +298,7 @@ class AttachedLauncher(LocalLauncher):
         self.world_size = attached_world_size(environment)
 
     def places(self) -> Sequence[HostPlace]:
-        """Return one place: all that the user's launcher started, over however many hosts."""
+        """Return a single place: everything the user's launcher started, on any number of hosts."""
         if not self._many_launches or self.world_size is None:
             return super().places()
         per_host = number_in(self._environment, "LOCAL_WORLD_SIZE", default=self.world_size)
@@ -306,13 +306,13 @@ class AttachedLauncher(LocalLauncher):
         return (HostPlace(name="", num_devices=self.world_size, attached_hosts=hosts),)
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> LocalLaunch:
-        """Start rank 0; the others get the case from it."""
+        """Start rank 0; the other ranks get the case from it."""
         launch = super().start(case, hosts, folder)
         self.attached_launch += 1
         return launch
 
     def close(self) -> None:
-        """Tell the other ranks that there is no further case, where they wait for one."""
+        """Tell the other ranks that there are no more cases, if they are waiting for one."""
         super().close()
         if self._many_launches:
             words = [self._python, *self._worker, "dismiss", f"--launch={self.attached_launch}"]
@@ -323,9 +323,9 @@ class AttachedLauncher(LocalLauncher):
 
 
 def become_follower(config: RunConfig) -> NoReturn:
-    """Turn this process into a worker that waits for rank 0's case, and for its download if there is one.
+    """Turn this process into a worker that waits for rank 0's case, and for a download before it.
 
-    A suite has several cases: then it waits for one after the other.
+    A suite has several cases, so the worker waits for one after another.
     """
     sys.stdout.flush()
     sys.stderr.flush()

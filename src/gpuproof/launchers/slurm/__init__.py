@@ -1,1 +1,1 @@
-"""Slurm: jobs of its queue outside of an allocation, steps on its nodes inside of one."""
+"""Slurm: jobs in its queue if outside an allocation, steps on its nodes if inside one."""

@@ -1,7 +1,7 @@
-"""The nodes of an allocation as places: each launch is one step of srun's over the nodes that it was given.
+"""The nodes of an allocation as places: each launch is one srun step on them.
 
-In: the environment of salloc or of a batch script. Nothing is submitted. The run's directory must lie on a
-file system that the nodes share.
+In: the environment of salloc or of a batch script. Nothing is submitted. The run directory must be on a file
+system that the nodes share.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gpuproof.store.run import append_record
 from gpuproof.suites.base import HostPlace
 
 PORT, NUM_PORTS = 20_000, 12_000
-ANOTHER = "Take another with the same nodes (salloc --nodelist=…), and finish the run there with --resume"
+ANOTHER = "Get another one with the same nodes (salloc --nodelist=…), and finish the run there with --resume"
 STEP_MARGIN_S = 5.0
-"""Over the time for last words, for srun to hear that its tasks have ended."""
+"""Added to the grace period, so that srun can notice that its tasks have exited."""
 
 
 class SlurmAllocation:
-    """Starts cases as steps on the nodes of this allocation."""
+    """Starts cases as steps on the nodes of the current allocation."""
 
     world_size: int | None = None
     max_busy: int | None = None
@@ -47,17 +47,18 @@ class SlurmAllocation:
         node_for: Callable[[Path], SlurmNode],
         environment: Mapping[str, str],
     ) -> None:
-        """Take the allocation's nodes.
+        """Use the nodes of the current allocation.
 
         Raises:
-            UsageError: this is no allocation, or has not the nodes that the run began on.
+            UsageError: there is no allocation, or it lacks nodes on which the run started.
         """
         here = slurm.host_names(allocated_nodes(environment) or "")
         missing = [host for host in site.hosts if host not in here]
         if missing:
             raise UsageError(
-                f"the run takes place on nodes of an allocation, and {', '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} not in this one",
+                f"the run uses nodes of an allocation, and {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} "
+                "not in this one",
                 place="--resume",
                 next_step=f"Start it inside one that has them: salloc --nodelist={','.join(site.hosts)}",
             )
@@ -75,14 +76,14 @@ class SlurmAllocation:
         return [HostPlace(name=host) for host in self._hosts]
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return the nodes that died."""
+        """Return the nodes that have died."""
         return self._lost
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> LocalLaunch:
         """Start the case's step.
 
         Raises:
-            EnvironmentUnfitError: srun cannot be started, or Slurm does not answer.
+            EnvironmentUnfitError: srun cannot be started, or Slurm does not respond.
         """
         node = self._node_for(layout.run_folder(folder))
         self._num_started += 1
@@ -113,14 +114,14 @@ class SlurmAllocation:
         return launch
 
     def _meeting(self, case: Case, hosts: Sequence[str]) -> tuple[int | None, str]:
-        """Choose where the ranks meet: another port for each launch of this job."""
+        """Choose the rendezvous address, with a different port for each launch in this job."""
         if case.placement.num_ranks == 1:
             return None, ""
         number = 7 * int(self._environment[JOB]) + self._num_started
         return PORT + number % NUM_PORTS, self._slurm.address(hosts[0])
 
     def _look_after(self, hosts: Sequence[str], folder: Path, status: int) -> None:
-        """Find out whether a step that failed has lost a node, and say so."""
+        """Check whether a failed step lost a node, and report it."""
         if status == 0:
             return
         if (no_container := container_failure(folder, host="+".join(hosts))) is not None:
@@ -139,7 +140,7 @@ class SlurmAllocation:
             )
 
     def _allocation_ended(self) -> str | None:
-        """Say how the allocation ended; None where it has not, or Slurm does not tell."""
+        """Return how the allocation ended; None if it has not ended, or if Slurm does not say."""
         job = self._environment[JOB]
         try:
             state = self._slurm.states([job]).get(job)
@@ -148,10 +149,10 @@ class SlurmAllocation:
         if state is None or state.name in UNENDED - {"COMPLETING"}:
             return None
         how = "is being taken back" if state.name == "COMPLETING" else f"ended {state.name}"
-        return f"the allocation, job {job}, {how}: no step can begin in it any more"
+        return f"the allocation, job {job}, {how}: no further step can start in it"
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch."""
+        """Wait for an event in any launch."""
         self._news.wait(timeout_s)
         self._news.clear()
 
@@ -160,11 +161,11 @@ class SlurmAllocation:
         return ()
 
     def close(self) -> None:
-        """Keep nothing from case to case."""
+        """Do nothing: nothing is kept between cases."""
 
 
 class StepLaunch(LocalLaunch):
-    """One step: an srun on this machine, whose end is looked into before it is told."""
+    """A step: an srun process on this machine, whose exit is examined before it is reported."""
 
     def __init__(
         self,
@@ -180,12 +181,12 @@ class StepLaunch(LocalLaunch):
         self._tell_to_end = tell_to_end
 
     def has_exited(self, status: int) -> None:
-        """Hear that srun has ended, from another thread."""
+        """Handle the exit of srun, reported from another thread."""
         self._before_exit(status)
         super().has_exited(status)
 
     def _end(self, grace_s: float) -> None:
-        """Give the step's processes time for last words, then end srun, which kills what is left of it."""
+        """Give the step's processes time for last messages, then stop srun, which kills the rest."""
         if self.status is None:
             with suppress(GpuproofError):
                 self._tell_to_end()

@@ -1,8 +1,8 @@
-"""Slurm's own commands, each run with a time limit, and what they say turned into values or errors of ours.
+"""Slurm's commands, each run with a time limit; the output becomes values or our own errors.
 
-In: arguments. Out: job ids, states, names of hosts, and of a job that ended the failure that its ranks could
-not record. All that Slurm cannot do is told in its own words. A time limit and a preemption are
-interruptions: `--resume` launches the case again. A node that died is a lost rank, and named.
+In: arguments. Out: job IDs, states, host names and, for a job that ended, the failure that its ranks could
+not record. Everything that Slurm cannot do is reported in Slurm's words. A time limit and a preemption are
+interruptions: `--resume` launches the case again. A node that died is reported by name, as a lost rank.
 """
 
 from __future__ import annotations
@@ -21,65 +21,67 @@ from gpuproof.records.run import Failure, FailureCause
 from gpuproof.store import layout
 
 TIMEOUT_S = 90.0
-"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s,
-and where the cluster's configuration is, after 60."""
+"""Time limit for one command. slurmctld responds in milliseconds; a command reports after about 20 s that
+slurmctld is unavailable, and after 60 s that the cluster's configuration is."""
 NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 UNKNOWN_JOB = "Invalid job id specified"
 ANY_JOB = "1"
-"""Asked for to see whether anybody answers."""
+"""Queried to find out whether anything responds."""
 LAID_ASIDE = frozenset(
     f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
 )
-"""Variables that would change what the launcher works by."""
+"""Variables that would change settings on which the launcher depends."""
 _NOTHING = ("None", "None assigned", "(null)", "null")
 _UNREACHABLE = ("Unable to contact slurm", "Socket timed out", "Connection refused", "configuration source")
 _OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Reason"
 _LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
 _REMEDIES = {
     "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
-    "violates accounting": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list your "
-    "limits; ask for less, or set account or qos in the file of --on slurm:FILE",
+    "violates accounting": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list "
+    "your limits; request less, or set account or qos in the file of --on "
+    "slurm:FILE",
     "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
     "the file of --on slurm:FILE",
     "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
     "qos": "Set qos in the file of --on slurm:FILE",
-    "generic resource": "Ask for GPUs as this cluster names them (gres), or for none with gpus_per_node: 0 "
-    "or --distributed.device=cpu",
-    "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what there is; ask for fewer nodes or GPUs "
-    "(--distributed.nodes, --nproc, gpus_per_node), or none with --distributed.device=cpu",
+    "generic resource": "Request GPUs by this cluster's names (gres), or none with gpus_per_node: "
+    "0 or --distributed.device=cpu",
+    "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what is available; request fewer "
+    "nodes or GPUs (--distributed.nodes, --nproc, gpus_per_node), or none "
+    "with --distributed.device=cpu",
     "node count": "Lower --distributed.nodes, or choose another partition",
     "ime limit": "Lower time in the file of --on slurm:FILE, or choose another partition",
 }
-"""By what sbatch says (as in Slurm 22.05), the next step; the first that fits."""
+"""Text in an sbatch message (as in Slurm 22.05) → the next step; the first match applies."""
 UNENDED = frozenset(
     {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
 ) | {*("STAGE_OUT", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD")}
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
 FORGOTTEN = "FORGOTTEN"
-"""Not a word of Slurm's: neither the queue nor an accounting knows the job any more."""
+"""Not a Slurm state: neither the queue nor the accounting knows the job any longer."""
 _RESUME = "Finish the run with --resume"
 _PYXIS = "error: pyxis: "
-_NO_PYXIS = "Have Pyxis installed on the cluster, or leave container_image out of the file of --on slurm:FILE"
+_NO_PYXIS = "Have Pyxis installed on the cluster, or remove container_image from the file of --on slurm:FILE"
 _LOOK_AT_IMAGE = (
-    "Look at container_image in the file of --on slurm:FILE, and at your credentials in "
-    "~/.config/enroot/.credentials; launcher-output.txt beside the launch has all that was said"
+    "Check container_image in the file of --on slurm:FILE, and your credentials in "
+    "~/.config/enroot/.credentials; launcher-output.txt next to the launch has the full output"
 )
 _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
     "TIMEOUT": (
         "interrupted",
-        "time limit: {job} was ended by Slurm at its time limit",
-        f"{_RESUME} --on slurm:FILE, where `time` in FILE is a longer limit",
+        "time limit: {job} was stopped by Slurm at its time limit",
+        f"{_RESUME} --on slurm:FILE, with a longer limit as `time` in FILE",
     ),
-    "PREEMPTED": ("interrupted", "preempted: {job} gave way to another", _RESUME),
-    "CANCELLED": ("interrupted", "cancelled: {job} was cancelled, and not by gpuproof", _RESUME),
-    "DEADLINE": ("interrupted", "deadline: {job} was ended by Slurm at its deadline", _RESUME),
-    "REVOKED": ("interrupted", "revoked: another cluster took {job}", _RESUME),
+    "PREEMPTED": ("interrupted", "preempted: {job} was preempted by another job", _RESUME),
+    "CANCELLED": ("interrupted", "cancelled: {job} was cancelled, but not by gpuproof", _RESUME),
+    "DEADLINE": ("interrupted", "deadline: {job} was stopped by Slurm at its deadline", _RESUME),
+    "REVOKED": ("interrupted", "revoked: another cluster started {job}", _RESUME),
     "OUT_OF_MEMORY": (
         "out_of_memory",
-        "{job} took more memory of its host than it was given",
-        "Raise `mem` in the file of --on slurm:FILE (0 is all of the node)",
+        "{job} used more memory than it was given by its host",
+        "Raise `mem` in the file of --on slurm:FILE (0 means all of the node)",
     ),
-    "BOOT_FAIL": ("environment", "{job} did not begin: its nodes did not boot", _RESUME),
+    "BOOT_FAIL": ("environment", "{job} did not start: its nodes did not boot", _RESUME),
     "NODE_FAIL": (
         "lost_rank",
         "node failure: {job} lost a node",
@@ -89,47 +91,47 @@ _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
 
 
 class SlurmRefusalError(UsageError):
-    """Slurm does not take a job as it is asked for."""
+    """Slurm rejects the job as requested."""
 
 
 class SlurmSilentError(SchedulerSilentError):
-    """A command of Slurm's does not do what it is for: nobody answers it."""
+    """A Slurm command fails because it gets no response."""
 
     def __init__(self, program: str, cause: str) -> None:
-        super().__init__(cause, place=program, next_step="`scontrol ping` says whether slurmctld is up")
+        super().__init__(cause, place=program, next_step="`scontrol ping` shows whether slurmctld is up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """How a job stands, in Slurm's words."""
+    """The state of a job, in Slurm's terms."""
 
     job: str
-    """Its id; of an element of an array with the index after it, as in 12_3."""
+    """The job ID; for an array element, the array's ID followed by the index, e.g. 12_3."""
     number: str
-    """Its own number, which an element of an array has, too."""
+    """The job's own number, which array elements also have."""
     name: str
     """PENDING, RUNNING, COMPLETED …"""
     nodes: str
-    """Where it runs, in Slurm's notation; empty before."""
+    """Nodes on which it runs, in Slurm's notation; empty before it starts."""
     reason: str
-    """Why it waits, or ended."""
+    """Why it is waiting, or why it ended."""
 
 
 class SlurmCommands:
-    """Runs Slurm's commands with one environment."""
+    """Runs Slurm's commands, all with the same environment."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Find the commands.
+        """Find Slurm's commands.
 
         Raises:
-            EnvironmentUnfitError: they are not here, or nobody answers them.
+            EnvironmentUnfitError: the commands are not installed here, or get no response.
         """
         self._environment = {key: value for key, value in environment.items() if key not in LAID_ASIDE}
         path = self._environment.get("PATH")
         missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
         if missing:
             raise EnvironmentUnfitError(
-                f"no {', '.join(missing)} here: this is no machine that submits to Slurm",
+                f"no {', '.join(missing)} here: this machine cannot submit to Slurm",
                 place="--on slurm",
                 next_step="Start gpuproof on a login node of the cluster, or load its module",
             )
@@ -137,36 +139,36 @@ class SlurmCommands:
         self.states(())
 
     def submit(self, text: str) -> str:
-        """Submit a script; return the id of its job.
+        """Submit a script; return its job ID.
 
         Raises:
-            SlurmRefusalError: it is not taken as it is.
-            EnvironmentUnfitError: nobody answers.
+            SlurmRefusalError: the script is rejected.
+            EnvironmentUnfitError: Slurm does not respond.
         """
         output = self._ask("sbatch", "--parsable", stdin=text)
         return output.strip().partition(";")[0]
 
     def would_submit(self, options: Sequence[str]) -> None:
-        """Ask whether a job with these options of sbatch's would be taken; nothing is submitted.
+        """Check whether a job with these sbatch options would be accepted, without submitting anything.
 
         Raises:
-            SlurmRefusalError: it would not.
-            EnvironmentUnfitError: nobody answers.
+            SlurmRefusalError: the job would be rejected.
+            EnvironmentUnfitError: Slurm does not respond.
         """
         self._ask("sbatch", "--test-only", *options, stdin="#!/bin/sh\n")
 
     def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
-        """Return how these jobs stand, asked for in one call; those that Slurm has forgotten are left out.
+        """Return the states of these jobs, with one query; jobs that Slurm has forgotten are omitted.
 
         Raises:
-            EnvironmentUnfitError: nobody answers.
+            EnvironmentUnfitError: Slurm does not respond.
         """
         ids = sorted({job.partition("_")[0] for job in jobs}) or [ANY_JOB]
         words = ("squeue", f"--jobs={','.join(ids)}", "--states=all", "--noheader", "--array")
         return _states(self._ask(*words, f"--format={_OF_QUEUE}", fine=UNKNOWN_JOB))
 
     def accounted(self, jobs: Sequence[str]) -> dict[str, JobState]:
-        """Return how jobs ended that the queue has forgotten, as far as there is an accounting that knows."""
+        """Return how jobs that are no longer in the queue ended, if the accounting knows."""
         if not jobs or not self._has_accounting:
             return {}
         words = ("sacct", f"--jobs={','.join(jobs)}", "--allocations", "--noheader", "--parsable2")
@@ -177,20 +179,20 @@ class SlurmCommands:
             return {}
 
     def cancel(self, jobs: Sequence[str], *options: str) -> None:
-        """Cancel jobs; what has ended is no error.
+        """Cancel jobs; it is not an error if one has already ended.
 
         Raises:
-            EnvironmentUnfitError: nobody answers.
+            EnvironmentUnfitError: Slurm does not respond.
         """
         self._ask("scancel", *options, *jobs, fine=UNKNOWN_JOB)
 
     def end_step(self, job: str, name: str) -> None:
-        """Send SIGTERM to the processes of a job's step; one that is not there is no error.
+        """Send SIGTERM to the processes of a job's step; it is not an error if the step is gone.
 
-        A signal to srun itself will not do: it kills the step at once.
+        Signalling srun itself is not an option: it would kill the step immediately.
 
         Raises:
-            EnvironmentUnfitError: nobody answers.
+            EnvironmentUnfitError: Slurm does not respond.
         """
         words = ("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i|%j")
         steps = (line.strip().partition("|") for line in self._ask(*words, fine=UNKNOWN_JOB).splitlines())
@@ -199,15 +201,15 @@ class SlurmCommands:
             self.cancel(matching, "--signal=TERM")
 
     def host_names(self, nodes: str) -> tuple[str, ...]:
-        """Write out Slurm's notation of nodes, in their order.
+        """Expand node names in Slurm's notation, keeping their order.
 
         Raises:
-            EnvironmentUnfitError: it is none.
+            EnvironmentUnfitError: the notation is not valid.
         """
         return tuple(self._ask("scontrol", "show", "hostnames", nodes).split()) if nodes else ()
 
     def address(self, host: str) -> str:
-        """Return where a node is reached: its own name where Slurm does not tell."""
+        """Return a node's address, or its own name if Slurm does not report one."""
         try:
             words = self._ask("scontrol", "show", "node", host, "--oneliner").split()
         except EnvironmentUnfitError:
@@ -216,7 +218,7 @@ class SlurmCommands:
         return next(addresses, host)
 
     def down(self, nodes: str) -> dict[str, str]:
-        """Return those of these nodes that do not work any more, and why, as far as Slurm tells."""
+        """Return which of these nodes no longer work and, as far as Slurm reports it, why."""
         try:
             output = self._ask("sinfo", "--Node", f"--nodes={nodes}", "--noheader", "--format=%N|%T|%E")
         except EnvironmentUnfitError:
@@ -229,10 +231,10 @@ class SlurmCommands:
         }
 
     def _ask(self, *words: str, stdin: str | None = None, fine: str | None = None) -> str:
-        """Run a command in a session of its own, where no Ctrl-C reaches it; return what it prints.
+        """Run a command in a new session, which Ctrl-C does not reach; return the output.
 
         Raises:
-            EnvironmentUnfitError: it fails, unless it says what is `fine`.
+            EnvironmentUnfitError: the command fails, unless its message is `fine`.
         """
         try:
             answer = subprocess.run(
@@ -246,7 +248,7 @@ class SlurmCommands:
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired as error:
-            raise SlurmSilentError(words[0], f"no answer within {TIMEOUT_S:g} s") from error
+            raise SlurmSilentError(words[0], f"no response within {TIMEOUT_S:g} s") from error
         except OSError as error:
             raise SlurmSilentError(words[0], f"cannot be started: {error.strerror}") from error
         if answer.returncode != 0 and not (fine and fine in answer.stderr):
@@ -255,7 +257,7 @@ class SlurmCommands:
 
 
 def _error(program: str, text: str) -> GpuproofError:
-    """Turn what a command says to its failure into an error with its next step."""
+    """Convert a failed command's message to an error that includes the next step."""
     lines = [line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in text.splitlines()]
     words = "; ".join(dict.fromkeys(filter(None, lines))) or "it failed without an error message"
     if program != "sbatch" or any(sign in text for sign in _UNREACHABLE):
@@ -265,7 +267,7 @@ def _error(program: str, text: str) -> GpuproofError:
 
 
 def _states(output: str) -> dict[str, JobState]:
-    """Read lines of `JOB|NUMBER|STATE|NODES|REASON`; "CANCELLED by 1000" is a state, too."""
+    """Parse lines of the form `JOB|NUMBER|STATE|NODES|REASON`; "CANCELLED by 1000" is also a state."""
     states = {}
     for line in output.splitlines():
         parts = line.strip().split("|", 4)
@@ -280,9 +282,9 @@ def _states(output: str) -> dict[str, JobState]:
 
 
 def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Failure | None:
-    """Say how a job's end failed its launch; None where the ranks know better.
+    """Report how the end of a job made its launch fail; None if the ranks know better.
 
-    `down` are those of its nodes that do not work any more, and why.
+    `down` are the job's nodes that no longer work, with the reasons.
     """
     job = f"job {state.job}" + (f" on {state.nodes}" if state.nodes else "")
     if down:
@@ -305,16 +307,16 @@ def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Fa
 
 
 def container_failure(folder: Path, *, host: str) -> Failure | None:
-    """Say why no container began, in the words of Pyxis and Enroot; None where it is not that.
+    """Return why no container started, in the words of Pyxis and Enroot; None for any other cause.
 
-    They come before srun's own last line, which says only that a task has exited.
+    Their messages precede srun's own last line, which only says that a task has exited.
     """
     if layout.rank_journals(folder):
         return None
     output = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
     unknown = next((line for line in output if "unrecognized option '--container-image" in line), None)
     if unknown is not None:
-        message = f"this Slurm starts no containers: {unknown}"
+        message = f"this Slurm does not support containers: {unknown}"
         return launch_failure("environment", message, next_step=_NO_PYXIS, host=host)
     messages = [line.partition(_PYXIS)[2].strip() for line in output if _PYXIS in line]
     if not messages:
@@ -322,7 +324,7 @@ def container_failure(folder: Path, *, host: str) -> Failure | None:
     signs = ("[ERROR]", "failed to import", "")
     why = next(line for sign in signs for line in messages if sign in line)
     return launch_failure(
-        "environment", f"the container did not begin: {why}", next_step=_LOOK_AT_IMAGE, host=host
+        "environment", f"the container did not start: {why}", next_step=_LOOK_AT_IMAGE, host=host
     )
 
 

@@ -1,8 +1,9 @@
-"""Jobs in Slurm's queue: each launch is one, or an element of an array where several are alike.
+"""Jobs in Slurm's queue: each launch is one job, or one element of an array of similar launches.
 
-In: cases that say how many nodes they need. Out: news of where each ran and how it ended. A thread of its
-own talks to Slurm: it submits what was started since it last looked, asks for all jobs by one call, ever less
-often while nothing changes, and cancels. The run's directory must lie on a file system that the nodes share.
+In: cases that state how many nodes they need. Out: events that report where each ran and how it finished. A
+separate thread talks to Slurm: it submits the launches requested since its last round, queries all jobs in
+one call (less often while nothing changes), and cancels jobs. The run directory must be on a file system that
+the nodes share.
 """
 
 from __future__ import annotations
@@ -33,46 +34,46 @@ from gpuproof.store import layout
 from gpuproof.store.run import append_record
 
 FILES_S = 60.0
-"""Time that a shared file system may take to show here what a node has written."""
+"""Time for files written by a node to become visible here on a shared file system."""
 END_S = 120.0
-"""Time that a cancelled job may take to end: over Slurm's KillWait (30 s) and an epilog."""
+"""Time for a cancelled job to end: more than Slurm's KillWait (30 s) plus an epilog."""
 PORTS = range(20_000, 32_000)
-"""Below those that a kernel gives out by itself."""
+"""Lower than the ports that the kernel assigns automatically."""
 MISSED = 3
-"""Looks at the queue after which a job that is not in it counts as forgotten."""
+"""Number of polls after which a job that is not in the queue counts as forgotten."""
 JOB_FILE = "slurm-job.json"
 _SUSPENDED = "job {} was suspended for a while: what it measured then is not valid"
 
 
 class SlurmLaunch(QueuedLaunch):
-    """One job, or one element of an array."""
+    """One job, or one array element."""
 
     def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
         super().__init__(case, folder, wake=wake)
         self.job = ""
-        """Its id; empty before it is submitted."""
+        """The job's ID; empty before it is submitted."""
         self.ending_since_s: float | None = None
-        """Since when it is cancelled: Slurm sends SIGTERM, and SIGKILL after its own KillWait."""
+        """When it was cancelled: Slurm sends SIGTERM, and after its own KillWait SIGKILL."""
         self.num_missed = 0
-        """Looks at the queue in a row that did not find it."""
+        """Number of consecutive polls of the queue that did not find it."""
 
 
 class SlurmQueue(LaunchQueue[SlurmLaunch]):
-    """Submits cases as jobs, launches that are alike as one array."""
+    """Submits cases as jobs, and similar launches as one array."""
 
     end_s = END_S
 
     def __init__(
         self, options: SlurmOptions, slurm: SlurmCommands, *, node_for: Callable[[Path], SlurmNode]
     ) -> None:
-        """Begin to listen; `node_for` says how the node side of a run directory is started."""
+        """Start the thread; `node_for` defines how the node side is started for a run directory."""
         super().__init__(SlurmLaunch, name="slurm", max_busy=options.max_jobs)
         self._options = options
         self._slurm = slurm
         self._node_for = node_for
         self._thread.start()
 
-    # In the thread.
+    # The methods below run in the thread.
 
     def _begin(self, launches: Sequence[SlurmLaunch]) -> None:
         groups: dict[str, list[SlurmLaunch]] = defaultdict(list)
@@ -116,7 +117,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
             (launch.folder / JOB_FILE).write_text(json.dumps({"job": launch.job}) + "\n", encoding="utf-8")
 
     def _cancel_earlier(self, group: Iterable[SlurmLaunch]) -> None:
-        """Cancel what an earlier campaign, which was killed, left in the queue for these launches."""
+        """Cancel jobs for these launches that an earlier, killed campaign left in the queue."""
         files = [
             file
             for launch in group
@@ -129,7 +130,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
             self._slurm.cancel(left)
 
     def _tell_ends(self) -> None:
-        """Cancel the jobs whose end was asked for, all by one call; asked again, they get SIGKILL at once."""
+        """Cancel jobs as requested, all in one call; a second request sends SIGKILL immediately."""
         ending = [launch for launch in self._open if launch.num_end_requests > launch.num_end_signals]
         hurried = [launch.job for launch in ending if launch.num_end_signals]
         if hurried:
@@ -153,7 +154,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
         return any(changed)
 
     def _heard(self, launch: SlurmLaunch, state: JobState) -> bool:
-        """Take in how a job stands; return whether that is new."""
+        """Record the state of a job; return whether it has changed."""
         before = launch.waits_for, launch.placed, launch.is_over
         if state.name == "SUSPENDED" and (note := _SUSPENDED.format(launch.job)) not in self._notes:
             self._notes.append(note)
@@ -171,12 +172,12 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
         return (launch.waits_for, launch.placed, launch.is_over) != before
 
     def _has_waited(self, launch: SlurmLaunch) -> None:
-        """Cancel a job that has been waiting for too long."""
+        """Cancel a job that has been waiting too long."""
         limit_s = self._options.pending_limit_s
         if limit_s is None or launch.num_end_requests or time.monotonic() - launch.since_s < limit_s:
             return
-        message = f"job {launch.job} has not begun within {limit_s:g} s: {launch.waits_for}"
-        next_step = f"`scontrol show job {launch.job}` says more; raise pending_limit_s, or ask for less"
+        message = f"job {launch.job} has not started within {limit_s:g} s: {launch.waits_for}"
+        next_step = f"`scontrol show job {launch.job}` shows more; raise pending_limit_s, or request less"
         append_record(launch.folder, launch_failure("environment", message, next_step=next_step))
         launch.end(0.0)
 
@@ -190,7 +191,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
         )
 
     def _files_are_here(self, launch: SlurmLaunch, state: JobState) -> bool:
-        """Say whether what the ranks of a job that went well have written can be seen from here."""
+        """Check whether the files that the ranks of a successful job wrote are visible here."""
         num_there = len(layout.rank_journals(launch.folder))
         is_complete = num_there >= launch.case.placement.num_ranks
         if state.name != "COMPLETED" or launch.num_end_requests or is_complete:
@@ -230,7 +231,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
 
 
 def _of(launch: SlurmLaunch, states: Mapping[str, JobState]) -> JobState | None:
-    """Return how a job stands; None where it was not found, and may be yet."""
+    """Return a job's state; None if it was not found, but still may be."""
     launch.num_missed = 0 if launch.job in states else launch.num_missed + 1
     if launch.num_missed < MISSED:
         return states.get(launch.job)
@@ -238,7 +239,7 @@ def _of(launch: SlurmLaunch, states: Mapping[str, JobState]) -> JobState | None:
 
 
 def _take_log(launch: SlurmLaunch, state: JobState) -> None:
-    """Move what Slurm itself said of a job behind what the job printed."""
+    """Append Slurm's own messages about a job to the output of the job."""
     log = layout.run_folder(launch.folder) / LOG.replace("%j", state.number)
     if not log.is_file():
         return

@@ -1,4 +1,4 @@
-"""Where on a Slurm cluster a run takes place: jobs of the queue, or steps inside of an allocation."""
+"""Where a run takes place on a Slurm cluster: jobs in the queue, or steps inside an allocation."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ JOB, NODES = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSite(LaunchSite):
-    """The options of a run's jobs, and the allocation that it runs in, if any."""
+    """The options for a run's jobs, and its allocation if there is one."""
 
     launcher: ClassVar[str] = "slurm"
     starts: ClassVar[str] = "job scripts"
     reads_ranks: ClassVar[bool] = False
-    """Inside of an allocation Slurm's variables are of the job that gpuproof starts steps in."""
+    """Inside an allocation, Slurm's variables describe the job in which gpuproof starts its steps."""
 
     options: SlurmOptions = field(default_factory=SlurmOptions)
     hosts: tuple[str, ...] = ()
-    """The nodes of the allocation; none where each launch is a job of the queue."""
+    """The nodes of the allocation; empty if each launch is a job in the queue."""
 
     @classmethod
     def chosen(cls, choice: HostChoice, *, python: str | None) -> Self:
-        """Read the options, and which nodes this process has if it is in an allocation.
+        """Read the options and, if this process is in an allocation, its nodes.
 
         Raises:
-            UsageError: the file is wrong, or one job is asked for where there are no nodes yet.
-            EnvironmentUnfitError: Slurm does not say which nodes these are.
+            UsageError: the file is wrong, or a job is requested for which there are no nodes yet.
+            EnvironmentUnfitError: Slurm does not report which nodes there are.
         """
         options = _read_options(choice, python=python)
         nodes = allocated_nodes(os.environ)
@@ -63,9 +63,9 @@ class SlurmSite(LaunchSite):
             return cls(options=options, hosts=SlurmCommands().host_names(nodes))
         if choice.one_job:
             raise UsageError(
-                "the number of nodes of the one job is not given, and there is no allocation yet",
+                "the number of nodes for the single job is not set, and there is no allocation yet",
                 place="--one-job",
-                next_step="Give it: --distributed.nodes=N",
+                next_step="Set it: --distributed.nodes=N",
             )
         return cls(options=options)
 
@@ -82,11 +82,11 @@ class SlurmSite(LaunchSite):
     def enter(
         cls, choice: HostChoice, *, python: str | None, dry_run: bool, ranks_per_host: int, device: str
     ) -> str | None:
-        """Go on inside an allocation, as this same command under salloc; do nothing where this is one.
+        """Run this same command again inside an allocation, with salloc; do nothing if already in one.
 
         Raises:
-            UsageError: the file is wrong, or Slurm would not grant what it asks for.
-            EnvironmentUnfitError: Slurm does not answer.
+            UsageError: the file is wrong, or Slurm would not grant the request.
+            EnvironmentUnfitError: Slurm does not respond.
         """
         if allocated_nodes(os.environ) is not None:
             return None
@@ -97,14 +97,14 @@ class SlurmSite(LaunchSite):
             SlurmCommands().would_submit([word for word in words[1:] if not word.startswith("--immediate")])
             if options.pending_limit_s is not None:
                 click.echo(
-                    f"Asking Slurm for an allocation, for {options.pending_limit_s:g} s at most. If it gives "
-                    "up, `squeue --start` says when nodes may be free; raise pending_limit_s, or ask for "
-                    "less",
+                    f"Requesting an allocation from Slurm, for at most {options.pending_limit_s:g} "
+                    "s. If it gives up, `squeue --start` shows when nodes may be free; raise "
+                    "pending_limit_s, or request less",
                     err=True,
                 )
             sys.stdout.flush()
             sys.stderr.flush()
-            # Without these salloc ends with 1 where it gives up, which would be a bug of ours.
+            # Without these, salloc exits with 1 when it gives up, which would look like a bug in gpuproof.
             unfit = dict.fromkeys(
                 ("SLURM_EXIT_ERROR", "SLURM_EXIT_IMMEDIATE"), str(int(ExitCode.UNFIT_ENVIRONMENT))
             )
@@ -112,7 +112,7 @@ class SlurmSite(LaunchSite):
         return shlex.join([*words, *this])
 
     def words(self, choice: HostChoice) -> list[str]:
-        """Return the number of nodes of the one job."""
+        """Return the number of nodes in the single job."""
         return [f"--distributed.nodes={len(self.hosts)}"] if choice.one_job else []
 
     def places(self) -> Sequence[HostPlace]:
@@ -121,25 +121,27 @@ class SlurmSite(LaunchSite):
 
     @property
     def text(self) -> str:
-        """The nodes of the allocation, or the queue."""
+        """Describe the nodes of the allocation, or the queue."""
         if self.hosts:
-            return f"{units.first_of(self.hosts)}, of this allocation of Slurm"
+            return f"{units.first_of(self.hosts)}, in this Slurm allocation"
         partition = f", partition {self.options.partition}" if self.options.partition else ""
         return f"Slurm{partition}, a job for each launch"
 
     def missing(self) -> Iterator[str]:
-        """Yield that this machine has no Slurm."""
+        """Yield a message if Slurm is not installed on this machine."""
         if shutil.which("sbatch") is None:
-            yield "sbatch is not here: start it on a login node of the cluster, or load its module"
+            yield (
+                "sbatch is not installed here: start it on a login node of the cluster, or load its module"
+            )
 
     def described(self) -> dict[str, Any]:
-        """Return the options, and the nodes of an allocation as any hosts."""
+        """Return the options, and an allocation's nodes in the same form as any other hosts."""
         options = {self.launcher: self.options.model_dump(mode="json")}
         hosts = {"hosts": [{"name": host} for host in self.hosts], "currency": "USD"}
         return {**options, HOSTS: hosts} if self.hosts else options
 
     def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
-        """Yield the script of each job, launches that are alike as one array; or the step of each launch."""
+        """Yield the script of each job, with similar launches as one array; or the step of each launch."""
         node = slurm_node(self.options, run)
         alike: dict[str, list[Case]] = defaultdict(list)
         for case in cases:
@@ -158,11 +160,11 @@ class SlurmSite(LaunchSite):
 
     @contextmanager
     def opened(self, *, environment: Mapping[str, str], many_launches: bool) -> Iterator[Launcher]:
-        """Give a launcher of jobs, or of steps inside of the allocation.
+        """Yield a launcher for jobs, or for steps inside the allocation.
 
         Raises:
-            EnvironmentUnfitError: Slurm's commands are not here, or nobody answers them.
-            UsageError: the run takes place in an allocation, and this is not in it.
+            EnvironmentUnfitError: Slurm's commands are not installed here, or get no response.
+            UsageError: the run uses an allocation, and this process is not in it.
         """
         from gpuproof.launchers.slurm.allocation import SlurmAllocation
         from gpuproof.launchers.slurm.queue import SlurmQueue
@@ -174,7 +176,9 @@ class SlurmSite(LaunchSite):
         def node_for(run: Path) -> SlurmNode:
             node = slurm_node(self.options, run)
             if node.worker != INSTALLED_WORKER:
-                build_archive(run / ARCHIVE)  # anew on --resume: it may be another version's
+                build_archive(
+                    run / ARCHIVE
+                )  # also on --resume: the existing file may be from another version
             return node
 
         if self.hosts:
@@ -185,16 +189,16 @@ class SlurmSite(LaunchSite):
 
 
 def allocated_nodes(environment: Mapping[str, str]) -> str | None:
-    """Return the nodes of the allocation that this process is in, in Slurm's notation; None outside of one.
+    """Return the nodes of this process's allocation, in Slurm's notation; None if it is not in one.
 
     Raises:
-        UsageError: this is one of several processes that srun started.
+        UsageError: this process is one of several that srun started.
     """
     if JOB not in environment or NODES not in environment:
         return None
     if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         raise UsageError(
-            f"srun started {environment['SLURM_STEP_NUM_TASKS']} of this command, and one is enough",
+            (f"srun started {environment['SLURM_STEP_NUM_TASKS']} copies of this command, but one is enough"),
             place="--on slurm",
             next_step="Start it without srun; it starts the tasks of the nodes itself",
         )
@@ -202,10 +206,10 @@ def allocated_nodes(environment: Mapping[str, str]) -> str | None:
 
 
 def slurm_node(options: SlurmOptions, run: Path) -> SlurmNode:
-    """Say how the node side is started on a node: as installed, or from one file in the run directory.
+    """Return how to start the node side on a node: as installed, or from the run directory's file.
 
-    The installed one is for the Python that runs this, on a disk that the nodes share. Another Python, and a
-    container, take the file.
+    The installed package works for the current Python, if it is on a disk that the nodes share. For another
+    Python or in a container, the file is used.
     """
     run = run.absolute()
     if options.python is None and options.container_image is None:

@@ -1,8 +1,9 @@
-"""What Slurm is given for a case, as text: pure, so that it can be shown without a cluster.
+"""What Slurm gets for a case, as text: pure functions, so it can be shown without a cluster.
 
-In: options, a case, and how its node side is reached. Out: the words of `srun`, and the script for `sbatch`.
-One task a node starts that node's ranks and the sampler beside them. What only the node knows stands in the
-words as `$NAME` and is filled in there by `worker slurm-task`, not by a shell; a `$` of our own is doubled.
+In: options, a case, and how its node side is reached. Out: the arguments for `srun`, and the script for
+`sbatch`. There is one task per node, which starts that node's ranks and their sampler. Values that only the
+node knows are written as `$NAME` and filled in there by `worker slurm-task`, not by a shell; a literal `$` is
+doubled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gpuproof.store import layout
 
 ADDRESS, PORT = "GPUPROOF_ADDRESS", "GPUPROOF_PORT"
 LOG = "slurm-%j.txt"
-"""What Slurm itself has to say of a job, in the run directory until the job has ended."""
+"""File with Slurm's own messages about a job, in the run directory until the job has ended."""
 _OF_SBATCH = ("partition", "account", "qos", "reservation", "constraint", "exclude", "time")
 _NEXT_LINE = " \\\n  "
 _FIRST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
@@ -31,7 +32,7 @@ while (: < "/dev/tcp/127.0.0.1/${PORT}") 2> /dev/null; do {PORT}=$(({PORT} + 1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmNode:
-    """How the node side is started on every node, and the directory that all of them share."""
+    """How to start the node side on every node, and the directory that all nodes share."""
 
     python: str
     worker: tuple[str, ...]
@@ -41,9 +42,9 @@ class SlurmNode:
 def job_text(
     options: SlurmOptions, case: Case, node: SlurmNode, *, name: str, folders: Sequence[str], port: int
 ) -> str:
-    """Return the script for `sbatch`: of one launch, or of an array of launches that differ in their folder.
+    """Return the script for `sbatch`: one launch, or an array of launches in different folders.
 
-    `folders` are the launches' own. Each line of the head is one option, quoted as a shell would.
+    `folders` are the folders of the launches. Each header line is one option, quoted as in a shell.
     """
     head = [f"#SBATCH {shlex.quote(option)}" for option in _sbatch_options(options, case, node, name=name)]
     if len(folders) == 1:
@@ -66,7 +67,7 @@ def job_text(
 
 
 def salloc_words(options: SlurmOptions, *, ranks_per_host: int, device: str) -> list[str]:
-    """Return the words that ask for an allocation in which a run of several launches takes place."""
+    """Return the arguments that request an allocation for a run with several launches."""
     words = ["salloc", "--job-name=gpuproof"]
     if options.nodes is not None or options.nodelist is None:
         words.append(f"--nodes={options.nodes or 1}")
@@ -99,14 +100,14 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
     yield from _resource_options(options, gpus_per_node(options, case))
     if options.exclusive and placement.exclusive == "hosts":
         yield "--exclusive"
-    # A job that Slurm starts again by itself would write over its own records; --resume does not.
+    # A job that Slurm itself restarts would overwrite its own records; --resume does not do so.
     yield "--no-requeue"
     yield f"--output={node.run.replace('%', '%%')}/{LOG}"
     yield from options.extra
 
 
 def _resource_options(options: SlurmOptions, gpus: int) -> Iterator[str]:
-    """Yield what of each node is asked for."""
+    """Yield the options that request resources from each node."""
     if options.gres is not None:
         yield f"--gres={options.gres}"
     elif gpus:
@@ -118,14 +119,14 @@ def _resource_options(options: SlurmOptions, gpus: int) -> Iterator[str]:
 
 
 def gpus_per_node(options: SlurmOptions, case: Case) -> int:
-    """Return how many GPUs of each node are asked for: as many as are named, else one a rank."""
+    """Return the number of GPUs to request per node: the given number, else one per rank."""
     return case.placement.gpus_per_host if options.gpus_per_node is None else options.gpus_per_node
 
 
 def step_words(
     options: SlurmOptions, case: Case, node: SlurmNode, *, name: str, hosts: Sequence[str], folder: str
 ) -> list[str]:
-    """Return the words that start a launch on these hosts of an allocation, in the order of node ranks."""
+    """Return the command that starts a launch on the allocated hosts, in the order of node ranks."""
     task = [*_task(node, hosts), f"--folder={folder}"]
     placed = [f"--job-name={name}", f"--nodelist={','.join(hosts)}", "--overlap"]
     started = [word for command in _started(case, node) for word in command]
@@ -133,7 +134,7 @@ def step_words(
 
 
 def _srun_text(options: SlurmOptions, case: Case, node: SlurmNode) -> str:
-    """Return the words for the script: of all that stands there, the shell fills in the folder alone."""
+    """Return the command for the script; the shell expands only the folder."""
     task = f'{shlex.join(_task(node, case.placement.hosts))} "--folder=$folder"'
     started = map(shlex.join, _started(case, node))
     return _NEXT_LINE.join([shlex.join(_srun(options, case, node)), task, *started])
@@ -143,7 +144,9 @@ def _srun(options: SlurmOptions, case: Case, node: SlurmNode) -> list[str]:
     nodes = case.placement.num_hosts
     words = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     if options.cpus_per_task is not None:
-        words.append(f"--cpus-per-task={options.cpus_per_task}")  # since Slurm 22.05 no longer from sbatch
+        words.append(
+            f"--cpus-per-task={options.cpus_per_task}"
+        )  # since Slurm 22.05, srun no longer inherits this from sbatch
     words += ["--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1"]
     if options.container_image is None:
         return words
@@ -152,13 +155,13 @@ def _srun(options: SlurmOptions, case: Case, node: SlurmNode) -> list[str]:
 
 
 def _task(node: SlurmNode, hosts: Sequence[str]) -> list[str]:
-    """Return how each node's task begins; named hosts are told in their order, which Slurm does not keep."""
+    """Return how each node's task starts; named hosts are listed, since Slurm loses their order."""
     order = [f"--nodes={','.join(hosts)}"] if hosts else []
     return [node.python, *node.worker, "slurm-task", *order]
 
 
 def _started(case: Case, node: SlurmNode) -> list[list[str]]:
-    """Return what each node starts, each command after a `--`, with `$NAME` for what only it knows."""
+    """Return what each node starts: commands after a `--`, with `$NAME` for what only it knows."""
     side = NodeSide(
         python=_literal(node.python),
         worker=tuple(map(_literal, node.worker)),
@@ -179,6 +182,6 @@ def _literal(word: str) -> str:
 def step_environment(
     options: SlurmOptions, environment: Mapping[str, str], *, address: str, port: int | None
 ) -> dict[str, str]:
-    """Return the environment of `srun` inside an allocation, which its tasks get, too."""
+    """Return the environment for `srun` inside an allocation, which its tasks inherit."""
     meeting = {} if port is None else {ADDRESS: address, PORT: str(port)}
     return {**environment, **rank_environment(options.interface), **meeting}

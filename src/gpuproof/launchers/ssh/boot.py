@@ -1,9 +1,10 @@
-"""How does the node side begin on a host that has only a Python? As one command and the bytes that follow it.
+"""How the node side starts on a host that has only Python: one command, then the bytes it reads.
 
-The command's program reads the archive from standard input, compares its checksum, keeps it in a directory
-of its own (mode 0700) and becomes the agent, in the same interpreter, since a second one would take longer
-than all else. So one channel carries all, and a connection that breaks at any moment leaves nothing behind:
-until the archive is whole there is no directory, and then there is a lease.
+The command's program reads the archive from standard input, verifies its checksum, stores it in a new
+directory (mode 0700) and becomes the agent. It does so in the same interpreter, because starting a second one
+would take longer than everything else. One channel therefore carries everything, and a connection that breaks
+at any moment leaves nothing behind: there is no directory until the archive is complete, and from then on
+there is a lease.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gpuproof.records.frames import GREETING
 PREFIX = "gpuproof-"
 ARCHIVE = "gpuproof-node.pyz"
 
-# Read by whatever Python is there, so that one that is too old can still say so.
+# Must be readable by any version of Python, so that one that is too old can still report this.
 _PROGRAM = f"""
 import hashlib, json, os, shutil, sys, tempfile
 def fail(cause):
@@ -53,24 +54,24 @@ sys.exit(obey(folder, float(lease)))
 
 
 def boot_command(python: str, archive: bytes, *, directory: str | None, lease_s: float) -> str:
-    """Return the command line, quoted for any shell, after which `archive` is to be sent.
+    """Return the command line, quoted for any shell; the `archive` is sent after it.
 
-    The program is one line with escapes, since not every login shell takes a line end within quotes.
+    The program is a single line with escapes, since not every login shell accepts a newline within quotes.
     """
     program = f"exec({json.dumps(_PROGRAM)})"
-    # Isolated and without site: neither a json.py of the user's home nor their packages are imported.
+    # Isolated mode without site: imports neither a json.py from the user's home nor the user's packages.
     words = [python, "-I", "-S", "-c", program, str(len(archive)), _checksum(archive)]
     return shlex.join([*words, directory or "", f"{lease_s:g}"])
 
 
 @cache
 def _checksum(archive: bytes) -> str:
-    """Return the checksum of an archive, which is the same for all hosts."""
+    """Return the checksum of an archive; it is the same for all hosts."""
     return hashlib.sha256(archive).hexdigest()
 
 
 def removal_command(directory: str) -> str | None:
-    """Return the command that removes an agent's directory; None where the path is not such a one."""
+    """Return the command that removes an agent's directory; None if the path is not such a directory."""
     name = directory.rpartition("/")[2]
     is_ours = directory.startswith("/") and name.startswith(PREFIX) and len(name) > len(PREFIX)
     return shlex.join(["rm", "-rf", "--", directory]) if is_ours else None

@@ -1,7 +1,7 @@
-"""One host's agent, seen from here: one SSH channel, frames in both directions.
+"""One host's agent as seen from this side: one SSH channel, with frames in both directions.
 
-In: an open connection. Out: answers to what is asked, and the growth and end of each launch, told to whoever
-follows it. Runs in the event loop; what it hands on is taken in there.
+In: an open connection. Out: answers to requests, and the output and end of each launch, passed to its
+follower. Everything runs in the event loop, including callbacks.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from gpuproof.records.run import HostStage
 
 BEATS_PER_LEASE = 3
 START_TIMEOUT_S = 120.0
-"""For a Python to start on a host that is busy."""
+"""Time for Python to start on a busy host."""
 LEAVE_TIMEOUT_S = 15.0
 NOISE_BYTES = 1 << 16
-"""What a login may print before the agent begins; and as much of its standard error is kept."""
+"""Maximum login output before the agent starts; also the maximum of its standard error that is stored."""
 
 
 AGENT_FACTS = {"python": str, "archive": str, "directory": str, "pid": int, "host": str}
-"""What an agent says of itself, once it is there."""
+"""What an agent reports about itself when it has started."""
 COMMAND_FACTS = {"status": int, "stdout": str, "stderr": str}
 
 
 class Follower(Protocol):
-    """Hears what becomes of one launch."""
+    """Receives the events of one launch."""
 
     def file_grew(self, name: str, offset: int, content: bytes) -> None:
-        """Hear of new bytes; with none, the file was cut back to `offset`."""
+        """Receive new bytes; if there are none, the file has been truncated to `offset`."""
 
     def has_exited(self, status: int) -> None:
-        """Hear that the ranks have ended."""
+        """Handle the exit of the ranks."""
 
     def has_ended(self) -> None:
-        """Hear that all has ended, and every byte has been told."""
+        """Handle the end of the launch: everything has stopped, and every byte has been delivered."""
 
     def is_lost(self, cause: str) -> None:
-        """Hear that nothing more will be heard."""
+        """Handle the end of all events."""
 
 
 class AgentChannel(asyncssh.SSHClientSession[bytes]):
-    """The session of an agent."""
+    """The session with one agent."""
 
     def __init__(self, host: InventoryHost) -> None:
         self.host = host
         self.ready: dict[str, Any] = {}
-        """What the agent said of itself: python, archive, directory, pid, host."""
+        """What the agent reported about itself: python, archive, directory, pid, host."""
         self._channel: asyncssh.SSHClientChannel[bytes]
         self._decoder = FrameDecoder()
         self._noise: bytes | None = b""
@@ -71,16 +71,16 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._closed = asyncio.get_running_loop().create_future()
         self._beat: asyncio.TimerHandle | None = None
         self.cause = ""
-        """Why it is gone; empty while it is not."""
+        """Why it is gone; empty while it is running."""
 
     @classmethod
     async def start(
         cls, connection: asyncssh.SSHClientConnection, host: InventoryHost, archive: bytes, *, lease_s: float
     ) -> AgentChannel:
-        """Carry the node side over and start its agent.
+        """Transfer the node side and start the agent.
 
         Raises:
-            HostError: it cannot be started there.
+            HostError: the agent cannot be started on the host.
         """
         command = boot_command(host.python or "python3", archive, directory=host.directory, lease_s=lease_s)
         session = cls(host)
@@ -94,14 +94,14 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
 
     @property
     def is_closed(self) -> bool:
-        """Say whether the agent is gone."""
+        """Check whether the agent is gone."""
         return self._closed.done()
 
     async def put(self, source: Path, path: str) -> None:
-        """Carry a file over, checked by its checksum.
+        """Transfer a file, and verify it by its checksum.
 
         Raises:
-            HostError: it cannot be kept there.
+            HostError: the file cannot be stored on the host.
         """
         digest, offset = hashlib.sha256(), 0
         about = self._expect()
@@ -129,12 +129,13 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         environment: Mapping[str, str],
         fork_server: Sequence[str] | None = None,
     ) -> str:
-        """Start commands in a folder below the agent's directory; return the name of the launch.
+        """Start commands in a folder below the agent's directory; return the launch's name.
 
-        With a `fork_server`, the command that starts one, they are node-side commands that it forks.
+        If `fork_server` is given (the command that starts one), the commands are for the node side, and the
+        server forks them.
 
         Raises:
-            HostError: they cannot be started.
+            HostError: the commands cannot be started.
         """
         about = self._expect()
         self._followers[about] = follower
@@ -156,14 +157,14 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return about
 
     async def end(self, about: str, grace_s: float) -> None:
-        """Ask a launch to end; its follower hears of it."""
+        """Ask a launch to stop; the result goes to its follower."""
         await self._write(encode_frame({"do": "end", "about": about, "grace_s": grace_s}))
 
     async def ask(self, command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-        """Run a short command there; return its status, stdout and stderr.
+        """Run a short command on the host; return its status, stdout and stderr.
 
         Raises:
-            HostError: it cannot be run, or gives no answer in time.
+            HostError: the command cannot be run, or does not respond in time.
         """
         about = self._expect()
         order = {"do": "ask", "about": about, "command": list(command), "timeout_s": timeout_s}
@@ -173,7 +174,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return answer
 
     async def free_port(self) -> int:
-        """Return a port that is free there now."""
+        """Return a port that is currently free on the host."""
         about = self._expect()
         await self._write(encode_frame({"do": "port", "about": about}))
         answer = await self._answer(about, START_TIMEOUT_S, stage="execute")
@@ -181,12 +182,12 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return int(answer["port"])
 
     async def leave(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Let the agent end what is left, remove its directory and go."""
+        """Let the agent stop what is left, remove its directory, and exit."""
         if not self._closed.done():
             await self._write(encode_frame({"do": "leave"}))
             await asyncio.wait({self._closed}, timeout=LEAVE_TIMEOUT_S)
         elif not connection.is_closed() and (command := removal_command(self.ready.get("directory", ""))):
-            # The agent was killed, and what it would have removed is still there.
+            # The agent was killed, so what it would have removed still exists.
             await asyncio.wait_for(connection.run(command, check=False), LEAVE_TIMEOUT_S)
         if self._beat is not None:
             self._beat.cancel()
@@ -203,7 +204,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         try:
             answer = await asyncio.wait_for(future, timeout_s)
         except TimeoutError as error:
-            cause = f"no answer within {timeout_s:.0f} s"
+            cause = f"no response within {timeout_s:.0f} s"
             raise HostError(cause, host=self.host.name, stage=stage) from error
         finally:
             self._answers.pop(about, None)
@@ -214,43 +215,43 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def _refuse_ill_typed(
         self, reply: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage
     ) -> None:
-        """Refuse an answer that lacks something or has it in another type.
+        """Reject an answer in which a value is missing or has the wrong type.
 
         Raises:
-            HostError: naming what is wrong.
+            HostError: the answer is invalid; says what is wrong with it.
         """
         for name, kind in facts.items():
             if type(reply.get(name)) is not kind:
                 raise HostError(
-                    f"what the agent says cannot be read: {name} is {reply.get(name)!r:.60}",
+                    f"the agent's answer cannot be read: {name} is {reply.get(name)!r:.60}",
                     host=self.host.name,
                     stage=stage,
                 )
 
     async def _write(self, data: bytes) -> None:
-        """Send bytes; none once the far side has ended, whose last words say why."""
+        """Send bytes; do nothing if the remote side has exited, whose last message gives the reason."""
         await self._writable.wait()
         if self._closed.done():
             return
         try:
             self._channel.write(data)
-        except BrokenPipeError:  # it has ended, and what it said may still be on its way
+        except BrokenPipeError:  # the agent has exited; its last message may still be on its way
             await asyncio.wait({self._closed}, timeout=LEAVE_TIMEOUT_S)
-            self._lose("the agent takes nothing any more")
+            self._lose("the agent no longer accepts any data")
 
     def _keep_beating(self, interval_s: float) -> None:
         if self._closed.done():
             return
         if self._writable.is_set():
-            with suppress(BrokenPipeError):  # that it has ended is told when its last words are here
+            with suppress(BrokenPipeError):  # the exit is reported once the last message has arrived
                 self._channel.write(encode_frame({"do": "beat"}))
         loop = asyncio.get_running_loop()
         self._beat = loop.call_later(interval_s, self._keep_beating, interval_s)
 
-    # What asyncssh calls.
+    # Callbacks of asyncssh.
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Take bytes of standard output or error."""
+        """Receive bytes from standard output or standard error."""
         if datatype is not None:
             self._stderr = (self._stderr + data)[-NOISE_BYTES:]
             return
@@ -265,10 +266,10 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             for frame in self._decoder.feed(data):
                 self._hear(frame)
         except (RecordError, KeyError, TypeError, ValueError, OverflowError) as error:
-            self._lose(f"what the agent says cannot be read: {error}")
+            self._lose(f"the agent's answer cannot be read: {error}")
             self._channel.abort()
         except OSError as error:
-            self._lose(f"what came cannot be kept here: {error.strerror}")
+            self._lose(f"the received data cannot be stored here: {error.strerror}")
             self._channel.abort()
 
     def _hear(self, frame: Frame) -> None:
@@ -288,7 +289,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             self._followers.pop(about).has_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the channel is closed."""
+        """Handle the closing of the channel."""
         self._lose(None if exc is None else f"the connection is lost: {exc}")
 
     def _lose(self, cause: str | None) -> None:
@@ -305,24 +306,24 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._followers.clear()
 
     def _last_words(self) -> str:
-        """Say why the channel closed, in the last words of the far side where it had any."""
+        """Return why the channel closed, with the remote side's last message if there is one."""
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        return f"the agent ended: {lines[-1]}" if lines else "the agent ended without an error message"
+        return f"the agent exited: {lines[-1]}" if lines else "the agent exited without an error message"
 
     def pause_writing(self) -> None:
-        """Wait with writing: the link is slower than we are."""
+        """Pause writing, since the link is slower than we are."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Resume writing."""
         self._writable.set()
 
 
 def _exit_status(status: Any) -> int:
-    """Return what a process can end with: minus a signal, or eight bits.
+    """Return the exit status of a process if it is valid: minus a signal, or eight bits.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not a valid exit status.
     """
     if type(status) is not int or not -128 <= status <= 255:
         raise ValueError(f"an exit status of {status!r:.60}")

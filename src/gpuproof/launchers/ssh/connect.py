@@ -1,10 +1,10 @@
-"""How is a host reached? Through its jump host if it has one, with its key, at most so many at a time.
+"""How a host is reached: through its jump host if any, with its key, limited in number at a time.
 
-In: hosts, options, a known_hosts file in OpenSSH's form, and the paths of private keys, which are read before
-the first connection, so that a bad one costs no attempt. Out: open asyncssh connections, or a `HostError`
-that says why not. What may pass (a refused connection, a time-out) is tried again after a growing delay; what
-will not (a wrong host key, a refused login) is not. A host whose key is not known is trusted only when asked
-for; one that has a key in known_hosts and shows another is refused always.
+In: hosts, options, a known_hosts file in OpenSSH format, and the paths of private keys, which are read before
+the first connection, so that an invalid key does not cost an attempt. Out: open asyncssh connections, or a
+`HostError` with the reason. Problems that may be temporary (a refused connection, a time-out) are retried
+after a growing delay; permanent ones (a wrong host key, a refused login) are not. A host whose key is not
+known is only trusted on request; a host that presents a different key than in known_hosts is always rejected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from gpuproof.launchers.ssh.site import SshOptions
 
 log = logging.getLogger(__name__)
 HANDSHAKES_AT_ONCE = 16
-"""Each costs both sides processor time, and sshd begins to drop them at 10 from one address by default
-(MaxStartups 10:30:100): the attempts after a delay are for those."""
+"""Maximum number of simultaneous handshakes. Each costs both sides CPU time, and by default sshd starts
+dropping connections at 10 from one address (MaxStartups 10:30:100); the delayed further attempts make up for
+those."""
 KEEPALIVES = 2
-"""Unanswered ones after which a connection is lost; they are spread over two thirds of the lease."""
+"""Number of unanswered keepalives after which a connection counts as lost; they are spread over two thirds of
+the lease."""
 CIPHERS = (
-    *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),  # done by the processor's own instructions
+    *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),  # accelerated by CPU instructions
     *("chacha20-poly1305@openssh.com", "aes256-ctr", "aes192-ctr", "aes128-ctr"),
 )
 SSH_PORT = 22
@@ -48,7 +50,7 @@ AskPassphrase = Callable[[str], str]
 
 
 class Connector:
-    """Opens connections. Made before the event loop runs, so that bad keys are told before any attempt."""
+    """Opens connections. Created before the event loop runs, so that invalid keys are reported first."""
 
     def __init__(
         self, hosts: Iterable[InventoryHost], options: SshOptions, *, ask: AskPassphrase | None = None
@@ -56,7 +58,7 @@ class Connector:
         """Read keys and known hosts.
 
         Raises:
-            UsageError: a key or the known hosts cannot be read.
+            UsageError: a key or the known hosts file cannot be read.
         """
         self._options = options
         self._keys = load_keys(options.key, hosts, ask=ask)
@@ -69,7 +71,7 @@ class Connector:
         """Open a connection to a host.
 
         Raises:
-            HostError: it cannot be reached or trusted, or refuses the login.
+            HostError: the host cannot be reached or trusted, or rejects the login.
         """
         delay_s = self._options.retry_delay_s
         for attempt in range(1, self._options.attempts + 1):
@@ -80,7 +82,10 @@ class Connector:
                     tunnel = await self._jump(target, host.jump)
                     target = host
                 return await self._open(host, tunnel)
-            except (OSError, asyncssh.Error) as error:  # an attempt is what takes long
+            except (
+                OSError,
+                asyncssh.Error,
+            ) as error:  # performance does not matter here: the attempt takes most of the time
                 if attempt == self._options.attempts or not _may_pass(error):
                     raise self._explained(error, host, target, attempt) from error
                 log.info("%s: attempt %d failed (%s), next in %g s", host.name, attempt, error, delay_s)
@@ -92,7 +97,7 @@ class Connector:
         self, host: InventoryHost, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
         options = {
-            "config": None,  # it can switch the check of host keys off; config.ssh_config reads what is taken
+            "config": None,  # it could disable host key checking; config.ssh_config reads what is used
             "known_hosts": self.host_keys.trusted,
             "client_factory": partial(_Client, self.host_keys),
             "encryption_algs": CIPHERS,
@@ -116,7 +121,7 @@ class Connector:
         return {"client_keys": [key for key in keys if key is not None], **agent}
 
     async def _jump(self, jump_host: InventoryHost, words: str) -> asyncssh.SSHClientConnection:
-        """Return the connection to a jump host, which all hosts behind it share."""
+        """Return the connection to a jump host; all hosts behind it share the connection."""
         task = self._jumps.get(words)
         if task is None or (task.done() and (task.exception() is not None or task.result().is_closed())):
             task = asyncio.ensure_future(self._open(jump_host, None))
@@ -124,7 +129,7 @@ class Connector:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Close the connections to jump hosts."""
+        """Close the connections to all jump hosts."""
         for task in self._jumps.values():
             if task.done() and task.exception() is None:
                 task.result().close()
@@ -157,24 +162,27 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, str | None]:
-    """Say in words why a host cannot be used, and what to do."""
+    """Explain why a host cannot be used, and what to do about it."""
     where = f"{host.address} port {host.port}"
     if isinstance(error, (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed)):
         if keys.knows(host.address, host.address, host.port):
             cause = (
-                f"the key of {where} is not the one in {keys.path}: another machine may answer in its place"
+                f"the key of {where} is not the one in {keys.path}: another machine may be "
+                "answering in its place"
             )
-            return cause, "Ask who runs the host; if its key was changed on purpose, remove the old line"
+            return cause, (
+                "Ask the host's administrator; if its key was changed on purpose, remove the old line"
+            )
         return (
             f"the key of {where} is not in {keys.path}",
-            f"Add it once you have compared it (ssh-keyscan -p {host.port} {host.address}), "
-            "or trust new hosts with --ssh-accept-new",
+            f"Add it once you have verified it (ssh-keyscan -p {host.port} {host.address}), or "
+            "trust new hosts with --ssh-accept-new",
         )
     if isinstance(error, asyncssh.PermissionDenied):
         login = f"the login of {host.user}" if host.user else "the login"
         return f"{where} refuses {login}", "Check user and key: --username, --ssh-key"
     if isinstance(error, TimeoutError):
-        return f"no answer from {where} in time", "Check address and firewall, or raise --connect-timeout"
+        return f"no response from {where} in time", "Check address and firewall, or raise --connect-timeout"
     if isinstance(error, socket.gaierror):
         return f"no such host: {host.address}", None
     number = getattr(error, "errno", None)
@@ -183,17 +191,17 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
 
 
 class HostKeys:
-    """The host keys that are trusted, and what is done about others."""
+    """The trusted host keys, and what to do with others."""
 
     def __init__(self, path: Path, *, accept_new: bool) -> None:
-        """Read `path`; a file that is not there trusts nobody.
+        """Read `path`; if the file is missing, no host is trusted.
 
         Raises:
-            UsageError: it cannot be read, or holds no known hosts.
+            UsageError: the file cannot be read, or is not a known_hosts file.
         """
         self.path = path
         self.accepted: dict[str, str] = {}
-        """Host → fingerprint of the key that was stored in this process."""
+        """Host → fingerprint of the key that this process stored."""
         self._accept_new = accept_new
         self._lock = threading.Lock()
         self.trusted = self._read()
@@ -208,15 +216,15 @@ class HostKeys:
             raise UsageError(f"known hosts cannot be read: {reason}", place=str(self.path)) from error
 
     def knows(self, host: str, addr: str, port: int) -> bool:
-        """Say whether there is any key for a host, this one or another."""
+        """Check whether any key is known for a host, this one or another."""
         matches = self.trusted.match(host, addr, None if port == SSH_PORT else port)
         return any(matches)
 
     def take(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        """Decide on a key that is not trusted yet; store it where that was asked for.
+        """Decide about a key that is not trusted yet; store it if requested.
 
         Raises:
-            EnvironmentUnfitError: it cannot be stored.
+            EnvironmentUnfitError: the key cannot be stored.
         """
         with self._lock:
             if not self._accept_new or self.knows(host, addr, port):
@@ -240,24 +248,24 @@ class HostKeys:
 
 
 class _Client(asyncssh.SSHClient):
-    """One connection's questions about the host's key; asyncssh asks only for a key that is not known."""
+    """Host key decisions for one connection; asyncssh only asks about unknown keys."""
 
     def __init__(self, keys: HostKeys) -> None:
         self._keys = keys
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        """Say whether the key may be trusted."""
+        """Check whether the key may be trusted."""
         return self._keys.take(host, addr, port, key)
 
 
 def load_keys(
     default: str | None, hosts: Iterable[InventoryHost], *, ask: AskPassphrase | None = None
 ) -> dict[str, asyncssh.SSHKey | None]:
-    """Read every key file that is named, by its path; None where the agent holds the key.
+    """Read every named key file; return keys by path, None if the agent has the key.
 
     Raises:
-        UsageError: a file is absent, unreadable, open to others, or no private key, or its passphrase is
-            wrong or cannot be asked for; the place is the line of the inventory that names it.
+        UsageError: a file is missing, unreadable, readable by others, or not a private key, or its passphrase
+            is wrong or cannot be requested; the location is the line in the inventory that names the file.
     """
     places = {} if default is None else {default: "--ssh-key"}
     for host in hosts:
@@ -267,7 +275,7 @@ def load_keys(
 
 
 def key_files(host: InventoryHost, default: str | None) -> tuple[str, ...]:
-    """Return the private keys to log in with: a host's own, else the default, else those of ~/.ssh/config."""
+    """Return the private keys for login: the host's own, the default, or those in ~/.ssh/config."""
     key = host.key or default
     return host.identity_files if key is None else (key,)
 
@@ -309,14 +317,14 @@ def _read(path: Path, *, place: str) -> str:
 
 
 def _agent_has(path: Path) -> bool:
-    """Say whether the agent holds the key whose public half lies beside `path`."""
+    """Check whether the agent has the key whose public half is stored next to `path`."""
     if not os.environ.get("SSH_AUTH_SOCK") or not public_half(path).is_file():
         return False
     try:
         wanted = asyncssh.read_public_key(public_half(path)).public_data
         return wanted in asyncio.run(_agent_keys())
     except (OSError, asyncssh.KeyImportError):
-        return False  # then the passphrase is asked for
+        return False  # the passphrase is requested later
 
 
 async def _agent_keys() -> set[bytes]:
@@ -325,7 +333,7 @@ async def _agent_keys() -> set[bytes]:
 
 
 def public_half(path: Path) -> Path:
-    """Return where OpenSSH keeps the public half of a key; an IdentityFile may name that itself."""
+    """Return where OpenSSH stores the public half of a key; an IdentityFile may itself be that."""
     return path if path.suffix == PUBLIC else path.with_name(f"{path.name}{PUBLIC}")
 
 
@@ -333,7 +341,7 @@ def ask_on_terminal(path: str) -> str:
     """Ask for a passphrase.
 
     Raises:
-        UsageError: there is no terminal to ask on.
+        UsageError: there is no terminal on which to ask.
     """
     if not sys.stdin.isatty():
         raise UsageError(

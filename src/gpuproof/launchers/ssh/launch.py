@@ -1,7 +1,7 @@
-"""A launch on other hosts: its files here as they grow there, its end, and what to say when one is lost.
+"""A launch on other hosts: its files as they grow, its end, and messages if a host is lost.
 
-The event loop tells it what happens; whoever started it looks when there is news. What a host may write here
-is a plain file of the launch's own folder, and never one of those that are ours.
+The event loop reports what happens; the caller that started the launch checks when there are events. A host
+may only write plain files in the launch's own local folder, and never one of our own files.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from gpuproof.store import layout
 from gpuproof.store.run import append_record
 
 LOST = 255
-"""The status of a launch whose end was not reported: what ssh itself returns when a connection breaks."""
+"""Status of a launch whose end was not reported: the status that ssh itself returns when a connection
+breaks."""
 OURS = frozenset({layout.SPEC, layout.PLACED, layout.LAUNCH_TEXT, layout.LAUNCHER_JOURNAL})
 LONGEST_NAME = 200
 LARGEST_FILE_BYTES = 2**33
 MOST_FILES = 10_000
 END_MARGIN_S = 15.0
-"""Over the time for last words, for the last bytes to come."""
+"""Added to the grace period, so that the last bytes can arrive."""
 
 Rename = Callable[[str], str]
-"""Under which name a host's file is kept here."""
+"""What to name a host's file locally."""
 
 
 class HostPart:
-    """One host's part of a launch, in the event loop's hands."""
+    """One host's part of a launch, managed by the event loop."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class HostPart:
         rename: Rename = str,
         on_news: Callable[[], object] = lambda: None,
     ) -> None:
-        """Follow a launch whose files go to `folder`, under the names that `rename` gives them."""
+        """Follow a launch, writing its files to `folder` under the names that `rename` returns."""
         self.host = host
         self.status: int | None = None
         self.ended = asyncio.Event()
@@ -54,11 +55,11 @@ class HostPart:
         self._sizes: dict[str, int] = {}
 
     def file_grew(self, name: str, offset: int, content: bytes) -> None:
-        """Write what came; a file that was cut back there is cut back here.
+        """Write received bytes; a file that was truncated on the host is also truncated here.
 
         Raises:
-            ValueError: the name is none that a launch may write, or the bytes leave a gap or are too many.
-            OSError: it cannot be written.
+            ValueError: a launch may not write to this name, or the bytes are too many or leave a gap.
+            OSError: the file cannot be written.
         """
         if not _is_allowed(name):
             raise ValueError(f"a file of the name {name[:LONGEST_NAME]!r}")
@@ -68,29 +69,31 @@ class HostPart:
             raise ValueError(f"{len(content)} bytes at {offset} of {name}, which has {size}")
         if len(self._sizes) >= MOST_FILES and path.name not in self._sizes:
             raise ValueError(f"more than {MOST_FILES} files")
-        with path.open("r+b" if path.name in self._sizes else "xb") as file:  # x: not another host's file
+        with path.open(
+            "r+b" if path.name in self._sizes else "xb"
+        ) as file:  # x: must not overwrite another host's file
             file.truncate(offset)
             file.seek(offset)
             file.write(content)
         self._sizes[path.name] = offset + len(content)
 
     def has_exited(self, status: int) -> None:
-        """Hear that the ranks have ended."""
+        """Handle the exit of the ranks."""
         self.status = status
         self._on_news()
 
     def has_ended(self) -> None:
-        """Hear that everything has come."""
+        """Handle the end of the launch: everything has arrived."""
         self.ended.set()
         self._on_news()
 
     def is_lost(self, cause: str) -> None:
-        """Write down that the host was lost; what came before is kept."""
+        """Record that the host was lost; what arrived before that is kept."""
         if self.ended.is_set():
             return
         if self.status is None:
             self.status = LOST
-            next_step = "What came before is kept; finish the run with --resume once the host is back"
+            next_step = "Files received before are kept; finish the run with --resume once the host is back"
             failure = launch_failure(
                 "lost_rank", cause, next_step=next_step, host=self.host, phase="download"
             )
@@ -104,9 +107,9 @@ def _is_allowed(name: str) -> bool:
 
 
 def host_file_names(host: str, calls_itself: str, others: Sequence[str]) -> Rename:
-    """Return names that keep apart what hosts of one job call the same: output, and recordings.
+    """Return unique names for same-named files (output, recordings) of several hosts in a job.
 
-    `others` is what the hosts before this one call themselves; the first one's files keep their names.
+    `others` are the names of the hosts before this one; the first host's files keep their names.
 
     >>> host_file_names("node 1", "box", ["box"])("monitor-box.jsonl")
     'monitor-box@node%201.jsonl'
@@ -127,14 +130,14 @@ class ConnectingHost(Protocol):
 
     @property
     def name(self) -> str:
-        """What the inventory calls it."""
+        """The host's name in the inventory."""
 
     def give_up(self) -> None:
-        """Stop connecting, where that is still going on."""
+        """Stop connecting, if that is still in progress."""
 
 
 class RemoteLaunch:
-    """The processes of one case, on one host or on several."""
+    """The processes of one case, on one or several hosts."""
 
     waits_for: str | None = None
 
@@ -157,13 +160,13 @@ class RemoteLaunch:
 
     @property
     def status(self) -> int | None:
-        """Return the status of the first host whose ranks failed, 0 once all have ended."""
+        """Return the status of the first host whose ranks failed, 0 once all have exited."""
         statuses = [part.status for _, _, part in self._parts]
         failed = next((status for status in statuses if status), None)
         return 0 if failed is None and self.placed is not None and None not in statuses else failed
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin with `work`, in the event loop; what it raises is why the launch could not begin."""
+        """Start with `work`, in the event loop; an exception is why the launch could not start."""
         self._beginning = self._loop.create_task(self._begin(work))
 
     async def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -171,7 +174,7 @@ class RemoteLaunch:
             await work
         except HostError as error:
             self.error = error
-        except Exception:  # noqa: BLE001  # a fault of ours is told as the host's, and the others go on
+        except Exception:  # noqa: BLE001  # our own fault is reported as the host's, and the others continue
             self.error = HostError(traceback.format_exc(), host=self._hosts[0].name, stage="exception")
         if self.error is not None:
             await self._end_parts(0.0)
@@ -179,11 +182,11 @@ class RemoteLaunch:
         self.on_news()
 
     def add(self, channel: AgentChannel, about: str, part: HostPart) -> None:
-        """Add what an agent has started."""
+        """Add what an agent started."""
         self._parts.append((channel, about, part))
 
     def end(self, grace_s: float) -> None:
-        """End all parts at once: SIGTERM, time for last words, SIGKILL; and wait for their last bytes."""
+        """Stop all parts concurrently: SIGTERM, time for last messages, SIGKILL; await the last bytes."""
         asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop)
 
     async def _end(self, grace_s: float) -> None:
@@ -206,4 +209,4 @@ async def _ended_within(patience_s: float, part: HostPart) -> None:
     try:
         await asyncio.wait_for(part.ended.wait(), patience_s)
     except TimeoutError:
-        part.is_lost("the host does not answer any more")
+        part.is_lost("the host no longer responds")

@@ -1,9 +1,9 @@
 """Hosts over SSH as places: a case runs on one of them, or on several as one job.
 
-In: an inventory and options. Each host is connected at its first use, used for any number of launches, and
-left clean. All talk runs in one event loop on a thread of its own, for hundreds of hosts. The ranks of a job
-over several hosts meet at the first of them (its `internal_address`, else its address) on a port that was
-free there, one elastic agent of torch's a host.
+In: an inventory and options. Each host is connected on first use, used for any number of launches, and left
+clean. All communication runs in one event loop on a separate thread, even for hundreds of hosts. A job over
+several hosts has its rendezvous on the first one (at its `internal_address`, else its address), on a port
+that was free there, with one torch elastic agent per host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLOSE_TIMEOUT_S = 15.0
 
 
 class SshLauncher:
-    """Starts cases on hosts, each connected when it is first used; closing it leaves no trace."""
+    """Starts cases on hosts, each connected on first use; closing the launcher leaves nothing behind."""
 
     world_size: int | None = None
 
@@ -51,10 +51,10 @@ class SshLauncher:
         archive: bytes,
         ask: AskPassphrase | None = None,
     ) -> None:
-        """Read keys and known hosts; connect to nothing yet.
+        """Read keys and known hosts, without connecting.
 
         Raises:
-            UsageError: a key or the known hosts cannot be read.
+            UsageError: a key or the known hosts file cannot be read.
         """
         self.max_busy = options.max_workers
         self._connector = Connector(hosts, options, ask=ask)
@@ -65,13 +65,13 @@ class SshLauncher:
         self._news = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gpuproof-ssh", daemon=True)
-        gc.freeze()  # what is there by now is no garbage, and every host would have it walked over
+        gc.freeze()  # existing objects are not garbage, and scanning them again for every host would be slow
         self._thread.start()
 
     @classmethod
     @contextmanager
     def opened(cls, *, hosts: SshHosts) -> Iterator[SshLauncher]:
-        """Give one for the hosts of a run."""
+        """Yield a launcher for the hosts of a run."""
         with built_node_side() as archive:
             content = archive.read_bytes()
         with closing(cls(hosts.hosts, hosts.options, archive=content)) as launcher:
@@ -82,19 +82,19 @@ class SshLauncher:
         return host_places(at.host for at in self._hosts.values())
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return the hosts that cannot be connected, or that were lost later."""
+        """Return the hosts that could not be connected or were lost later."""
         return {name: error for name, at in self._hosts.items() if (error := at.lost) is not None}
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
-        """Begin to start the case's ranks."""
+        """Start the case's ranks."""
         return self._begin(hosts, lambda launch, chosen: _start_case(launch, case, chosen, folder))
 
     def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
-        """Begin to start any command in a folder of its own on a host; its files come to `folder`."""
+        """Start any command in its own folder on a host; its files are copied to `folder`."""
         return self._begin([host], lambda launch, chosen: _start_command(launch, command, chosen[0], folder))
 
     def start_worker(self, words: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
-        """Begin to start the node side with these words on a host; its files grow in `folder`."""
+        """Start the node side with these arguments on a host; `folder` receives files as they grow."""
         return self._begin([host], lambda launch, chosen: _start_worker(launch, words, chosen[0], folder))
 
     def _begin(
@@ -108,25 +108,25 @@ class SshLauncher:
         return launch
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch."""
+        """Wait for an event in any launch."""
         self._news.wait(timeout_s)
         self._news.clear()
 
     def connect(self, host: str) -> RemoteHost:
-        """Connect to a host now, and wait for it.
+        """Connect to a host now, and wait until that is done.
 
         Raises:
-            HostError: it cannot be reached, or the agent cannot be started there.
+            HostError: the host cannot be reached, or the agent cannot be started on it.
         """
         self.wait_for(self._hosts[host].agent())
         return self._hosts[host]
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work in the event loop and wait for it."""
+        """Run work in the event loop, and wait for the result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Leave every host clean, and stop."""
+        """Leave every host clean, and stop the event loop."""
         self.wait_for(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -138,13 +138,13 @@ class SshLauncher:
         await self._connector.close()
 
     def notes(self) -> Sequence[str]:
-        """Return a note on each host key that was new."""
+        """Return a note on each host key that is new."""
         note = "its key {} was new and is trusted from now on"
         return [f"{host}: {note.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
 
     @property
     def accepted_keys(self) -> Mapping[str, str]:
-        """InventoryHost → fingerprint of each key that was new and is stored now."""
+        """InventoryHost → fingerprint of each new key that was stored."""
         return self._connector.host_keys.accepted
 
 
@@ -162,7 +162,7 @@ async def _start_worker(launch: RemoteLaunch, words: Sequence[str], host: Remote
 
 
 async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHost], folder: Path) -> None:
-    """Connect to all hosts, then start the ranks on each; node ranks are in the order of the hosts.
+    """Connect to all hosts, then start the ranks on each; node ranks follow the order of the hosts.
 
     Raises:
         HostError: a host cannot start its ranks.
@@ -194,13 +194,13 @@ async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHo
 
 
 class RemoteHost:
-    """A host, in the event loop's hands."""
+    """A host, managed by the event loop."""
 
     def __init__(self, host: InventoryHost, connector: Connector, *, archive: bytes, lease_s: float) -> None:
         self.host = host
         self.name = host.name
         self.error: HostError | None = None
-        """Why it could not be connected."""
+        """Why the host could not be connected."""
         self._connector = connector
         self._archive = archive
         self._lease_s = lease_s
@@ -210,10 +210,10 @@ class RemoteHost:
         self._carried: dict[str, asyncio.Task[None]] = {}
 
     async def agent(self) -> AgentChannel:
-        """Return the channel to its agent, connecting at the first use.
+        """Return the channel to the host's agent, connecting on first use.
 
         Raises:
-            HostError: it cannot be reached, or the agent cannot be started there.
+            HostError: the host cannot be reached, or the agent cannot be started on it.
         """
         if self._opening is None or self._opening.cancelled():
             self._opening = asyncio.create_task(self._open())
@@ -239,14 +239,14 @@ class RemoteHost:
 
     @property
     def lost(self) -> HostError | None:
-        """Why it cannot be used any more; None where it can."""
+        """Why the host can no longer be used; None if it can."""
         if self._channel is not None and self._channel.is_closed:
             return HostError(self._channel.cause, host=self.host.name, stage="download")
         return self.error
 
     @property
     def node(self) -> NodeSide:
-        """How the node side is started there."""
+        """How the node side is started on the host."""
         assert self._channel is not None
         ready = self._channel.ready
         return NodeSide(
@@ -260,10 +260,10 @@ class RemoteHost:
     async def start_case(
         self, launch: RemoteLaunch, case: Case, commands: LaunchCommands, part: HostPart, folder: Path
     ) -> None:
-        """Start this host's ranks of a case, and the sampler beside them.
+        """Start this host's ranks of a case, and the sampler for them.
 
         Raises:
-            HostError: they cannot be started.
+            HostError: the ranks cannot be started.
         """
         await self._carry(case.data_file, layout.run_folder(folder))
         await self.start(
@@ -277,17 +277,17 @@ class RemoteHost:
         )
 
     async def start(self, launch: RemoteLaunch, part: HostPart, *, folder: str, **order: Any) -> None:
-        """Start any commands in a folder of the run there.
+        """Start commands in a folder of the run on the host.
 
         Raises:
-            HostError: they cannot be started.
+            HostError: the commands cannot be started.
         """
         channel = await self.agent()
         about = await channel.launch(part, folder=f"run/{folder}", **order)
         launch.add(channel, about, part)
 
     async def _carry(self, name: str | None, run: Path) -> None:
-        """Carry the samples over that the control side prepared, once a host."""
+        """Transfer the samples that the control side prepared, once per host."""
         if name is None:
             return
         if name not in self._carried:
@@ -296,10 +296,10 @@ class RemoteHost:
         await asyncio.shield(self._carried[name])
 
     async def probe(self) -> dict[str, Any]:
-        """Return the host's facts, as its own Python sees them.
+        """Return the facts about the host, as seen by its own Python.
 
         Raises:
-            HostError: it gives none.
+            HostError: the host reports no facts.
         """
         await self.agent()
         answer = await self.ask([self.node.python, *self.node.worker, "probe"], timeout_s=PROBE_TIMEOUT_S)
@@ -311,20 +311,20 @@ class RemoteHost:
         return facts
 
     async def ask(self, command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-        """Run a short command of the host's own; return status, stdout and stderr.
+        """Run a short command on the host itself; return status, stdout and stderr.
 
         Raises:
-            HostError: it cannot be run, or does not end in time.
+            HostError: the command cannot be run, or does not finish in time.
         """
         return await (await self.agent()).ask(command, timeout_s=timeout_s)
 
     def give_up(self) -> None:
-        """Stop connecting, where that is still going on."""
+        """Stop connecting, if that is still in progress."""
         if self._opening is not None:
             self._opening.cancel()
 
     async def close(self) -> None:
-        """Have the agent end what is left and remove its directory, and disconnect."""
+        """Have the agent stop what is left and remove its directory, then disconnect."""
         self.give_up()
         if self._channel is None:
             return

@@ -1,7 +1,7 @@
-"""The live readings of many hosts: a sampler on each, through the channel that launches go through.
+"""Live readings of many hosts: a sampler on each, through the same channel as launches.
 
-In: hosts and what a sampler is to read. Out: the records of each host as they come; a host that cannot be
-reached ends its own readings with the reason, and no other's. Nothing stays on a host.
+In: hosts, and what a sampler should read. Out: the records of each host as they arrive. If a host cannot be
+reached, only its own readings end, with the reason. Nothing is left behind on a host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GRACE_S = 1.0
 
 @contextmanager
 def sampled_hosts(site: SshHosts, words: Sequence[str]) -> Iterator[dict[str, Records]]:
-    """Give the records of a sampler on each host, started when they are first asked for.
+    """Yield the records from a sampler on each host; it starts when records are first requested.
 
     Raises:
         UsageError: a key or the known hosts cannot be read.
@@ -53,9 +53,9 @@ def _sampled(launcher: SshLauncher, host: str, folder: Path, words: Sequence[str
 
 
 def _until_refused(launch: RemoteLaunch, host: str, folder: Path) -> Records:
-    """Raise why a sampler has ended, which it does by itself only where something is wrong.
+    """Raise the reason why a sampler exited; it only exits on its own if something is wrong.
 
-    Its status may come before its last words: nothing is there for now until all have come.
+    The exit status may arrive before the last output, so nothing is raised until all output has arrived.
     """
     if launch.error is not None:
         raise launch.error
@@ -68,7 +68,7 @@ def _until_refused(launch: RemoteLaunch, host: str, folder: Path) -> Records:
 
 
 def _last_words(folder: Path) -> str | None:
-    """Return what the sampler said last that is no record, None if it said nothing."""
+    """Return the last output of the sampler that is not a record, or None if there was none."""
     output = folder / layout.LAUNCHER_OUTPUT
     text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("{")]

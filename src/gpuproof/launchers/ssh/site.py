@@ -1,4 +1,4 @@
-"""The hosts of a run and how they are reached, as run.json keeps it for `--resume`."""
+"""The hosts of a run and how to reach them, as stored in run.json for `--resume`."""
 
 from __future__ import annotations
 
@@ -32,32 +32,33 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 30.0
 ATTEMPTS = 3
 RETRY_DELAY_S = 5.0
-"""Before the second attempt; doubled before each further one."""
+"""Delay before the second attempt to connect; it doubles before each further one."""
 LEASE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshOptions:
-    """How hosts are reached, the same for all of them."""
+    """How to reach hosts; all hosts share these settings."""
 
     key: str | None = None
-    """Private key file; None uses the agent's keys and the usual files of ~/.ssh."""
+    """Private key file; None means the agent's keys and the default files in ~/.ssh."""
     known_hosts: str | None = None
-    """None is ~/.ssh/known_hosts."""
+    """None means ~/.ssh/known_hosts."""
     accept_new: bool = False
-    """Trust and store the key of a host that has none in known_hosts yet. A changed key is always refused."""
+    """Whether to trust and store the key of a host that is not in known_hosts yet. A changed key is always
+    rejected."""
     max_workers: int | None = None
-    """Hosts that work at the same time; None is all."""
+    """Maximum number of hosts that work at the same time; None means all."""
     attempts: int = ATTEMPTS
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     retry_delay_s: float = RETRY_DELAY_S
     lease_s: float = LEASE_S
-    """Seconds after which a host ends what a lost control side left behind."""
+    """Seconds after which a host cleans up what was left running when the control side was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshHosts(LaunchSite):
-    """The hosts of a run, and how they are reached."""
+    """The hosts of a run and how to reach them."""
 
     launcher: ClassVar[str] = "ssh"
     libraries: ClassVar[Mapping[str, str]] = {"asyncssh": "ssh"}
@@ -93,13 +94,13 @@ class SshHosts(LaunchSite):
 
     @classmethod
     def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
-        """Read back the hosts and their Python."""
+        """Load the hosts, and which Python to use on each."""
         del choice, python
         return from_json(cls, run.description()[HOSTS], place=str(run.root / layout.DESCRIPTION))
 
     @classmethod
     def device_numbers(cls, choice: HostChoice) -> Sequence[int | None]:
-        """Return the number of devices of each host as its inventory has it.
+        """Return the number of devices on each host, according to its inventory.
 
         Raises:
             UsageError: the inventory is wrong.
@@ -107,12 +108,12 @@ class SshHosts(LaunchSite):
         return [host.gpus for host in load_inventory(choice.file, user=choice.options.get("username")).hosts]
 
     def words(self, choice: HostChoice) -> list[str]:
-        """Return the number of hosts of one job, and of ranks on each where all have as many GPUs."""
+        """Return the hosts per job and, if all hosts have equally many GPUs, the ranks per host."""
         if not choice.one_job:
             return []
         words = [f"--distributed.nodes={len(self.hosts)}"]
         gpus = {host.gpus for host in self.hosts}
-        same = next(iter(gpus)) if len(gpus) == 1 else None  # a rule of the recipe refuses others
+        same = next(iter(gpus)) if len(gpus) == 1 else None  # the recipe's rules reject any other number
         return words if same is None else [*words, f"--distributed.nproc={same}"]
 
     def facts(self, choice: HostChoice) -> Facts:
@@ -120,20 +121,20 @@ class SshHosts(LaunchSite):
         return Facts(hosts=self.hosts, is_one_job=choice.one_job)
 
     def places(self) -> Sequence[HostPlace]:
-        """Return the hosts in their order."""
+        """Return the hosts in order."""
         return host_places(self.hosts)
 
     @property
     def text(self) -> str:
-        """The hosts."""
+        """Describe the hosts."""
         return f"{units.first_of([host.name for host in self.hosts])}, over ssh"
 
     def described(self) -> dict[str, Any]:
-        """Return the hosts, and how they are reached."""
+        """Return the hosts and how to reach them."""
         return {HOSTS: to_json(self)}
 
     def shown(self, cases: Iterable[Case], run: Path) -> Iterator[str]:
-        """Yield the command lines of each launch on each of its hosts."""
+        """Yield the command lines of each launch, for each of its hosts."""
         del run
         by_name = {host.name: host for host in self.hosts}
         for case in cases:
@@ -143,14 +144,14 @@ class SshHosts(LaunchSite):
     def opened(
         self, *, environment: Mapping[str, str], many_launches: bool
     ) -> AbstractContextManager[Launcher]:
-        """Give a launcher that connects to the hosts."""
+        """Return a launcher that connects to the hosts."""
         from gpuproof.launchers.ssh.launcher import SshLauncher
 
         del environment, many_launches
         return SshLauncher.opened(hosts=self)
 
     def sampled(self, words: Sequence[str]) -> AbstractContextManager[dict[str, Records]]:
-        """Give the records of a sampler on each host."""
+        """Yield the records of a sampler on each host."""
         from gpuproof.launchers.ssh.sampled_hosts import sampled_hosts
 
         return sampled_hosts(self, words)
@@ -161,7 +162,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _with_addresses(inventory: Inventory) -> Inventory:
-    """Ask the provider for the addresses that the file does not give."""
+    """Ask the provider for addresses that are missing from the file."""
     unknown = [host for host in inventory.hosts if not host.address]
     if not unknown:
         return inventory
@@ -191,10 +192,10 @@ def _shown_on(case: Case, hosts: Sequence[InventoryHost]) -> Iterator[str]:
 
 
 def host_places(hosts: Iterable[InventoryHost]) -> list[HostPlace]:
-    """Return hosts as places."""
+    """Return the hosts as places."""
     return [HostPlace(name=host.name, num_devices=host.gpus) for host in hosts]
 
 
 def meeting_address(hosts: Sequence[InventoryHost]) -> str:
-    """Return where the ranks of a job on these hosts meet: at the first, where there are several."""
+    """Return where the ranks of a job on these hosts meet: the first host, if there are several."""
     return (hosts[0].internal_address or hosts[0].address) if len(hosts) > 1 else "127.0.0.1"

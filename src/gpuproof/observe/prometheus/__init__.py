@@ -1,1 +1,1 @@
-"""Readings for Prometheus: names, families, the server that is scraped, and who may scrape it."""
+"""Readings for Prometheus: names, families, the HTTP server, and access control."""

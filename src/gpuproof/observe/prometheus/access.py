@@ -1,7 +1,7 @@
-"""Who may scrape? Nobody but this machine, unless an address is given; with TLS and a password if asked for.
+"""Who may scrape? Only this machine, unless an address is given; TLS and a password are optional.
 
-In: a certificate and its key, and a file of one line `USER:PASSWORD`. Out: what the server is started with,
-and an application that answers 401 without them.
+In: a certificate and its key, and a file with one line `USER:PASSWORD`. Out: the server's settings, and an
+application that answers 401 to requests without the password.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ OTHERS_MAY_READ = 0o077
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How an exporter is reached."""
+    """How an exporter can be reached."""
 
     certificate: str | None = None
-    """Path of the certificate and its chain, PEM; None serves plain HTTP."""
+    """Path of the certificate and its chain (PEM); None serves plain HTTP."""
     key: str | None = None
-    """Path of the certificate's private key, PEM."""
+    """Path of the certificate's private key (PEM)."""
     password: str | None = None
-    """`USER:PASSWORD` that each scrape has to give; None asks for none."""
+    """`USER:PASSWORD` that each scrape has to send; None requires no password."""
     hosts: tuple[str, ...] = ()
-    """Names that scrapes may call this machine by, beside its own."""
+    """Names that scrapes may use for this machine, in addition to its own."""
 
     @property
     def scheme(self) -> str:
-        """Return `https` with a certificate, else `http`."""
+        """Return `https` if there is a certificate, else `http`."""
         return "http" if self.certificate is None else "https"
 
 
@@ -47,10 +47,10 @@ OPEN = Access()
 def read_access(
     *, certificate: Path | None, key: Path | None, password_file: Path | None, hosts: Sequence[str] = ()
 ) -> Access:
-    """Read how an exporter is to be reached.
+    """Build the access settings from the options.
 
     Raises:
-        UsageError: certificate and key are no pair, one is missing, or the password's file cannot be used.
+        UsageError: certificate and key do not match, one is missing, or the password file is unusable.
     """
     if (certificate is None) != (key is None):
         raise UsageError(
@@ -69,11 +69,11 @@ def read_access(
 def _check_pair(certificate: Path, key: Path) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-    except OSError as error:  # ssl.SSLError among them
+    except OSError as error:  # including ssl.SSLError
         raise UsageError(
             f"cannot be used ({error.strerror or error})",
             place=f"--tls-cert {certificate} --tls-key {key}",
-            next_step="Give a certificate in PEM and the private key that belongs to it",
+            next_step="Specify a certificate in PEM and its private key",
         ) from error
 
 
@@ -87,12 +87,12 @@ def _password(path: Path) -> str:
         raise UsageError("others may read it", place=place, next_step=f"Run: chmod 600 {path}")
     user, colon, password = text.partition(":")
     if not user or not colon or not password or "\n" in text:
-        raise UsageError("holds no single line USER:PASSWORD", place=place)
+        raise UsageError("does not contain a single line USER:PASSWORD", place=place)
     return text
 
 
 def guarded(application: WSGIApplication, password: str) -> WSGIApplication:
-    """Return the application behind HTTP's basic authentication."""
+    """Return the application wrapped in HTTP basic authentication."""
     expected = b"Basic " + base64.b64encode(password.encode())
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

@@ -1,10 +1,11 @@
-"""The Prometheus exporter: the latest readings of all devices and the host, at `/metrics`.
+"""The Prometheus exporter: serves the latest readings of all devices and the host at `/metrics`.
 
-In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A reading that
-is not there has no line, and a sampler that stopped takes all readings away with it and shows in
-`gpuproof_sampler_up`: a stale value looks like a healthy device. A client that says nothing, or a byte now
-and then, holds one of a few places until its time is over, and no memory beyond them. A page of a stranger in
-the browser of somebody who may reach us cannot read what we say: its name is not one of ours (DNS rebinding).
+In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A missing
+reading has no line. If the sampler stops, all readings are removed and this shows in
+`gpuproof_sampler_up`, because a stale value would look like a healthy device. A client that sends nothing, or
+a byte now and then, occupies one of a few slots until its time is up, and uses no memory beyond that. A
+foreign page in the browser of somebody who can reach us cannot read our answers, because we do not answer to
+its host name (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _STALE_FACTOR: Final = 5.0
 """Readings older than this many intervals are no longer served."""
 METRICS_PATH: Final = "/metrics"
 MOST_CONNECTIONS: Final = 32
-"""Prometheus keeps one, and a few more where several scrape."""
+"""Prometheus keeps one connection open; several servers that scrape need a few more."""
 CONNECTION_S: Final = 10.0
-"""From its first byte to its end: the time-out of a scrape, unless Prometheus is told otherwise."""
+"""Maximum duration of a connection, from its first byte: Prometheus' default scrape timeout."""
 
 
 @dataclass(slots=True)
 class Feed:
-    """The state that one thread writes and scrapes read."""
+    """The state that one thread writes and that scrapes read."""
 
     state: LiveState = field(default_factory=LiveState)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -59,24 +60,24 @@ class Feed:
 
 
 class DeviceCollector(Collector):
-    """Turns the state at the moment of a scrape into metric families."""
+    """Converts the state into metric families at scrape time."""
 
     def __init__(self, feed: Feed, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._feed = feed
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """Give all families, each with a line for every device that has the reading."""
+        """Return all families, each with a line for every device that has this reading."""
         with self._feed.lock:
             yield from families(self._feed.state, fresh=self._clock() < self._feed.fresh_until_s)
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing beforehand: what there is depends on the devices."""
+        """Announce no names, because they depend on the devices."""
         return ()
 
 
 def feed_from(records: Records, feed: Feed, *, clock: Callable[[], float] = time.monotonic) -> None:
-    """Keep the feed up to date until the records end; a failure is kept in it."""
+    """Update the feed until the records end; a failure is stored in the feed."""
     try:
         with closing(batches(records)) as incoming:
             for batch in incoming:
@@ -109,20 +110,20 @@ class RunningExporter:
     server_thread: threading.Thread
 
     def stop(self) -> None:
-        """Let the reader go, which ends the sampler behind its records, and stop to answer."""
+        """Close the reader, which stops the sampler that writes its records, and stop serving."""
         self.feed.stopping = True
         self.reader.join()
         self.close()
 
     def close(self) -> None:
-        """Stop to answer; the reader ends with its records."""
+        """Stop serving; the reader stops once its records end."""
         self.server.shutdown()
         self.server.server_close()
         self.server_thread.join()
 
 
 def serve(records: Records, *, address: str, port: int, access: Access = OPEN) -> RunningExporter:
-    """Start to read records and to answer scrapes; port 0 takes a free one.
+    """Start reading records and answering scrapes; port 0 picks a free port.
 
     Raises:
         EnvironmentUnfitError: the address cannot be listened on.
@@ -172,7 +173,7 @@ def _listen(
 
 @dataclass(frozen=True, slots=True)
 class TextfileExporter:
-    """Writes what a scrape would get to a file, for node_exporter's textfile collector."""
+    """Writes what a scrape would return to a file, for node_exporter's textfile collector."""
 
     path: Path
     feed: Feed
@@ -180,10 +181,10 @@ class TextfileExporter:
     registry: CollectorRegistry
 
     def write(self) -> None:
-        """Write the file whole: aside, then renamed.
+        """Write the file atomically: write a temporary file, then rename it.
 
         Raises:
-            EnvironmentUnfitError: it cannot be written.
+            EnvironmentUnfitError: the file cannot be written.
         """
         try:
             write_to_textfile(str(self.path), self.registry)
@@ -193,17 +194,17 @@ class TextfileExporter:
             ) from error
 
     def stop(self) -> None:
-        """Let the reader go, and leave a file that says that readings stopped."""
+        """Close the reader, and leave a file that reports that there are no more readings."""
         self.feed.stopping = True
         self.reader.join()
         self.write()
 
 
 def serve_textfile(records: Records, folder: Path) -> TextfileExporter:
-    """Start to read records for `gpuproof.prom` in a folder; `write` writes it.
+    """Start reading records for `gpuproof.prom` in a folder; `write` writes the file.
 
     Raises:
-        EnvironmentUnfitError: it cannot be written.
+        EnvironmentUnfitError: the file cannot be written.
     """
     feed = Feed()
     exporter = TextfileExporter(folder / TEXTFILE, feed, _reader(records, feed), _registry(feed))
@@ -213,16 +214,16 @@ def serve_textfile(records: Records, folder: Path) -> TextfileExporter:
 
 
 class ScrapeHandler(WSGIRequestHandler):
-    """Answers one connection and prints nothing."""
+    """Handles one connection and prints nothing."""
 
     timeout = CONNECTION_S
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: scrapes are many."""
+        """Log nothing: scrapes are frequent."""
 
 
 class ScrapeServer(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, of which there are few; more are closed at once."""
+    """One thread per connection, up to a small limit; further connections are closed immediately."""
 
     daemon_threads = True
     connection_s = CONNECTION_S
@@ -233,7 +234,7 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
         super().__init__(address, ScrapeHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread if a place is free."""
+        """Handle the connection in a thread if a slot is free."""
         if not self._free.acquire(blocking=False):
             self.close_request(request)
             return
@@ -244,7 +245,7 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and cut the connection off when its time is over, however slowly its client goes on."""
+        """Answer, and close the connection when its time is up, however slowly its client sends."""
         limit = threading.Timer(self.connection_s, _cut_off, (request,))
         limit.daemon = True
         limit.start()
@@ -255,16 +256,16 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away, or was cut off."""
+        """Log nothing about a client that disconnected or was cut off."""
 
 
 def _cut_off(request: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(request, socket.SHUT_RDWR)  # of TLS, too, without its last words
+        socket.socket.shutdown(request, socket.SHUT_RDWR)  # also for TLS, without sending its closing message
 
 
 def listen(application: WSGIApplication, *, address: str, port: int, access: Access) -> ScrapeServer:
-    """Open a server that answers once `serve_forever` is called; port 0 takes a free one.
+    """Open a server that answers once `serve_forever` is called; port 0 picks a free port.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -274,13 +275,13 @@ def listen(application: WSGIApplication, *, address: str, port: int, access: Acc
     if access.certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(access.certificate, access.key)
-        # Else one client that says nothing would hold up all others.
+        # Otherwise one silent client would block all others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     return server
 
 
 def restricted(application: WSGIApplication, names: Collection[str]) -> WSGIApplication:
-    """Return the application at `METRICS_PATH`, for who asks an address, this machine's name or `names`."""
+    """Return the application at `METRICS_PATH`, for an address, this machine's name or `names`."""
     hosts = {name.lower().rstrip(".") for name in (*names, "localhost", socket.gethostname())}
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -288,7 +289,7 @@ def restricted(application: WSGIApplication, names: Collection[str]) -> WSGIAppl
         status, text = "404 Not Found", f"readings are at {METRICS_PATH}\n"
         if name and name not in hosts and not _is_address(name):
             status = "403 Forbidden"
-            text = "not known by that name; start gpuproof monitor serve with --allowed-host NAME\n"
+            text = "unknown host name; start gpuproof monitor serve with --allowed-host NAME\n"
         elif environ["PATH_INFO"] == METRICS_PATH:
             return application(environ, start_response)
         start_response(status, [("Content-Type", "text/plain")])
@@ -298,7 +299,7 @@ def restricted(application: WSGIApplication, names: Collection[str]) -> WSGIAppl
 
 
 def host_name(header: str) -> str:
-    """Return the name in a Host header, without its port.
+    """Return the host name in a Host header, without its port.
 
     >>> [host_name(text) for text in ("Node7.site.:9837", "[::1]:9837", "10.0.0.1", "")]
     ['node7.site', '::1', '10.0.0.1', '']
@@ -309,7 +310,7 @@ def host_name(header: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Say whether it is an address: no server of names stands behind one."""
+    """Check whether the name is an IP address, for which no name server is involved."""
     with suppress(ValueError):
         ipaddress.ip_address(name)
         return True

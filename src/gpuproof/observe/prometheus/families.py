@@ -1,9 +1,9 @@
-"""What does a scrape get? Metric families of devices, of those who use them, of events and of the host.
+"""What does a scrape return? Metric families of devices, their processes, events and the host.
 
-In: what is known now (`LiveState`). Out: families for `prometheus_client`, under our names and, where DCGM
-has the same quantity, under DCGM's with DCGM's labels: those of a MIG instance name the GPU that it is a part
-of and `GPU_I_ID`; those of a GPU whose processes are all of one pod or batch job name it. A reading that is
-not there has no line.
+In: the current state (`LiveState`). Out: families for `prometheus_client`, under our names and, if DCGM has
+the same quantity, also under DCGM's names with DCGM's labels. The labels of a MIG instance name its parent
+GPU and `GPU_I_ID`; those of a GPU name the pod or batch job if all its processes belong to a single one. A
+missing reading has no line.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ DCGM_LABELS: Final = (
     *("gpu", "UUID", "name", "Hostname", "pci_bus_id"),
     *("GPU_I_ID", "pod", "namespace", "container", "hpc_job"),
 )
-"""DCGM's labels, but for its `modelName`, whose spelling `promtool check metrics` refuses. An empty one is
-none to Prometheus."""
+"""DCGM's labels, except its `modelName`, whose spelling `promtool check metrics` rejects. Prometheus treats
+an empty label as absent."""
 EVENTS_OF_ALL: Final = ("lost", "recovered", "hung", "unreadable")
-"""What the sampler itself sees of every device, so that none of it is 0 and not silence."""
+"""Events that the sampler itself detects on every device, so their absence is reported as 0 instead of
+omitted."""
 _ANNOUNCED: Final = {"nvidia": ("xid", "ecc_uncorrected"), "fake": ("xid", "ecc_uncorrected")}
-"""Vendor → what its driver announces from the beginning, where announcements can be read."""
+"""Vendor → the events that its driver reports from the start, if events can be read."""
 _MIB: Final = 2.0**20
 
 Family = GaugeMetricFamily | CounterMetricFamily | UntypedMetricFamily
 Owner = tuple[str, ...]
-"""The values of `OWNER_LABELS`, empty where a process has none."""
+"""The values of `OWNER_LABELS`, each empty if the process has no such owner."""
 
 
 def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
-    """Give all families; of readings that are not fresh only that they are not."""
+    """Return all families; for stale readings, only report that they are stale."""
     yield GaugeMetricFamily(
         "gpuproof_sampler_up", "1 while readings come, 0 when they stopped", value=float(fresh)
     )
@@ -59,7 +60,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
     exported = _Exported(state, state.header.host)
     yield from exported.identities()
     for row in METRICS.values():
-        if row.name not in THROTTLE_COUNTERS:  # which are one metric with a label `reason`
+        if row.name not in THROTTLE_COUNTERS:  # combined into one metric with a label `reason`
             yield from exported.metric(row)
     yield from exported.memory_left()
     yield from exported.throttling()
@@ -71,7 +72,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
 
 
 class _Exported:
-    """The devices of one state, with the labels of each worked out once."""
+    """The devices of one state, each with its labels computed once."""
 
     def __init__(self, state: LiveState, host: str) -> None:
         self._devices = tuple(state.devices.values())
@@ -79,10 +80,10 @@ class _Exported:
         self._theirs = {d.identity.physical_index: _dcgm_labels(d, state, host) for d in self._devices}
 
     def identities(self) -> Iterator[Metric]:
-        """Say who each device is, and whether it answers."""
+        """Report each device's identity, and whether it responds."""
         info = InfoMetricFamily("gpuproof_gpu", "who each device is", labels=LABELS)
         up = GaugeMetricFamily(
-            "gpuproof_gpu_up", "1 while the device answers, 0 when it does not", labels=LABELS
+            "gpuproof_gpu_up", "1 while the device responds, 0 when it does not", labels=LABELS
         )
         for device in self._devices:
             info.add_metric(self._of(device), _facts(device))
@@ -90,9 +91,10 @@ class _Exported:
         yield from (family for family in (info, up) if family.samples)
 
     def metric(self, row: catalogue.Metric) -> Iterator[Metric]:
-        """Yield one metric under our name, and under DCGM's where it has one.
+        """Yield one metric under our name, and also under DCGM's if there is one.
 
-        DCGM's are untyped: its counters lack the `_total` that Prometheus' own rules ask of a counter.
+        DCGM's metrics are untyped: its counters lack the `_total` suffix that Prometheus' own rules require
+        for counters.
         """
         kind = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
         family = kind(row.exported, row.description, labels=LABELS)
@@ -102,24 +104,24 @@ class _Exported:
             yield from self._under_dcgms_name(row.dcgm, row.description, lambda d: _value(d, row), factor)
 
     def memory_left(self) -> Iterator[Metric]:
-        """Yield free memory, as the driver counts it: without what it holds back itself."""
-        text = "device memory that is neither in use nor held back"
+        """Yield free memory as counted by the driver, excluding the driver's reserved memory."""
+        text = "device memory that is neither in use nor reserved"
         ours = GaugeMetricFamily("gpuproof_gpu_memory_free_bytes", text, labels=LABELS)
         yield from self._filled(ours, _free_bytes, 1.0)
         yield from self._under_dcgms_name("DCGM_FI_DEV_FB_FREE", text, _free_bytes, 1 / _MIB)
-        share = "used share of the memory that is not held back"
+        share = "used share of the memory that is not reserved"
         yield from self._under_dcgms_name("DCGM_FI_DEV_FB_USED_PERCENT", share, _used_share, 1.0)
 
     def throttling(self) -> Iterator[Metric]:
-        """Give each reason of now as 0 or 1, and each counter of throttled time, by a label `reason`."""
+        """Return each current reason as 0 or 1, and each throttled-time counter, labelled by `reason`."""
         now = GaugeMetricFamily(
             "gpuproof_gpu_throttle_reason",
-            "1 while the reason holds; a device that does not tell has no line",
+            "1 while the reason applies; a device that does not report it has no line",
             labels=[*LABELS, "reason"],
         )
         spent = CounterMetricFamily(
             "gpuproof_gpu_throttle_seconds",
-            "time held below the asked clock, by reason",
+            "time below the requested clock, by reason",
             labels=[*LABELS, "reason"],
         )
         for device in self._devices:
@@ -130,24 +132,24 @@ class _Exported:
                 if metric in device.values and device.answering:
                     spent.add_metric([*labels, reason], device.values[metric])
         yield from (family for family in (now, spent) if family.samples)
-        text = "bits of the reasons that hold the clock back now"
+        text = "bit mask of the reasons that limit the clock now"
         yield from self._under_dcgms_name("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", text, _reason_bits, 1.0)
 
     def spinning(self) -> Iterator[Metric]:
-        """Say whether each device is busy without working; no line where its readings cannot tell."""
+        """Report whether each device is busy without working; no line if its readings cannot show that."""
         text = "1 after ten seconds at full utilisation and low power without memory traffic"
         family = GaugeMetricFamily("gpuproof_gpu_busy_without_work", text, labels=LABELS)
         yield from self._filled(family, _spinning, 1.0)
 
     def events(self) -> Iterator[Metric]:
-        """Count what was announced since the exporter began: each kind, and XIDs by their code."""
+        """Count the events since the exporter started, by kind, and XIDs by code."""
         kinds = CounterMetricFamily(
             "gpuproof_gpu_events",
-            "driver events since the exporter began, by kind; flags count when they come up",
+            "driver events since the exporter started, by kind; flags count when they are set",
             labels=[*LABELS, "event"],
         )
         codes = CounterMetricFamily(
-            "gpuproof_gpu_xid_errors", "XIDs since the exporter began, by code", labels=[*LABELS, "xid"]
+            "gpuproof_gpu_xid_errors", "XIDs since the exporter started, by code", labels=[*LABELS, "xid"]
         )
         for device in self._devices:
             labels = self._of(device)
@@ -161,13 +163,13 @@ class _Exported:
         )
 
     def owners(self) -> Iterator[Metric]:
-        """Give processes and their memory for each pod, container and batch job on each device."""
+        """Return the number of processes and their memory per device and pod, container or batch job."""
         num = GaugeMetricFamily(
             "gpuproof_gpu_processes", "processes on the device, by owner", labels=[*LABELS, *OWNER_LABELS]
         )
         used = GaugeMetricFamily(
             "gpuproof_gpu_process_memory_bytes",
-            "device memory of processes, by owner; without a line where the driver does not say",
+            "device memory of processes, by owner; no line if the driver does not report it",
             labels=[*LABELS, *OWNER_LABELS],
         )
         for device in self._devices:
@@ -184,7 +186,7 @@ class _Exported:
     def _filled(
         self, family: Family, value: Callable[[DeviceState], float | None], factor: float
     ) -> Iterator[Metric]:
-        """Add a line for each device that has the value; give the family if any has."""
+        """Add a line for each device that has the value; return the family if any device has it."""
         labelled = self._theirs if isinstance(family, UntypedMetricFamily) else self._ours
         for device in self._devices:
             number = value(device)
@@ -206,7 +208,7 @@ def _labels(device: DeviceState, host: str) -> list[str]:
 
 
 def _dcgm_labels(device: DeviceState, state: LiveState, host: str) -> list[str]:
-    """Name a MIG instance by its GPU and its number there, as DCGM does."""
+    """Identify a MIG instance by its GPU and its number on that GPU, as DCGM does."""
     whole, instance = device.identity, ""
     parent = device.identity.static.get("mig_parent_uuid")
     if parent is not None:
@@ -254,14 +256,14 @@ def _spinning(device: DeviceState) -> float | None:
 
 
 def _reason_bits(device: DeviceState) -> float | None:
-    """Put NVML's bits together again; other vendors' reasons are no bits of NVIDIA's."""
+    """Recombine NVML's bits; other vendors' reasons have no such bits."""
     if device.identity.vendor != "nvidia" or device.reasons is None:
         return None
     return float(sum(bit for bit, reason in NVIDIA_REASON_BITS.items() if reason in device.reasons))
 
 
 def _expected(device: DeviceState) -> tuple[str, ...]:
-    """Name the events whose absence is known: of XIDs, where the driver has them at all."""
+    """List the events whose absence is known; XIDs only if the driver supports them at all."""
     of_flags = [event for metric, event in RAISED.items() if metric in device.values]
     is_heard = "driver_events" not in device.unavailable
     announced = _ANNOUNCED.get(device.identity.vendor, ()) if is_heard else ()
@@ -277,7 +279,7 @@ def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
 
 
 def _ports(state: LiveState, host: str) -> Iterator[Metric]:
-    """Give what every port has counted since its driver was loaded, as it was last read (every 10 s)."""
+    """Return what every port has counted since its driver was loaded, as last read (every 10 s)."""
     text = "counters of InfiniBand, RoCE and Ethernet ports and PCIe links, as the kernel names them"
     family = CounterMetricFamily("gpuproof_port_events", text, labels=["host", "port", "counter"])
     for port in state.ports[-1].ports if state.ports else ():

@@ -1,9 +1,10 @@
-"""Which format is this file? Loads a recording of any known format as `RecordingData`.
+"""Which format does a file have? Loads a recording of any known format as `RecordingData`.
 
-In: a path. Out: columns as `readings.recording` describes them. Read: gpuproof's JSON Lines, gputop's array
-and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, nvidia-smi's CSV, `dmon -o DT` and `-q -x`.
-Every reader salvages what it can of a file that was cut short, and says so in `notes`. Outputs of other tools
-that do not say when a reading was taken are named.
+The input is a path. The output is columns as described in `readings.recording`. Supported formats: gpuproof's
+JSON Lines, gputop's array and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, nvidia-smi's CSV,
+`dmon -o DT` and `-q -x`. Every reader recovers what it can from a truncated file and reports the truncation
+in `notes`. If a tool does not record when a reading was taken, its output is recognised and the tool is named
+in the error.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ _UNTIMED: Final = {
     rb'[\[{][^\]]*"gfx_activity"|gpu,': "amd-smi metric --json or --csv",
     rb"#\s*Entity\b": "dcgmi dmon",
 }
-"""Beginning of a file → whose output it is, which says of no reading when it was taken."""
+"""Start of a file → the tool that wrote it, for tools that do not record when a reading was taken."""
 _START_BYTES = 4096
 
 
 def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load a recording of whatever format; of our own, a day of which is long, these metrics only if named.
+    """Load a recording of any format; if metrics are given, only load these from our own format.
 
     Raises:
-        RecordError: the file cannot be read or is of no format that gpuproof knows.
+        RecordError: the file cannot be read or is not in a format that gpuproof knows.
     """
     try:
         with open_plain(path) as file:
@@ -43,7 +44,7 @@ def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData
         raise RecordError(error.strerror or str(error), place=str(path)) from error
     if not start:
         raise RecordError(
-            "is empty", place=str(path), next_step="`gpuproof monitor record` makes a recording"
+            "is empty", place=str(path), next_step="`gpuproof monitor record` creates a recording"
         )
     if start.startswith(b'{"kind":'):
         return load_recording(path, metrics=metrics)
@@ -51,13 +52,14 @@ def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData
 
 
 def _load_of_others(path: Path, start: bytes) -> RecordingData:
-    """Load a recording of another tool, by the first bytes of it."""
+    """Load another tool's recording, recognised by its first bytes."""
     if tool := next((name for begin, name in _UNTIMED.items() if re.match(begin, start, re.DOTALL)), None):
         raise RecordError(
-            f"looks like output of {tool}, which does not say when a reading was taken",
+            f"looks like output of {tool}, which does not record when a reading was taken",
             place=str(path),
-            next_step="Record with `gpuproof monitor record FILE`; on NVIDIA also with `nvidia-smi "
-            "--query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -l 1`",
+            next_step="Record with `gpuproof monitor record FILE`; on NVIDIA you can also use "
+            "`nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw "
+            "--format=csv -l 1`",
         )
     if start.startswith((b"<?xml", b"<nvidia_smi_log")):
         from gpuproof.readings.formats.nvidia_smi import load_query
@@ -75,4 +77,4 @@ def _load_of_others(path: Path, start: bytes) -> RecordingData:
         from gpuproof.readings.formats.nvidia_smi import load_csv
 
         return load_csv(path)
-    raise RecordError("of no format that gpuproof reads", place=str(path), next_step=f"It reads {KNOWN}")
+    raise RecordError("not in a format that gpuproof reads", place=str(path), next_step=f"It reads {KNOWN}")

@@ -1,17 +1,17 @@
-"""How does a recording read in the formats of other tools: AdamWPrune's `gpu_stats`, and gputop's own log?
+"""How is a recording exported to other tools: as AdamWPrune's `gpu_stats` or gputop's log?
 
-In: a recording. Out, as `gpu_stats_<config>_<timestamp>.json`: one row a GPU and time with `timestamp` (ISO,
-with the offset from UTC), `gpu_index`, `gpu_name`, `gpu_type`, `utilization` (%), `memory_used` and
-`memory_total` (MiB), `memory_percent`, `power` (W), `temperature` (°C), `elapsed_seconds`,
-`training_metadata` (epoch, batch, phase and whatever else the work published, on every row) and `host`. What
-was not read is null. Without a GPU there is one row a time, its GPU fields null. `schema` is 1.
+The input is a recording. The output, as `gpu_stats_<config>_<timestamp>.json`: one row per GPU and time with
+`timestamp` (ISO, with the UTC offset), `gpu_index`, `gpu_name`, `gpu_type`, `utilization` (%), `memory_used`
+and `memory_total` (MiB), `memory_percent`, `power` (W), `temperature` (°C), `elapsed_seconds`,
+`training_metadata` (epoch, batch, phase and anything else the workload published, on every row) and `host`.
+Missing readings are null. Without a GPU, there is one row per time with null GPU fields. `schema` is 1.
 
-Out, as gputop's `--compare` and `--gen-graph` take it: the array of one GPU, and for several GPUs the
-multi-GPU array with its aggregates, whose entries have the keys of one GPU's too, of all together: gputop's
-own readers ask for these. That format has no way to write a missing value, and its readers need every
-number. What a tick did not read is carried forward for at most one slow interval; a moment that still lacks
-a number which the GPU gives at other moments is left out of its rows, never filled in. A fan is 0 on a board
-without one, as there.
+The output for gputop's `--compare` and `--gen-graph` is the array of one GPU or, for several GPUs, the
+multi-GPU array with its aggregates. Entries of the latter also have the single-GPU keys, aggregated over all
+GPUs, because gputop's own readers need them. The format cannot represent a missing value, and its readers
+need every number. A value missing in a tick is carried forward for at most one slow interval. A moment that
+still lacks a number that the GPU reports at other moments is dropped, never filled in. As in gputop, the fan
+is 0 on a board without one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCHEMA = 1
 
 
 OLDER_PHASES = ("warmup", "measure")
-"""Phases of a training of ours that it calls `training`."""
+"""Our phases that AdamWPrune calls `training`."""
 _NO_DEVICE: dict[str, Any] = dict.fromkeys(
     (
         "gpu_index",
@@ -60,9 +60,9 @@ _LIMITS = {"slowdown": "temp_slowdown_c", "shutdown": "temp_shutdown_c", "max": 
 def gpu_stats_rows(
     recording: RecordingData, *, metadata: Mapping[str, Any] | None = None, is_older: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows in order of time; `metadata` is added to every row's `training_metadata`.
+    """Yield the rows in time order; `metadata` is added to the `training_metadata` of every row.
 
-    `is_older`: phases are called as AdamWPrune's monitor calls them.
+    `is_older`: use the phase names of AdamWPrune's monitor.
     """
     marks = MarksSoFar(recording, first={"epoch": None, "batch": None, "phase": None, **(metadata or {})})
     for i in range(len(recording.time_s)):
@@ -83,7 +83,7 @@ def gpu_stats_rows(
 
 
 class MarksSoFar:
-    """What the work had published by a time that only goes forward: marks add up, null takes a key away."""
+    """What the workload had published by a given time, which only increases; marks accumulate."""
 
     def __init__(self, recording: RecordingData, *, first: Mapping[str, Any]) -> None:
         marks = [(recording.seconds_in(mark.monotonic_s), mark.metadata) for mark in recording.marks]
@@ -91,14 +91,14 @@ class MarksSoFar:
         self._so_far = dict(first)
 
     def at(self, time_s: float) -> dict[str, Any]:
-        """Return everything published up to `time_s`, in seconds since the recording began."""
+        """Return everything published up to `time_s`, in seconds since the recording started."""
         while self._waiting and self._waiting[-1][0] <= time_s:
             self._so_far = {**self._so_far, **self._waiting.pop()[1]}
         return self._so_far
 
 
 def iso(unix_s: float) -> str | None:
-    """Write a wall time in local time with its offset from UTC; None where it is not known."""
+    """Format a wall time in local time with its offset from UTC; None if unknown."""
     if math.isnan(unix_s):
         return None
     return datetime.fromtimestamp(unix_s, tz=timezone.utc).astimezone().isoformat(timespec="milliseconds")
@@ -121,7 +121,7 @@ def _device(track: DeviceTrack, i: int) -> dict[str, Any]:
 
 
 def value(track: DeviceTrack, metric: str, i: int) -> float | None:
-    """Return a metric at sample `i`; None where it was not read."""
+    """Return a metric's value at sample `i`; None if it was not read."""
     column = track.values(metric)
     return None if column is None or math.isnan(column[i]) else float(column[i])
 
@@ -133,10 +133,10 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
 def gputop_samples(
     recording: RecordingData, *, physical_index: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the samples of one GPU, the first that can be said in this format unless another is named.
+    """Yield the samples of one GPU; by default, the first GPU that this format can represent.
 
     Raises:
-        UsageError: there is no such GPU, or it does not give what the format needs.
+        UsageError: there is no such GPU, or it does not report what the format needs.
     """
     chosen = [t for t in recording.devices if physical_index in (None, t.identity.physical_index)]
     gpu = _usable(recording, chosen)[0]
@@ -145,10 +145,10 @@ def gputop_samples(
 
 
 def gputop_multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
-    """Yield the samples of all GPUs together: at each moment, of those that answered.
+    """Yield the samples of all GPUs together; each moment contains the GPUs that responded.
 
     Raises:
-        UsageError: no GPU gives what the format needs.
+        UsageError: no GPU reports everything the format needs.
     """
     usable = _usable(recording, recording.devices)
     for i in np.flatnonzero(np.logical_or.reduce([gpu.whole for gpu in usable])):
@@ -163,21 +163,21 @@ def gputop_multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any
 
 
 def _usable(recording: RecordingData, tracks: Sequence[DeviceTrack]) -> list[_Gpu]:
-    """Take the GPUs that give what the format needs."""
+    """Return the GPUs that report everything the format needs."""
     lacking = {track.identity.physical_index: _lacking(track) for track in tracks}
     usable = [_Gpu(recording, t) for t in tracks if not lacking[t.identity.physical_index]]
     if usable:
         return usable
     if not tracks:
         raise UsageError(
-            "has no GPU that gputop's format could hold",
+            "has no GPU that gputop's format can represent",
             place=recording.source,
             next_step="Use the native format",
         )
     index, absent = next(iter(lacking.items()))
     raise UsageError(
-        f"GPU {index} gives no {', '.join(absent)}, which gputop's format needs",
-        next_step="Use the native format, which can say so",
+        f"GPU {index} does not report {', '.join(absent)}, which gputop's format needs",
+        next_step="Use the native format, which can represent missing values",
     )
 
 
@@ -187,7 +187,7 @@ def _lacking(track: DeviceTrack) -> list[str]:
 
 
 def _carried(recording: RecordingData, column: Floats) -> Floats:
-    """Return readings that stand until the next, for at most one slow interval (in whole ticks)."""
+    """Carry readings forward to the next one, for at most one slow interval (in whole ticks)."""
     fast_s = recording.recording.fast_interval_s
     longest_s = ceil(recording.recording.slow_interval_s / fast_s - 1e-9) * fast_s if fast_s > 0 else 0.0
     read_at = np.flatnonzero(~np.isnan(column))
@@ -199,7 +199,7 @@ def _carried(recording: RecordingData, column: Floats) -> Floats:
 
 
 class _Gpu:
-    """One GPU with its columns carried forward."""
+    """One GPU, with readings carried forward in its columns."""
 
     def __init__(self, recording: RecordingData, track: DeviceTrack) -> None:
         self._identity = track.identity
@@ -211,12 +211,12 @@ class _Gpu:
         }
         self._limit_w = float(track.identity.static.get("power_limit_w", 0))
         self.whole: Flags = np.logical_and.reduce([~np.isnan(column) for column in self._columns.values()])
-        """At which samples nothing is missing that the device gives at other moments."""
+        """The samples that lack nothing that the device reports at other moments."""
         levels = track.values("pstate_level")
         self._levels = None if levels is None else _carried(recording, levels)
 
     def row(self, i: int) -> dict[str, Any]:
-        """Write what the multi-GPU array has of it."""
+        """Format the GPU's entry in the multi-GPU array."""
         used_mib = self._columns["mem_used_bytes"][i] / MIB_BYTES
         total_mib = self._identity.static["mem_total_bytes"] / MIB_BYTES
         return {
@@ -233,7 +233,7 @@ class _Gpu:
         }
 
     def details(self, i: int) -> dict[str, Any]:
-        """Write what the array of one GPU has beside its row."""
+        """Format the fields that the single-GPU array has in addition to its row."""
         static = self._identity.static
         limits = {kind: static[name] for kind, name in _LIMITS.items() if name in static}
         level = None if self._levels is None or np.isnan(self._levels[i]) else self._levels[i]
@@ -256,12 +256,12 @@ class _Gpu:
 
 
 def _naive(unix_s: float) -> str:
-    """Write local time without an offset, always with microseconds: what gputop reads."""
+    """Format local time without a UTC offset, always with microseconds, as gputop expects."""
     return datetime.fromtimestamp(float(unix_s)).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def _together(gpus: list[dict[str, Any]], details: list[dict[str, Any]]) -> dict[str, Any]:
-    """Write several GPUs as one: memory and power summed, the hottest, and the mean of the others."""
+    """Combine GPUs into one: summed memory and power, highest temperature, mean of the rest."""
     all_ = _aggregate(gpus)
     names = list(dict.fromkeys(gpu["gpu_name"] for gpu in gpus))
     return {

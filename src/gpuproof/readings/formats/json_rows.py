@@ -1,8 +1,8 @@
-"""What do other monitors' JSON files say? gputop's two arrays, `gpu_stats_*` arrays, and dicts with samples.
+"""What do other monitors' JSON files contain? gputop's and `gpu_stats_*` arrays, sample dicts.
 
-In: a path. Out: `RecordingData`. Sizes come as MiB, temperatures as one number or a dict of sensors. Where a
-format writes 0 for what it does not know, a 0 that cannot be a reading (watts, degrees, megahertz) is
-taken as missing, and `notes` says so.
+The input is a path. The output is `RecordingData`. Sizes are in MiB; temperatures are one number or a dict of
+sensors. Some formats write 0 for unknown values: a 0 that cannot be a real reading (watts, degrees,
+megahertz) is treated as missing, and `notes` reports it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _NEVER_ZERO = (
     "clock_sm_mhz",
     "clock_mem_mhz",
 )
-_STEP = "A tool's result is shown by `gpuproof report FILE`"
-_ZEROS_NOTE = "zeros of power, temperature and clocks are taken as missing: this format writes 0 for unknown"
+_STEP = "To show a tool's result, use `gpuproof report FILE`"
+_ZEROS_NOTE = (
+    "zeros of power, temperature and clocks are treated as missing: this format writes 0 for unknown"
+)
 _SENSORS = {
     "gpu": "temp_gpu_c",
     "edge": "temp_gpu_c",
@@ -54,10 +56,10 @@ _BETWEEN = " \t\r\n,"
 
 
 def load_json(path: Path) -> RecordingData:
-    """Load an array, or a dict with `samples`.
+    """Load an array, or a dict that contains `samples`.
 
     Raises:
-        RecordError: no object in it is a reading of a known shape.
+        RecordError: no object in it is a reading in a known format.
     """
     items, damage = objects(path.read_text(encoding="utf-8-sig", errors="replace"))
     if not items:
@@ -65,12 +67,12 @@ def load_json(path: Path) -> RecordingData:
     name = _detect_format(items[0])
     if name is None:
         keys = ", ".join(sorted(items[0])[:6])
-        raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name, next_step=_STEP)
+        raise RecordError(f"its objects are not readings (keys: {keys})", place=path.name, next_step=_STEP)
     ours = "schema" in items[0]
     undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in items)
     notes = [
         *([damage] if damage else []),
-        *([f"{undated} reading(s) without a timestamp left out"] if undated else []),
+        *([f"{undated} reading(s) without a timestamp skipped"] if undated else []),
         *([] if ours else [_ZEROS_NOTE]),
     ]
     rows = list(_rows(items, zeros=() if ours else _NEVER_ZERO))
@@ -102,7 +104,7 @@ def _rows(items: list[dict[str, Any]], *, zeros: tuple[str, ...]) -> Iterator[Ro
 
 
 def _times(timestamp: Any) -> tuple[float, float]:
-    """Read a timestamp: wall seconds (NaN for one that counts from the start) and seconds on any clock."""
+    """Parse a timestamp: wall-clock seconds (NaN if relative to the start), and seconds on any clock."""
     if isinstance(timestamp, str):
         try:
             unix_s = datetime.fromisoformat(timestamp).timestamp()
@@ -143,7 +145,7 @@ def _vendor(gpu_type: str) -> Vendor:
 
 
 def _fields(gpu: dict[str, Any]) -> dict[str, Any]:
-    """Return what the file has for each metric, in the format's unit."""
+    """Return the file's value for each metric, in that format's unit."""
     fields = {
         "util_gpu_percent": gpu.get("utilization", gpu.get("gpu_utilization")),
         "mem_used_bytes": gpu.get("memory_used", gpu.get("memory_mb", gpu.get("memory_used_mb"))),
@@ -175,12 +177,12 @@ def _limits(gpu: dict[str, Any]) -> dict[str, float]:
 
 
 def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the objects of an array, of the `samples` of a dict, or the one, and a note if it was cut short.
+    """Return a file's objects (an array, a dict's `samples`, or one object), and a note if truncated.
 
     >>> objects('[{"a": 1}, {"a": 2}, {"a"')
-    ([{'a': 1}, {'a': 2}], 'cut short after 2 whole objects')
+    ([{'a': 1}, {'a': 2}], 'truncated after 2 complete objects')
     >>> objects('{"interval_ms": 500, "samples": [{"t": 0}, {"t"')
-    ([{'t': 0}], 'cut short after 1 whole objects')
+    ([{'t': 0}], 'truncated after 1 complete objects')
     >>> objects('[{"a": 1}]')
     ([{'a': 1}], None)
     >>> objects('{"a": 1}')
@@ -191,7 +193,7 @@ def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
     except ValueError:
         return _whole_objects(text)
     if isinstance(whole, dict):
-        whole = whole.get("samples", [whole])  # one record is one sample
+        whole = whole.get("samples", [whole])  # a single record is one sample
     items = [item for item in whole if isinstance(item, dict)] if isinstance(whole, list) else []
     return items, None
 
@@ -211,4 +213,4 @@ def _whole_objects(text: str) -> tuple[list[dict[str, Any]], str]:
             break
         if isinstance(item, dict):
             items.append(item)
-    return items, f"cut short after {len(items)} whole objects"
+    return items, f"truncated after {len(items)} complete objects"

@@ -1,13 +1,14 @@
-"""What do nvidia-smi's logs say? CSV by `--query-gpu=… --format=csv -l`, `dmon -o DT` and `-q -x -l`.
+"""What do nvidia-smi's logs contain? CSV (`--query-gpu=… --format=csv -l`), `dmon -o DT`, `-q -x -l`.
 
-In: a path. Out: `RecordingData`. Columns of CSV may come in any order, with units in the values, in the
-header, or in neither (`nounits`): then nvidia-smi's own unit of the field counts. A field of `[N/A]` is
-missing for that GPU and moment only. Read are `timestamp` and the columns that the catalogue of metrics names
-(`records/metrics.csv`).
+The input is a path. The output is `RecordingData`. CSV columns may come in any order, with units in the
+values, in the header, or in neither (`nounits`), in which case nvidia-smi's own unit for the field applies.
+`[N/A]` means missing for that GPU at that moment only. The reader uses `timestamp` and the columns listed in
+the catalogue of metrics (`records/metrics.csv`).
 
-The other two are read as lines of the CSV log, as documented in nvidia-smi(1) of driver 550, where the second
-line of dmon names the unit of each column, and in nvsmi_device_v12.dtd, where values have their units (v11
-has power elsewhere). Memory by dmon, whose "MB" are not documented to be MiB, is left out with that reason.
+The other two formats are read as if they were lines of the CSV log. dmon is read as documented in
+nvidia-smi(1) of driver 550: its second line lists the unit of each column. XML is read as documented in
+nvsmi_device_v12.dtd, where values have their units (v11 has power elsewhere). Memory from dmon is skipped,
+with the reason: its "MB" are not documented to be MiB.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _QUERY = {
     "clocks/sm_clock": "clocks.sm",
     "clocks/mem_clock": "clocks.mem",
 }
-"""Path in a `gpu` element → column of the CSV log; of several the last that is there counts."""
+"""Path in a `gpu` element → column of the CSV log; if several paths are present, the last one counts."""
 _CSV_TIME = "%Y/%m/%d %H:%M:%S.%f"
 _NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
 _METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
@@ -76,26 +77,27 @@ _FACTORS: dict[str, dict[str, float]] = {
     "%": {"": 1.0, "%": 1.0},
     "1": {"": 1.0},
 }
-"""Our unit → each that a field may have, and its factor; no unit is the one that `--help-query-gpu` names."""
+"""Our unit → each unit that a field may have, with its factor; no unit means the one in
+`--help-query-gpu`."""
 _RESET = "requires reset"
-"""Part of what nvidia-smi prints in every field of a GPU that failed."""
+"""Part of the text that nvidia-smi prints in every field of a failed GPU."""
 _BITS = re.compile(r"0x[0-9a-fA-F]+")
 _SAME_MOMENT_S = 1.0
-"""nvidia-smi asks one GPU after the other and stamps each."""
+"""nvidia-smi queries GPUs one after the other, each with its own timestamp."""
 
 
 def load_dmon(path: Path) -> RecordingData:
     """Load a log of `nvidia-smi dmon -o DT`.
 
     Raises:
-        RecordError: it has no date and time, or no reading.
+        RecordError: the log has no date and time, or no readings.
     """
     lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     names, units = (line.lstrip("# ").split() for line in [*lines, "", ""][:2])
     columns = [name.lower() for name in names]
     if not {"date", "time"} <= {*columns} or len(units) != len(names):
         raise RecordError(
-            "is a log of nvidia-smi dmon without date and time",
+            "is an nvidia-smi dmon log without date and time",
             place=path.name,
             next_step="Log with `nvidia-smi dmon -o DT -f FILE`",
         )
@@ -106,7 +108,7 @@ def load_dmon(path: Path) -> RecordingData:
         if len(cells) == len(columns)
     ]
     rows = list(rows_of([_dmon_line(cells) for cells in whole]))
-    notes = [f"{len(body) - len(rows)} damaged line(s) left out"] if len(rows) < len(body) else []
+    notes = [f"{len(body) - len(rows)} damaged line(s) skipped"] if len(rows) < len(body) else []
     return build(rows, source=path.name, format_name="nvidia-smi dmon", notes=notes)
 
 
@@ -121,14 +123,14 @@ def _dmon_line(cells: dict[str, tuple[str, str]]) -> dict[str, str]:
 
 
 def load_query(path: Path) -> RecordingData:
-    """Load a log of `nvidia-smi -q -x -l`: a document a moment.
+    """Load a log of `nvidia-smi -q -x -l`, which has one XML document per moment.
 
     Raises:
-        RecordError: it is not XML that nvidia-smi writes, or has no reading.
+        RecordError: the file is not XML from nvidia-smi, or has no readings.
     """
     text = path.read_text(encoding="utf-8-sig", errors="replace")
-    if "<!ENTITY" in text:  # nvidia-smi writes none, and a few of them fill any memory
-        raise RecordError("its XML has entities, which nvidia-smi writes none of", place=path.name)
+    if "<!ENTITY" in text:  # nvidia-smi writes no entities, and a few of them can fill any memory
+        raise RecordError("its XML contains entities, which nvidia-smi never writes", place=path.name)
     documents = [part for part in re.split(r"(?=<\?xml)", text) if part.strip()]
     lines: list[dict[str, str]] = []
     damaged = 0
@@ -137,7 +139,7 @@ def load_query(path: Path) -> RecordingData:
             lines += _query_lines(ElementTree.fromstring(document))  # noqa: S314  # without entities
         except (ElementTree.ParseError, ValueError):  # noqa: PERF203  # the others are read
             damaged += 1
-    notes = [f"{damaged} damaged document(s) left out"] if damaged else []
+    notes = [f"{damaged} damaged document(s) skipped"] if damaged else []
     return build(rows_of(lines), source=path.name, format_name="nvidia-smi -q -x", notes=notes)
 
 
@@ -151,10 +153,10 @@ def _query_lines(log: ElementTree.Element) -> Iterator[dict[str, str]]:
 
 
 def load_csv(path: Path) -> RecordingData:
-    """Load a log with a header line.
+    """Load a log that has a header line.
 
     Raises:
-        RecordError: there is no header with `timestamp`, or no reading.
+        RecordError: there is no header with `timestamp`, or there are no readings.
     """
     text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")  # a crash leaves NULs
     lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
@@ -164,7 +166,7 @@ def load_csv(path: Path) -> RecordingData:
     )
     if "timestamp" not in header or not set(header) & _METRICS.keys():
         raise RecordError(
-            "its first line is no header of nvidia-smi with a timestamp",
+            "its first line is not an nvidia-smi header with a timestamp",
             place=path.name,
             next_step="Log with --query-gpu=timestamp,index,… --format=csv, without noheader",
         )
@@ -175,24 +177,24 @@ def load_csv(path: Path) -> RecordingData:
         if len(line) == len(header)
     ]
     rows = list(rows_of(whole))
-    notes = [f"{len(body) - len(rows)} damaged line(s) left out"] if len(rows) < len(body) else []
+    notes = [f"{len(body) - len(rows)} damaged line(s) skipped"] if len(rows) < len(body) else []
     return build(rows, source=path.name, format_name="nvidia-smi", notes=notes, same_moment_s=_SAME_MOMENT_S)
 
 
 def _plain(heading: str) -> str:
-    """Take the unit off a heading: `power.draw [W]` is `power.draw`."""
+    """Strip the unit from a heading: `power.draw [W]` becomes `power.draw`."""
     return heading.partition("[")[0].strip()
 
 
 def _with_unit(cell: str, heading_unit: str) -> str:
-    """Give a bare number its heading's unit, which `nounits` leaves out of the cells."""
+    """Add the heading's unit to a bare number, since `nounits` omits units in the cells."""
     bare = cell.strip()
     match = _NUMBER.fullmatch(bare)
     return f"{bare} {heading_unit}" if heading_unit and match is not None and match[2] is None else bare
 
 
 def rows_of(lines: Iterable[dict[str, str]]) -> Iterator[Row]:
-    """Give a row for each line, by column; lines without a time that can be read are left out."""
+    """Yield a row per line, as a dict by column; lines without a readable time are skipped."""
     places: dict[str, int] = {}
     for line in lines:
         try:
@@ -213,7 +215,7 @@ def rows_of(lines: Iterable[dict[str, str]]) -> Iterator[Row]:
 
 
 def _index(line: dict[str, str], places: dict[str, int]) -> int:
-    """Number a GPU by its index, else by the order in which its UUID or bus id first came."""
+    """Number a GPU by its index, or else by the order in which its UUID or bus id first appears."""
     if line.get("index", "").strip().isdigit():
         return int(line["index"])
     identity = next((line[name] for name in _TEXT if name in line), "")
@@ -230,21 +232,24 @@ def _numbers(line: dict[str, str], columns: Mapping[str, str]) -> dict[str, floa
 
 
 def _number(field: str, metric: str) -> float:
-    """Read `35 %`, `1024 MiB`, `P0` in our unit; NaN for `[N/A]` and the like, and for an unknown unit."""
+    """Parse `35 %`, `1024 MiB`, `P0` into our unit; NaN for `[N/A]` etc., and for unknown units."""
     match = _NUMBER.fullmatch(field.strip())
     factor = None if match is None else _FACTORS[unit(metric)].get(match[2] or "")
     return NAN if match is None or factor is None else float(match[1]) * factor
 
 
 def _unread(line: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Give what stands where a number should, by metric; a reset that is due is stated by any column."""
+    """Return text found in place of a number, by metric; any column may report a pending reset."""
     for name, cell in line.items():
         text, metric = cell.strip(), _METRICS.get(name)
         if _RESET in text.lower():
             yield metric or _STATIC.get(name, name), text
         elif metric is not None and text and math.isnan(_number(text, metric)):
             number = _NUMBER.fullmatch(text)
-            yield metric, text if number is None else f"a number in {number[2]}, no unit of this field"
+            yield (
+                metric,
+                text if number is None else f"a number in {number[2]}, which is not a unit of this field",
+            )
 
 
 def _reasons(line: dict[str, str]) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
-"""How do rows of other formats become columns? Rows of one moment become one sample, in the order of time.
+"""How do rows of other formats become columns? Rows of one moment form a sample, in time order.
 
-In: rows, one a GPU and moment, already in our metric names and units. Out: `RecordingData`. A row without
-a GPU carries the host only.
+The input is rows, one per GPU and moment, already with our metric names and units. The output is
+`RecordingData`. A row without a GPU contains only host values.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ MIB_BYTES = 2**20
 RESET_DUE: Final = "reset due"
 READING_LOST: Final = "reading lost"
 FAULTS: Final = (RESET_DUE, READING_LOST)
-"""Events that a file states in place of a number, and by which a GPU is at fault."""
+"""Events that a file reports in place of a number, which mean that the GPU is at fault."""
 _LONGEST_WORD, _MOST_NAMED = 60, 4
-"""Characters of what stands in place of a number, and metrics that an event names."""
+"""Maximum length of text found in place of a number, and maximum number of metrics listed in an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One GPU at one moment, as another tool wrote it down."""
+    """One GPU at one moment, as another tool recorded it."""
 
     elapsed_s: float
-    """On any clock that only this file has to agree on."""
+    """Time on any clock, as long as the file always uses the same one."""
     unix_s: float
-    """NaN where the format has no wall time."""
+    """NaN if the format has no wall-clock time."""
     index: int | None
-    """None for a row of the host alone."""
+    """None for a row that contains only host values."""
     name: str = ""
     vendor: Vendor = "replay"
     values: dict[str, float] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Row:
     host: dict[str, float] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
-    """Metric → what the file has where its number should be, as it stands there."""
+    """Metric → the text that the file has in place of a number, verbatim."""
 
 
 def build(
@@ -65,10 +65,10 @@ def build(
     notes: Iterable[str] = (),
     same_moment_s: float = 0.0,
 ) -> RecordingData:
-    """Return a recording of rows; a GPU's next row, or one later than `same_moment_s`, begins a new sample.
+    """Build a recording; a GPU's next row, or one after `same_moment_s`, starts a new sample.
 
     Raises:
-        RecordError: there is no row.
+        RecordError: there are no rows.
     """
     listed = list(rows)
     if not listed:
@@ -93,7 +93,7 @@ def build(
         marks=tuple(_marks(ticks, start_s)),
         events=events,
         unavailable=unavailable,
-        notes=(*notes, *(["timestamps go back in places; sorted"] if ordered != listed else [])),
+        notes=(*notes, *(["timestamps are not always in order; sorted"] if ordered != listed else [])),
     )
 
 
@@ -171,7 +171,7 @@ def _track(index: int, ticks: list[list[Row]], columns: dict[str, Floats]) -> De
 
 
 def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:
-    """Leave out a fan that is 0 throughout: other tools write that for a board that has none."""
+    """Drop a fan reading that is always 0: other tools write that for a board without a fan."""
     fan = columns.get("fan_percent")
     if fan is not None and not np.nan_to_num(fan).any():
         return {name: column for name, column in columns.items() if name != "fan_percent"}
@@ -179,7 +179,7 @@ def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _marks(ticks: list[list[Row]], start_s: float) -> Iterator[Mark]:
-    """Give a mark wherever the metadata of the rows changes."""
+    """Yield a mark whenever the metadata of the rows changes."""
     before: dict[str, Any] = {}
     for tick in ticks:
         now = {key: value for row in tick for key, value in row.metadata.items() if value is not None}
@@ -192,7 +192,7 @@ def _marks(ticks: list[list[Row]], start_s: float) -> Iterator[Mark]:
 def _stated(
     ticks: Iterable[list[Row]], start_s: float
 ) -> tuple[tuple[DriverEvent, ...], tuple[UnavailableMetrics, ...]]:
-    """Return what a file states instead of numbers: faults and errors as events, all else as reasons."""
+    """Return the non-numbers in a file: faults and errors as events, the rest as reasons."""
     read: set[tuple[int, str]] = set()
     stated: dict[tuple[int, str, str], tuple[float, dict[str, None]]] = {}
     words: dict[tuple[int, str], str] = {}
@@ -221,7 +221,7 @@ def _stated(
 
 
 def _event_of(word: str, *, was_read: bool) -> str | None:
-    """Return which event a word is: boards print an error also for a field that they never support."""
+    """Return the event for a text: boards also print an error for a field that they never support."""
     if "requires reset" in word.lower():
         return RESET_DUE
     if was_read:
@@ -242,7 +242,7 @@ def _event(stated: tuple[int, str, str], at_s: float, metrics: Iterable[str]) ->
 
 
 def number(value: Any) -> float:
-    """Read a number as another tool wrote it; NaN for anything else."""
+    """Parse a number as written by another tool; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return NAN
     try:
@@ -252,7 +252,7 @@ def number(value: Any) -> float:
 
 
 def finite(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
-    """Return the finite values, without the zeros by which the format says that it has none."""
+    """Return the finite values, without the zeros that this format uses for missing values."""
     doubtful = set(zero_is_missing)
     return {
         name: value

@@ -1,4 +1,4 @@
-"""A page: what a suite has to say, in sections that any renderer can draw and that know no suite."""
+"""A page: a suite's report, in sections that any renderer can draw, independent of the suite."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 from gpuproof.records.result import Measure
 
 Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
-"""How a text is set off; each renderer has its own way."""
+"""How text is highlighted; each renderer does this in its own way."""
 Align = Literal["left", "right"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text and its tone."""
+    """Text and its tone."""
 
     text: str
     tone: Tone = "plain"
@@ -22,43 +22,43 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The head of a column; figures stand to the right, words to the left."""
+    """A column's header; numbers are right-aligned, text is left-aligned."""
 
     title: str
     align: Align = "right"
     folds: bool = False
-    """Whether long texts may be broken over lines."""
+    """Whether long text may be wrapped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a page opens with: the word, why, the figure and how certain it is, and what to do."""
+    """The top of a page: the verdict, the reason, the result and its uncertainty, and what to do."""
 
     word: str
     tone: Tone
     reason: str
-    """In one line; empty where the word says all."""
+    """A one-line reason; empty if the verdict says it all."""
     headline: str = ""
-    """The figure as people read it; empty where there is none."""
+    """The result in readable form; empty if there is no result."""
     uncertainty: str = ""
     limit: str = ""
-    """What limited it, in one line; empty where nothing was measured."""
+    """What limited the result, in one line; empty if nothing was measured."""
     advice: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that is known of where figures come from; its text is None where it is not known."""
+    """One fact about the origin of the results; its text is None if unknown."""
 
     name: str
     text: str | None
     missing: str = ""
-    """Why it is not known."""
+    """Why the fact is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """When, where, on which devices and by which versions figures were measured, and how to repeat it."""
+    """When, where, and on which devices and versions results were measured, and how to repeat this."""
 
     facts: tuple[Fact, ...]
     command: Fact
@@ -68,7 +68,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """Figures, a row each: name, text, detail."""
+    """Results, one per row: name, text and detail."""
 
     title: str
     measures: tuple[Measure, ...]
@@ -76,18 +76,18 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells under headers; headers without any title are not shown."""
+    """Rows of cells below headers; the header row is hidden if no column has a title."""
 
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell, ...], ...]
     is_folded: bool = False
-    """Whether it is closed until somebody asks for it: what is right, or says nothing."""
+    """Whether the table is collapsed by default, for content that is correct or not informative."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureCell:
-    """A measure, and how it reads in a cell."""
+    """A measure, and its text for a table cell."""
 
     measure: Measure
     text: str
@@ -96,53 +96,57 @@ class MeasureCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot:
-    """Measures side by side: cells with what a row's measures have in common, then a figure a column."""
+    """Measures side by side: cells with what the measures of a row share, then one value per column."""
 
     title: str
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell | MeasureCell, ...], ...]
     is_folded: bool = False
-    """As that of a table."""
+    """Same as for a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What is along one side of a chart."""
+    """One axis of a chart."""
 
     label: str
     unit: str = ""
     is_logarithmic: bool = False
     names: tuple[str, ...] = ()
-    """Of the places 0, 1, 2 …, where no numbers stand there; of the vertical axis rows, from the top."""
+    """Labels for positions 0, 1, 2 …, if the axis has no numbers; rows on the vertical axis count from the
+    top."""
     reach: tuple[float, ...] = ()
-    """Values that the axis has at least; the horizontal one ends with them."""
+    """Values that the axis always includes; the horizontal axis ends exactly at them."""
     ticks: tuple[float, ...] = ()
-    """Where ticks stand, if not at round numbers: at all that was measured, where that is few."""
+    """Positions of ticks, if not at round numbers: at every measured value, if there are few."""
 
 
 Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]
-"""A line with a mark a point, without, dashed, or level until the next point; the area between the ranges;
-marks; bars; a short line across; and a broad bar from one end of a range to the other."""
+"""A line with a mark per point; a line without marks; a dashed line; a line that is level until the next
+point; the area between the ranges; marks; bars; a short line across; or a broad bar from one end of a range
+to the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points of one name, in order; in a line, one that is no number is a gap."""
+    """Points under one name, in order; in a line, a point that is not a number is a gap."""
 
     name: str
-    """Series of the same name have one colour, and one place in the legend."""
+    """Series with the same name share a colour and a legend entry."""
     points: tuple[tuple[float, float], ...]
     ranges: tuple[tuple[float, float], ...] = ()
-    """Of each point the lowest and highest that it may be; empty where that is not known. Along x in rows."""
+    """The minimum and maximum of each point; empty if unknown. If the vertical axis has rows, these run along
+    x."""
     form: Form | None = None
-    """None is as the chart's kind says."""
+    """None uses the chart's kind."""
     colour: str = ""
-    """As #c0392b, or `ink` or `axis` for what is no series of its own; empty is the next one of the chart."""
+    """e.g. #c0392b, or `ink` or `axis` for anything that is not a separate series; empty uses the chart's
+    next colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A straight line across a chart: a bound, a limit, a value that was found; without a label, an event."""
+    """A straight line across a chart: a bound, a limit or a detected value; an event if unlabelled."""
 
     label: str
     x: float | None = None
@@ -151,18 +155,18 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shade:
-    """A stretch along the horizontal axis, such as a phase; of those that touch, every other is shaded."""
+    """A stretch of the horizontal axis, such as a phase; adjacent ones are shaded alternately."""
 
     name: str
     begin: float
     end: float
     colour: str = ""
-    """As #c0392b; empty is the one of all stretches that have a name."""
+    """e.g. #c0392b; empty uses the common colour of named stretches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A picture of few series. A renderer without pictures writes the points as a table."""
+    """A chart of a few series. A renderer without charts writes its points as a table."""
 
     title: str
     kind: Literal["line", "scatter", "bar"]
@@ -172,30 +176,30 @@ class Chart:
     references: tuple[Reference, ...] = ()
     shades: tuple[Shade, ...] = ()
     is_stacked: bool = False
-    """Whether the bars at one place stand on one another: parts of a whole, none of them below 0."""
+    """Whether bars at the same position are stacked, as parts of a whole; no part may be below 0."""
     is_in_a_table: bool = False
-    """Whether a table of the page has the points already, so that nobody needs to write them as another."""
+    """Whether a table of the page already contains the points, so that no second table is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Charts that stand together, in a file or in a page; those below each other share an axis."""
+    """Charts that belong together in a file or on a page; those below each other share an axis."""
 
     title: str
     subtitle: str
     charts: tuple[Chart, ...]
     widths: tuple[float, ...] = (1.0,)
-    """Of the columns, to each other."""
+    """Ratio of the columns' widths."""
 
     @property
     def is_timeline(self) -> bool:
-        """Whether all charts are over the same time, so that people look into a part of it."""
+        """Whether all charts cover the same time, so that they can be zoomed together."""
         return len(self.widths) == 1 and all(chart.x.unit == "s" for chart in self.charts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """How one thing ended for one subject, as a word, and all there is to say of it."""
+    """The status of one check for one subject, as a word, with all details."""
 
     word: str
     tone: Tone
@@ -204,29 +208,29 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Words by row and column, each of which opens to what it stands for; in words, other sections say it."""
+    """Status words by row and column that expand to details; in text, other sections show these."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
-    """A name, and a cell a column; None where there is nothing."""
+    """A name and one cell per column, where None means that there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One doubt, failure or outcome: its word, what it is, and what to do."""
+    """One warning, failure or outcome: its word, its description and what to do about it."""
 
     word: str
     tone: Tone
     text: str
     advice: str | None = None
     code: str = ""
-    """Of a doubt, by which docs/verdicts.md explains it."""
+    """For a warning, the code, as explained in docs/verdicts.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """Doubts, failures or outcomes, the gravest first."""
+    """Warnings, failures or outcomes, most severe first."""
 
     title: str
     notices: tuple[Notice, ...]
@@ -234,7 +238,7 @@ class Notices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Sentences, a line each."""
+    """Sentences, one per line."""
 
     title: str
     lines: tuple[str, ...]
@@ -242,7 +246,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
-    """What may be typed next, as it can be pasted into a shell."""
+    """Suggested next commands, ready to paste into a shell."""
 
     title: str
     commands: tuple[str, ...]
@@ -250,7 +254,7 @@ class Commands:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """A folder and the names of what lies in it."""
+    """A folder and the names of the files in it."""
 
     title: str
     folder: str
@@ -258,15 +262,15 @@ class Files:
 
 
 Section = Measures | Pivot | Table | Chart | Picture | HeatMap | Notices | Text | Commands | Files
-"""A section without a title goes on with the one before it."""
+"""A section of a page; without a title, it continues the previous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a run, or anything else that is judged, has to say."""
+    """The report of a run, or of anything else that is judged."""
 
     title: str
     verdict: Verdict | None
     sections: tuple[Section, ...]
     provenance: Provenance | None = None
-    """None until whoever shows the page puts it in: a suite does not know it."""
+    """None until the page is shown, because a suite does not know this."""

@@ -1,4 +1,4 @@
-"""Making the tables of a page: columns of values or of words over rows, and pivots of measures.
+"""Builds the tables of a page: columns of values or words over rows, and pivots of measures.
 
 >>> table("Hosts", [("a", 1.0), ("b", 2.0)], Column.of("host", lambda row: row[0], align="left"),
 ...       Column.of("rate", lambda row: f"{row[1]:.1f}")).rows[1]
@@ -19,12 +19,12 @@ from gpuproof.records.result import Measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column and how it reads a row: its text, or a cell with a tone."""
+    """A column, and how it gets its cell from a row: as text, or as a cell with a tone."""
 
     header: Header
     text: Callable[[Any], str | Cell | MeasureCell]
     is_optional: bool = False
-    """Left out where no row has anything in it."""
+    """Whether the column is omitted if it is empty in every row."""
 
     @classmethod
     def of(
@@ -41,7 +41,7 @@ class Column:
 
 
 def table(title: str, rows: Sequence[Any], *columns: Column) -> Table:
-    """Make a table from rows of any kind; a figure in it is no more than its text."""
+    """Build a table from rows of any type; numbers in it are plain text."""
     headers, cells = _laid_out(rows, columns)
     return Table(
         title=title,
@@ -57,9 +57,9 @@ def pivot(
     *figures: Column,
     key: Callable[[Measure], Hashable] = lambda measure: measure.labels.get("quantity", measure.name),
 ) -> Pivot:
-    """Lay measures out: those that all columns of `names` read alike share a row, a `figure` each a column.
+    """Pivot measures: those with equal values for all `names` share a row; one `figure` per column.
 
-    `key` tells the measures of one row apart.
+    `key` tells the measures within one row apart.
     """
     rows = grouped((tuple(_cell(name.text(measure)) for name in names), measure) for measure in measures)
     headers, cells = _laid_out([{key(measure): measure for measure in row} for row in rows.values()], figures)
@@ -77,7 +77,7 @@ def measure_column(
     *,
     is_optional: bool = False,
 ) -> Column:
-    """Return the column of a pivot in which each row's measure of a key stands; `text` is how it reads."""
+    """Return the pivot column with each row's measure for a key; `text` formats the measure."""
 
     def cell(row: Mapping[Hashable, Measure]) -> str | MeasureCell:
         if key not in row:
@@ -89,22 +89,22 @@ def measure_column(
 
 
 figure = measure_column
-"""Its name in 0.2, which suites of others may import."""
+"""The name in version 0.2, which third-party suites may still import."""
 
 
 def pivot_of_rows(title: str, rows: Sequence[Any], *columns: Column) -> Pivot:
-    """Lay out rows of any kind; where a column gives a figure, the cell holds its measure."""
+    """Arrange rows of any type; if a column returns a value, the cell contains its measure."""
     headers, cells = _laid_out(rows, columns)
     return Pivot(title=title, headers=headers, rows=cells)
 
 
 def measure_cell(measure: Measure | None, text: str | None = None) -> MeasureCell | str:
-    """Return the cell of a measure, which reads as the measure does; "–" where there is none."""
+    """Return a measure's cell with the measure's text; "–" if there is no measure."""
     return MISSING if measure is None else MeasureCell(measure, measure.text if text is None else text)
 
 
 def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float], str]]]) -> Pivot:
-    """Lay out what each launch says: a row a launch, and a column a measure with how its values read."""
+    """Arrange results by launch: a row per launch, a column per measure, each with its own format."""
     replicates = dict.fromkeys(launch.replicate for _, measure, _ in figures for launch in measure.launches)
 
     def column(name: str, measure: Measure, text: Callable[[float], str]) -> Column:
@@ -118,7 +118,7 @@ def by_launch(title: str, figures: Sequence[tuple[str, Measure, Callable[[float]
 def _laid_out(
     rows: Sequence[Any], columns: Sequence[Column]
 ) -> tuple[tuple[Header, ...], tuple[tuple[Cell | MeasureCell, ...], ...]]:
-    """Return the headers and the cells of every row, less optional columns in which nothing stands."""
+    """Return the headers and each row's cells, without optional columns that are empty."""
     cells = [_in_one_unit([_cell(column.text(row)) for row in rows]) for column in columns]
     shown = [
         (column.header, texts)
@@ -129,7 +129,7 @@ def _laid_out(
 
 
 def _in_one_unit(cells: list[Cell | MeasureCell]) -> list[Cell | MeasureCell]:
-    """Return a column with one prefix for all figures of one unit that read as they do by themselves."""
+    """Return a column whose values use one common unit prefix if they would read the same without it."""
     plain = [cell for cell in cells if isinstance(cell, MeasureCell) and cell.text == cell.measure.text]
     scaled = [(cell, cell.measure.value) for cell in plain if cell.measure.value is not None]
     shared, *others = {cell.measure.unit for cell, _ in scaled} or {""}

@@ -1,1 +1,1 @@
-"""What a launch may be asked to do, a file a kind; `records.case` holds them together."""
+"""What a launch may do, with one file per kind; `records.case` combines them."""

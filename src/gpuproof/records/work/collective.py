@@ -1,6 +1,6 @@
-"""One collective operation after another over all ranks: what is asked for, and what each rank measured.
+"""One collective operation after another over all ranks: the request, and each rank's result.
 
-Sizes are counted as nccl-tests counts them, so that figures stand beside those that people know
+Sizes are counted as in nccl-tests, so that results can be compared with familiar numbers
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 """
 
@@ -49,63 +49,64 @@ ELEMENT_BYTES: dict[ElementType, int] = {
 SHARED_OUT: frozenset[Operation] = frozenset(
     ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "gather", "scatter")
 )
-"""Operations whose size is that of all ranks' parts together, each rank sending or getting one."""
+"""Operations whose size is the total over all ranks, where each rank sends or receives one part of it."""
 REDUCING: frozenset[Operation] = frozenset(("all_reduce", "reduce_scatter", "reduce"))
 ROOTED: frozenset[Operation] = frozenset(("broadcast", "reduce", "gather", "scatter"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveSpec(Options):
-    """Collective operations over all ranks, counted as nccl-tests counts them."""
+    """Collective operations over all ranks, counted as in nccl-tests."""
 
     operations: Annotated[tuple[Operation, ...], SOME] = ("all_reduce",)
-    """Operations to measure, in this order: all_reduce, all_gather, reduce_scatter, all_to_all,
-    all_to_all_v, broadcast, reduce, gather, scatter, send_recv."""
+    """The operations to measure, in order: all_reduce, all_gather, reduce_scatter, all_to_all, all_to_all_v,
+    broadcast, reduce, gather, scatter, send_recv."""
     min_bytes: Bytes = 8
-    """The smallest size, as 8, 64K, 128M or 2G (-b)."""
+    """The smallest size, e.g. 8, 64K, 128M or 2G (-b)."""
     max_bytes: Bytes = 64 * 2**20
     """The largest size (-e)."""
     factor: Factor = 4
     """Factor from one size to the next (-f)."""
     dtype: ElementType = "float32"
-    """Type of the elements."""
+    """Data type of the elements."""
     reduction: Reduction = "sum"
-    """Reduction of all_reduce, reduce_scatter and reduce."""
+    """Reduction operation for all_reduce, reduce_scatter and reduce."""
     root: Annotated[int, Limits(ge=0, le=10**6)] = 0
-    """The rank that broadcast and scatter begin at, and that reduce and gather end at."""
+    """The root rank, from which broadcast and scatter send, and at which reduce and gather end."""
     iterations: Iterations = 20
-    """Timed iterations of each size (-n)."""
+    """Timed iterations per size (-n)."""
     warmup_iterations: WarmUp = 5
-    """Untimed iterations before them (-w)."""
+    """Untimed iterations before these (-w)."""
     check_iterations: Annotated[int, Limits(ge=0, le=1000)] = 1
-    """Iterations after them whose results are compared, element by element (-c); 0 compares nothing."""
+    """Additional iterations whose results are compared element by element (-c); 0 disables the comparison."""
     blocking: bool = False
-    """Wait for the device and for all ranks between two iterations, outside of the time (-z)."""
+    """Wait for the device and all ranks between two iterations, outside the measured time (-z)."""
     skew: Annotated[float, Limits(ge=1, le=1000)] = 4.0
-    """Under all_to_all_v, what each rank sends to the last one, as a multiple of what it sends to others."""
+    """For all_to_all_v: how much each rank sends to the last rank, as a multiple of what it sends to each
+    other rank."""
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Sizes, from the smallest up to the largest that the factor reaches."""
+        """The sizes, from the smallest up to the largest that can be reached with the factor."""
         return growing_sizes(self.min_bytes, self.max_bytes, self.factor)
 
 
 @record_kind("collective")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTrial:
-    """One operation at one size, as one rank saw it."""
+    """One operation at one size, as seen by one rank."""
 
     rank: int
     operation: Operation
     asked_bytes: Natural
     size_bytes: Natural
-    """As nccl-tests counts it, after rounding down to whole elements of every rank; 0 where none is left."""
+    """As counted by nccl-tests, rounded down to whole elements for every rank; 0 if none are left."""
     num_elements: Natural
-    """That `size_bytes` is made of."""
+    """Number of elements in `size_bytes`."""
     durations_s: Amounts
-    """Of each iteration, in order, by the clock of the window."""
+    """The time of each iteration, in order, on the clock of the window."""
     num_checked: Natural
-    """Elements of this rank's output that were compared with what they must be, over all checks."""
+    """Number of elements of this rank's output that were compared with expected values, over all checks."""
     num_wrong: Natural
     not_checked: str | None = None
     """Why no result was compared."""

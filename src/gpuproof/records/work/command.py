@@ -1,12 +1,13 @@
-"""A command of the user's: what is started, what the worker saw of it, and the figures that it wrote itself.
+"""A user's command: what is started, what the worker observed, and the command's own results.
 
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
-and all other braces for themselves.
+and all other braces are literal.
 
-A file of its own figures is JSON, JSON Lines or CSV. Out come one number a name, whatever it is called, and
-its course where it wrote one. Known are an object of numbers and lists; `training_metrics.json` of both old
-shapes (lists side by side, with `epochs` a list of numbers; and `epochs` a list of objects); rows, of which
-the last is the value. Of a list the last number is the value.
+A file with the command's own results is JSON, JSON Lines or CSV. It gives one number per name, whatever the
+name, and the course of that number over time if the file contains it. Supported are: an object of numbers and
+lists; `training_metrics.json` in both of its old forms (lists side by side, with `epochs` a list of numbers;
+or `epochs` as a list of objects); and rows, the last of which is the value. The value of a list is its last
+number.
 
 >>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
@@ -28,30 +29,30 @@ from gpuproof.base.outside import parse_json
 from gpuproof.records.journal import record_kind
 
 OUTPUT_DIR = "output_dir"
-"""The field, and as GPUPROOF_OUTPUT_DIR the variable, that name a launch's own folder for its files."""
+"""The template field for a launch's own output folder; the variable GPUPROOF_OUTPUT_DIR also contains it."""
 OUTPUT_VARIABLE = "GPUPROOF_OUTPUT_DIR"
 PYTHON = "python"
-"""The field for the Python that gpuproof runs launches with, where the command runs."""
+"""The template field for the Python that gpuproof uses for launches on the host where the command runs."""
 FILES = "files"
-"""That folder's name in the folder of the launch."""
+"""The name of the output folder inside the launch's folder."""
 OUTPUT_LOG, ERROR_LOG = "output.log", "error.txt"
-"""What the command printed to its standard output and to its standard error."""
+"""What the command printed to standard output and standard error."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _FIELD = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
 MAX_POINTS = 10_000
-"""Of a series; a longer one keeps its last value only."""
+"""Maximum length of a series; of longer ones, only the last value is stored."""
 MAX_BYTES = 64 * 2**20
 
 
 def fields_of(template: str) -> list[str]:
-    """Name the fields of a template in order."""
+    """List a template's fields in order."""
     return [match[2] for match in _FIELD.finditer(template) if match[2]]
 
 
 def fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Put values in the place of fields; a field without a value stays as it is written.
+    """Replace fields with their values; a field without a value is left unchanged.
 
-    A value that is a flag reads `true` or `false`, and one that is null is empty.
+    A boolean becomes `true` or `false`, and null becomes an empty string.
     """
 
     def put(match: re.Match[str]) -> str:
@@ -63,7 +64,7 @@ def fill_template(template: str, values: Mapping[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write a value as a command line and a file name have it.
+    """Format a value for use in a command line or file name.
 
     >>> [value_text(value) for value in (True, None, 0.7, "adamw")]
     ['true', '', '0.7', 'adamw']
@@ -75,26 +76,28 @@ def value_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """What is started. Every field is filled but `{output_dir}` and `{python}`, which the worker knows."""
+    """What is started. Only `{output_dir}` and `{python}` are still unfilled: the worker knows them."""
 
     argv: tuple[str, ...]
     cwd: str | None
-    """None is the folder that the worker was started in."""
+    """None means the folder in which the worker was started."""
     env: dict[str, str | None] = field(default_factory=dict)
-    """None is for a variable that is there already, whose value is kept nowhere."""
+    """None means that the variable is already set; its value is never stored."""
     collect: tuple[str, ...] = ()
-    """Patterns of files to keep, looked for in the launch's own folder, then in the working folder."""
+    """Patterns of files to keep, searched for first in the launch's own folder, then in the working
+    folder."""
     metrics: str | None = None
-    """The file of the command's own figures, looked for likewise; None where it writes none."""
+    """The file with the command's own results, searched for in the same way; None if the command writes
+    none."""
     time_limit_s: float | None = None
     fields: dict[str, Any] = field(default_factory=dict)
-    """What the template was filled with."""
+    """The values that the template was filled with."""
 
 
 @record_kind("command_started")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandStarted:
-    """The command runs."""
+    """The command is running."""
 
     rank: int
     host: str
@@ -108,15 +111,15 @@ class CommandStarted:
 @record_kind("process_tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTree:
-    """The processes of a command at one moment, those that left their parent included."""
+    """The processes of a command at one moment, including those that were detached from their parent."""
 
     rank: int
     monotonic_s: float
     pids: tuple[int, ...]
     resident_bytes: int
-    """Of all of them; pages that several share are counted in each."""
+    """Total over all processes; shared pages are counted in each of them."""
     peak_resident_bytes: int
-    """The most since the record before."""
+    """The maximum since the previous record."""
 
 
 @record_kind("command_ended")
@@ -126,34 +129,34 @@ class CommandEnded:
 
     rank: int
     returncode: int
-    """Its own; minus the number of the signal that ended it."""
+    """The exit status; negative for the signal that ended the command."""
     ended_by: Literal["itself", "time_limit"]
     wall_s: float
     cpu_s: float
-    """Of the command and of all it waited for."""
+    """For the command and all of its children that it waited for."""
     begin_monotonic_s: float
     end_monotonic_s: float
     left_behind: int
-    """Processes that still ran when the command had ended, and were ended."""
+    """Processes that were still running after the command exited and were then stopped."""
 
 
 @record_kind("command_metrics")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandMetrics:
-    """The command's own figures, as it wrote them."""
+    """The command's own results, as it wrote them."""
 
     rank: int
     file: str
     values: dict[str, float]
     series: dict[str, tuple[float, ...]]
     missing: str | None
-    """Why there are none."""
+    """Reason if there are no results."""
 
 
 @record_kind("collected_files")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedFiles:
-    """Files that were kept in the launch's folder, and patterns that matched nothing."""
+    """Files stored in the launch's folder, and patterns that matched nothing."""
 
     rank: int
     files: tuple[str, ...]
@@ -162,17 +165,17 @@ class CollectedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMetrics:
-    """What a file of figures holds."""
+    """The content of a results file."""
 
     values: dict[str, float] = field(default_factory=dict)
     series: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def read_metrics(text: str, *, name: str = "metrics.json") -> FileMetrics:
-    """Return the figures of a file; its content shows its form, and of rows with commas its name.
+    """Return the results in a file; the content determines the format, or the file name for CSV.
 
     Raises:
-        ValueError: it is none of the known forms, or holds no number.
+        ValueError: the file has no known format, or contains no number.
     """
     is_csv = name.endswith(".csv")
     metrics = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
@@ -213,7 +216,7 @@ def _from_object(content: Mapping[str, Any]) -> FileMetrics:
 
 
 def _put(key: str, value: Any, values: dict[str, float], series: dict[str, tuple[float, ...]]) -> None:
-    """Keep a number, or a list of numbers with its last one; leave anything else."""
+    """Return a number, or a list of numbers with its last item; skip anything else."""
     if (number := _number(value)) is not None:
         values[key] = number
     elif isinstance(value, list):
@@ -228,7 +231,7 @@ def _from_rows(rows: Iterable[Any]) -> FileMetrics:
     columns: dict[str, list[float]] = {}
     for row in rows:
         if not isinstance(row, Mapping):
-            raise ValueError("a row is no object")  # the file is wrong, not a type of ours
+            raise ValueError("a row is not an object")  # the file is wrong, not one of our own types
         for key, value in row.items():
             if (number := _number(value)) is not None:
                 columns.setdefault(str(key), []).append(number)
@@ -239,7 +242,7 @@ def _from_rows(rows: Iterable[Any]) -> FileMetrics:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number, of CSV also from its digits; flags are none."""
+    """Return a finite number, parsed from text for CSV; booleans do not count as numbers."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

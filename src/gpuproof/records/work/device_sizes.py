@@ -1,8 +1,8 @@
-"""How large is work that is to fill a device? One fixed table (records/sizes.csv), by memory and cache.
+"""How large must work be to fill a device? A fixed table (records/sizes.csv) by memory and cache.
 
-A size of `auto` in a recipe goes into the case as it is, and the rank that has the device puts the number in
-its place. Its setup record says which, and why. A processor, and a device of less memory than the table's
-smallest, get `UNFITTED`.
+If a recipe sets a size to `auto`, the case stores `auto`, and the rank that has the device replaces it with a
+number. The rank's setup record contains the number and the reason. A CPU, and a device with less memory than
+the smallest in the table, get `UNFITTED`.
 
 >>> sizes_for(80 * 2**30, cache_bytes=50 * 2**20)
 DeviceSizes(gemm_edge=8192, buffer_bytes=4294967296, batch_of_350m=8)
@@ -19,29 +19,29 @@ Auto = Literal["auto"]
 AUTO: Auto = "auto"
 GIB, MIB = 2**30, 2**20
 CACHES_PER_BUFFER = 32
-"""A pass over so many caches reads next to nothing from them."""
+"""A memory pass over this many times the cache size reads almost nothing from the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSizes:
-    """What work is to be like on a device."""
+    """Work sizes for a device."""
 
     gemm_edge: int
-    """m = n = k of a matrix product."""
+    """m = n = k of the matrix product."""
     buffer_bytes: int
-    """Of each buffer of a pass over memory."""
+    """Size of each buffer in a memory pass."""
     batch_of_350m: int | None = None
-    """Sequences of 2,048 tokens in a step of the 350M decoder; None where it does not fit."""
+    """Sequences of 2,048 tokens per step of the 350M decoder; None if the decoder does not fit."""
 
 
 UNFITTED = DeviceSizes(gemm_edge=1024, buffer_bytes=64 * MIB)
-"""Of a processor, which takes its time, and of devices too small to be for training."""
+"""For CPUs, which are slow, and for devices too small for training."""
 
 
 def sizes_for(memory_bytes: int | None, *, cache_bytes: int | None = None) -> DeviceSizes:
-    """Return the sizes for a device of so much memory; None is a processor, or not known.
+    """Return the sizes for a device with this much memory; None means a CPU, or unknown.
 
-    A cache that is larger than the table's raises the buffer.
+    If the cache is larger than in the table, the buffer is enlarged.
     """
     for row in packaged_rows("records/sizes.csv"):
         if memory_bytes is not None and memory_bytes >= int(row["memory_gib"]) * GIB:

@@ -1,8 +1,9 @@
-"""An option is a field of a frozen dataclass: a recipe's block is checked against it, and a case carries it.
+"""Options: fields of frozen dataclasses that validate a recipe's block and that a case stores.
 
-The node side reads cases with the standard library alone, so that bounds are annotations which nothing here
-enforces: pydantic finds them by its protocol (`__get_pydantic_core_schema__`) where a recipe is read, and the
-docstring under a field is what the JSON Schema and messages say of the key. A case is not checked again.
+The node side reads cases using only the standard library, so bounds are annotations that nothing in this
+module enforces: pydantic finds them by its protocol (`__get_pydantic_core_schema__`) when a recipe is read.
+The docstring under a field becomes the key's description in the JSON Schema and in messages. A case is not
+validated again.
 
 >>> growing_sizes(8, 600, 8)
 (8, 64, 512)
@@ -15,14 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, get_origin, get_type_hints
 
 MAX_SECONDS = 7 * 86_400
-"""A week: longer than any benchmark that somebody still waits for."""
+"""A week: longer than anyone would wait for a benchmark."""
 MAX_BYTES = 2**40
 MAX_TOKENS = 2**20
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 class Limits:
-    """What values an option takes, in the words of pydantic's core schemas: ge, lt, min_length, pattern."""
+    """Allowed values of an option, expressed in pydantic's core schemas: ge, lt, min_length, pattern."""
 
     __slots__ = ("form", "limits", "read")
 
@@ -31,14 +32,14 @@ class Limits:
     ) -> None:
         self.limits = limits
         self.form = form
-        """What the JSON Schema calls a text of this form."""
+        """The JSON Schema format name for a string of this form."""
         self.read = read
-        """Turns what a user writes into the value that is checked."""
+        """Converts user input to the value to be validated."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: Callable[[Any], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Return the schema of the annotated type with these limits."""
+        """Return the annotated type's schema with these limits added."""
         schema = {**handler(source), **self.limits}
         if self.form is not None:
             schema["metadata"] = {"pydantic_js_updates": {"format": self.form}}
@@ -49,7 +50,7 @@ class Limits:
 
 
 class Options:
-    """A block of options: no unknown keys, no value converted, numbers finite."""
+    """A block of options: no unknown keys, no conversion of values, only finite numbers."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {
@@ -57,12 +58,12 @@ class Options:
         "strict": True,
         "allow_inf_nan": False,
         "use_attribute_docstrings": True,
-        "revalidate_instances": "always",  # one that was made in Python was not checked
+        "revalidate_instances": "always",  # an instance created in Python has not been validated
     }
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Return the schema of the block: its values are strict, while a mapping will do for the block."""
+        """Return the block's schema: its values are strict, but the block itself may be a mapping."""
         schema = handler(source)
         handler.resolve_ref_schema(schema)["strict"] = False
         return schema
@@ -74,13 +75,13 @@ class Options:
         return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
     def changed(self) -> list[str]:
-        """Name the options that do not have their default."""
+        """List the options that differ from their default."""
         default, names = type(self)(), getattr(self, "__dataclass_fields__", ())
         return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 
 def read_bytes(value: Any) -> Any:
-    """Read 64, "64", "8K", "128M" or "2G", with binary units as in nccl-tests; others are left to be refused.
+    """Parse 64, "64", "8K", "128M" or "2G" (binary units, as in nccl-tests); the rest fails later.
 
     >>> read_bytes("128M"), read_bytes(8)
     (134217728, 8)
@@ -100,15 +101,15 @@ Factor = Annotated[int, Limits(ge=2, le=1024)]
 Iterations = Annotated[int, Limits(ge=1, le=100_000)]
 WarmUp = Annotated[int, Limits(ge=0, le=100_000)]
 Seed = Annotated[int, Limits(ge=0, lt=2**32)]
-DeviceIndices = Annotated[  # not strict, so that a list will do
+DeviceIndices = Annotated[  # not strict, so that a list is accepted
     tuple[Annotated[int, Limits(ge=0, le=1023)], ...], Limits(min_length=1, max_length=1024, strict=False)
 ]
 SOME = Limits(min_length=1, strict=False)
-"""Of a list in the place of a tuple, of which at least one item is asked for."""
+"""For a list that replaces a tuple and needs at least one item."""
 
 
 def growing_sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
-    """Return the sizes from the smallest up to the largest that the factor reaches."""
+    """Return the sizes from the smallest up to the largest that can be reached with the factor."""
     sizes, size = [], smallest
     while size <= largest:
         sizes.append(size)

@@ -1,7 +1,7 @@
-"""Probes: what is asked for of one property of devices, links or a disk, and what was found.
+"""Probes: requests for one property of devices, links or a disk, and their findings.
 
-None of them runs a model. All give the same record: a quantity, of what, and either the time of each repeat
-with what was done in it, or a value, or the reason why there is none.
+No probe runs a model. All produce the same record: a quantity, its subject, and one of these: the time and
+work of each repeat, a value, or the reason why there is neither.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ Edge = Annotated[int, Limits(ge=16, le=32_768)]
 LAUNCH_LATENCY, CACHE_BANDWIDTH = "kernel launch latency", "cache bandwidth"
 HOST_BANDWIDTH = "host memory bandwidth"
 RAS_FAULTS = "NCCL RAS faults"
-"""Ranks that NCCL misses or reports an error of."""
+"""Number of ranks that NCCL reports as missing or as having an error."""
 COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
-"""Measured after passes over memory; no verdict goes by them."""
+"""Measured after the memory passes; not used for any verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec(Options):
-    """Copies between the host and each device, and between each two devices."""
+    """Copies between the host and each device, and between each pair of devices."""
 
     min_bytes: Bytes = 2**20
-    """The smallest copy."""
+    """Size of the smallest copy."""
     max_bytes: Bytes = 2**28
-    """The largest copy."""
+    """Size of the largest copy."""
     factor: Factor = 16
     """Factor from one size to the next."""
     host_memory: Annotated[tuple[HostMemory, ...], SOME] = ("pinned", "pageable")
-    """Kinds of the host's memory."""
+    """The kinds of host memory to use."""
     between_devices: bool = True
-    """Copy between each two devices too, in both directions."""
+    """Also copy between each pair of devices, in both directions."""
     both_ways: bool = True
-    """Copy in both directions of a link at once too."""
+    """Also copy in both directions of a link at the same time."""
     iterations: Iterations = 10
-    """Timed copies of each size."""
+    """Timed copies per size."""
     warmup_iterations: WarmUp = 2
-    """Copies before them that are not timed."""
+    """Untimed copies before them."""
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Sizes of copies, from the smallest up to the largest that the factor reaches."""
+        """Sizes of copies, from the smallest up to the largest that can be reached with the factor."""
         return growing_sizes(self.min_bytes, self.max_bytes, self.factor)
 
 
@@ -71,7 +71,7 @@ class PatternSpec(Options):
     """Words written to a share of each device's free memory, and read back."""
 
     memory_share: Annotated[float, Limits(gt=0, le=0.95)] = 0.8
-    """Share of the memory that is free when the test begins."""
+    """Share of the memory that is free when the test starts to be tested."""
     patterns: Annotated[tuple[WordPattern, ...], SOME] = (
         "walking_ones",
         "walking_zeros",
@@ -79,76 +79,77 @@ class PatternSpec(Options):
         "random",
         "inverted",
     )
-    """Patterns, in this order; inverted is random with every bit flipped."""
+    """The patterns, in order; inverted is random with every bit flipped."""
     passes: Annotated[int, Limits(ge=1, le=10_000)] = 1
-    """How often all patterns are gone through."""
+    """Number of passes over all patterns."""
     seed: Seed = 0
-    """Seed of the random words."""
+    """Seed for the random words."""
     time_limit_s: Seconds | None = None
-    """For all passes, about: where it does not fit, less memory is tried, and that is said."""
+    """Approximate time for all passes; if it is not enough, less memory is tested, and this is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintSpec(Options):
-    """The same work from the same seed on every device: results must be the same in every bit."""
+    """The same work with the same seed on every device: results must be bit-identical."""
 
     dtypes: Annotated[tuple[NumberFormat, ...], SOME] = ("fp32", "bf16", "fp16")
-    """Number formats that the work is done in; one that a device lacks is left out there, with the reason."""
+    """Number formats to use; a format that a device does not support is skipped there, with the reason."""
     edge: Edge = 2048
     """Size of the square matrices, and width of the small model."""
     rounds: Annotated[int, Limits(ge=1, le=10_000)] = 5
-    """How often the work is done and compared."""
+    """Number of times that the work is repeated and compared."""
     heat_s: Annotated[float, Limits(ge=0, le=86_400)] = 5.0
-    """Seconds of products without a pause before each round, so that the devices are warm."""
+    """Seconds of continuous matrix products before each round, to warm up the devices."""
     seed: Seed = 0
-    """Seed of operands, weights and samples."""
+    """Seed for operands, weights and samples."""
     time_limit_s: Seconds | None = 60.0
-    """For all rounds in one number format, about, heat apart: where it does not fit, matrices are halved.
-    Those 256 wide are compared in any case, so that all devices have something in common."""
+    """Approximate time for all rounds in one number format, excluding the warm-up; if it is not enough, the
+    matrix size is halved. Matrices of size 256 are always compared, so that all devices have one size in
+    common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapSpec(Options):
-    """Products and an all-reduce, each alone and both together."""
+    """Matrix products and an all-reduce: each alone, and both concurrently."""
 
     edge: Edge = 4096
     """Size of the square matrices that are multiplied."""
     products: Annotated[int, Limits(ge=1, le=10_000)] = 8
-    """Products in one iteration."""
+    """Number of products per iteration."""
     message_bytes: Bytes = 2**26
-    """Bytes that all ranks sum in one iteration."""
+    """Number of bytes that all ranks sum per iteration."""
     iterations: Iterations = 20
-    """Timed iterations of each of the three."""
+    """Timed iterations for each of the three cases."""
     warmup_iterations: WarmUp = 3
-    """Iterations before them that are not timed."""
+    """Untimed iterations before them."""
     time_limit_s: Seconds | None = 60.0
-    """For the products of all iterations, about: where they do not fit, matrices are halved."""
+    """Approximate time for the products of all iterations; if it is not enough, the matrix size is halved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSpec(Options):
-    """A file written, read in order and read at random in a folder of yours."""
+    """A file that is written, read sequentially and read randomly, in a folder of your choice."""
 
     folder: Text | None = None
-    """Where the file is made, and removed again; nothing is written anywhere else."""
+    """The folder in which the file is created and then removed; nothing is written anywhere else."""
     file_bytes: Bytes = 2**30
-    """Size of the file, in bytes; less is written where the time limit comes first."""
+    """Size of the file in bytes; less is written if the time limit is reached first."""
     block_bytes: Bytes = 2**23
-    """Bytes of one write or one sequential read; a multiple of 4096."""
+    """Bytes per write and per sequential read; a multiple of 4096."""
     random_block_bytes: Bytes = 4096
-    """Bytes of one random read; a multiple of 4096."""
+    """Bytes per random read; a multiple of 4096."""
     random_reads: Annotated[int, Limits(ge=1, le=10**7)] = 2000
-    """Largest number of random reads."""
+    """Maximum number of random reads."""
     time_limit_s: Seconds = 20.0
-    """Time limit for each of writing, sequential reading and random reading."""
+    """Time limit for each phase: writing, sequential reading and random reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclTestsSpec(Options):
-    """NVIDIA's nccl-tests, where they are installed."""
+    """NVIDIA's nccl-tests, if installed."""
 
     program: Annotated[str, Limits(pattern=r"^[a-z_]+_perf$", max_length=64)] = "all_reduce_perf"
-    """Program of nccl-tests to run, looked for on PATH."""
+    """The nccl-tests program to run, looked up on PATH."""
     min_bytes: Bytes = 8
     """The smallest size (-b)."""
     max_bytes: Bytes = 2**27
@@ -156,19 +157,19 @@ class NcclTestsSpec(Options):
     factor: Factor = 4
     """Factor from one size to the next (-f)."""
     iterations: Iterations = 20
-    """Timed iterations of each size (-n)."""
+    """Timed iterations per size (-n)."""
     warmup_iterations: WarmUp = 5
-    """Untimed iterations before them (-w)."""
+    """Untimed iterations before these (-w)."""
     time_limit_s: Seconds = 300.0
-    """Time after which the program is ended."""
+    """Time after which the program is stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclRasSpec(Options):
-    """NCCL's own diagnostics of a job under way (RAS, NCCL 2.28 or newer)."""
+    """NCCL's own diagnostics of a running job (RAS, NCCL 2.28 or newer)."""
 
     time_limit_s: Seconds = 20.0
-    """Time within which its ranks have to answer each other."""
+    """Time within which the job's ranks must respond to each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,50 +178,51 @@ class ProbeSpec(Options):
 
     name: ProbeName = "link"
     """The property to measure: link, pattern (of memory), fingerprint (of results), overlap (of compute and
-    communication), storage, nccl_tests, or nccl_ras (what NCCL itself reports of its ranks)."""
+    communication), storage, nccl_tests, or nccl_ras (what NCCL itself reports about its ranks)."""
     link: LinkSpec = field(default_factory=LinkSpec)
-    """Keys of the probe link."""
+    """Options for the link probe."""
     pattern: PatternSpec = field(default_factory=PatternSpec)
-    """Keys of the probe pattern."""
+    """Options for the pattern probe."""
     fingerprint: FingerprintSpec = field(default_factory=FingerprintSpec)
-    """Keys of the probe fingerprint."""
+    """Options for the fingerprint probe."""
     overlap: OverlapSpec = field(default_factory=OverlapSpec)
-    """Keys of the probe overlap."""
+    """Options for the overlap probe."""
     storage: StorageSpec = field(default_factory=StorageSpec)
-    """Keys of the probe storage."""
+    """Options for the storage probe."""
     nccl_tests: NcclTestsSpec = field(default_factory=NcclTestsSpec)
-    """Keys of the probe nccl_tests."""
+    """Options for the nccl_tests probe."""
     nccl_ras: NcclRasSpec = field(default_factory=NcclRasSpec)
-    """Keys of the probe nccl_ras."""
+    """Options for the nccl_ras probe."""
 
 
 @record_kind("probe")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReading:
-    """One figure of one rank: of a probe, or of a check of what a workload computed."""
+    """One rank's result from a probe, or from a check of a workload's output."""
 
     rank: int
     quantity: str
-    """As the measure is called: link bandwidth, wrong values, fingerprint, …"""
+    """The measure's name: link bandwidth, wrong values, fingerprint, …"""
     unit: str
     labels: Mapping[str, Any] = field(default_factory=dict)
     amount: float | None = None
-    """What one repeat did: bytes, of a bandwidth. None where time itself is the quantity."""
+    """Work per repeat, in bytes for a bandwidth. None if the time itself is the quantity."""
     durations_s: tuple[float, ...] = ()
-    """Of each repeat, in order."""
+    """The time of each repeat, in order."""
     value: float | None = None
-    """Where no time was taken."""
+    """The value, if no time was measured."""
     missing: str | None = None
-    """Why there is neither: what applies to nothing here, or could not be done."""
+    """Reason if there is neither a time nor a value: the probe does not apply here, or could not run."""
     is_inapplicable: bool = False
-    """The reason is evidence that there is nothing to measure here."""
+    """Whether the reason proves that there is nothing to measure here."""
     evidence: tuple[str, ...] = ()
-    """What else was seen: addresses of wrong words, how a cache was avoided, against what was compared."""
+    """Other observations: addresses of wrong words, how a cache was avoided, what results were compared
+    with."""
     is_of_host: bool = False
-    """Of the rank's host, and not of its device."""
+    """Whether the result is about the rank's host instead of its device."""
     device: Device | None = None
-    """Of which device, where that is not the rank's own."""
+    """The device that the result is about, if it is not the rank's own."""
     source: Device | None = None
-    """Of a link: where it begins; None is the host."""
+    """For a link, where it starts; None is the host."""
     target: Device | None = None
-    """Of a link: where it ends; None is the host."""
+    """For a link, where it ends; None is the host."""

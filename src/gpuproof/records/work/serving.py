@@ -1,4 +1,4 @@
-"""What a case of kind `serving` is asked: who is served, how requests come, how they are batched."""
+"""Options of a case of kind `serving`: its target, how requests arrive, and batching."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from gpuproof.records.work.options import MAX_TOKENS, Limits, Options, Seconds, Text
 
 Scenario = Literal["server", "closed_loop", "offline", "single_stream", "multi_stream"]
-"""The last two are of runs of before 2026-12."""
+"""The last two occur only in runs from before 2026-12."""
 PROMPT_TOKENS, NEW_TOKENS = 128, 64
-"""What null stands for where text is made."""
+"""What null stands for if text is generated."""
 Rate = Annotated[float, Limits(gt=0, le=1e7)]
 Percent = Annotated[float, Limits(ge=50, lt=100)]
 ServingTarget = Literal["model", "noop", "endpoint"]
@@ -21,70 +21,72 @@ Spread = Annotated[float, Limits(ge=0, le=10)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSpec(Options):
-    """An HTTP server that speaks OpenAI's protocol of completions or of chat, with streaming."""
+    """An HTTP server with OpenAI's completions or chat API and support for streaming."""
 
     url: Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
-    """URL up to and including the version, as in http://host:8000/v1."""
+    """URL up to and including the version, e.g. http://host:8000/v1."""
     model: Text | None = None
-    """The name that the server knows its model by."""
+    """The name that the server uses for its model."""
     api: Literal["completions", "chat", "auto"] = "auto"
-    """What is asked: /completions, or /chat/completions with the prompt as the user's message; auto asks one
-    request of /completions, and uses chat where the server refuses it."""
+    """The API to use: /completions, or /chat/completions with the prompt as the user's message; auto tries
+    one request to /completions, and uses chat if the server rejects it."""
     api_key_variable: Text | None = None
-    """The environment variable that holds the key; null sends none."""
+    """The environment variable that contains the API key; null sends no key."""
     timeout_s: Seconds = 120.0
-    """Seconds after which a request has failed."""
+    """Seconds after which a request counts as failed."""
     max_connections: Annotated[int, Limits(ge=1, le=65_536)] = 1024
-    """Connections at once; further requests wait, and it counts."""
+    """Maximum concurrent connections; further requests wait, and their waiting time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsSpec(Options):
-    """What is asked of text beside the latency of whole answers."""
+    """Bounds that apply to text, in addition to the latency of whole responses."""
 
     ttft_s: Seconds | None = None
-    """The time to first token, from the schedule, that its percentile must stay under."""
+    """Bound for the time to first token, counted from the scheduled time, at its percentile."""
     ttft_percentile: Percent = 99.0
-    """The percentile that the bound of the time to first token is for."""
+    """The percentile for the bound on the time to first token."""
     tpot_s: Seconds | None = None
-    """The mean time per further token of an answer that its percentile must stay under."""
+    """Bound for the mean time per token after a response's first, at its percentile."""
     tpot_percentile: Percent = 99.0
-    """The percentile that the bound of the time per token is for."""
+    """The percentile for the bound on the time per token."""
     goodput_percentile: Percent | None = None
-    """Per cent of the requests that must be within all bounds at once; null asks each bound at its own
+    """Percentage of requests that must meet all bounds at once; null instead checks each bound at its own
     percentile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthsSpec(Options):
-    """How the lengths of an endpoint's prompts and answers differ; serving.trace gives them by a file."""
+    """How lengths of an endpoint's prompts and responses vary; serving.trace uses those in its file."""
 
     shape: Literal["uniform", "lognormal"] = "uniform"
-    """uniform: over the mean · (1 ± spread); lognormal: the spread is standard deviation over mean."""
+    """uniform: evenly over the mean · (1 ± spread); lognormal: the spread is the standard deviation over the
+    mean."""
     prompt_spread: Spread = 0.0
-    """Of prompts about serving.prompt_tokens; 0 makes all alike."""
+    """Spread of prompt lengths around serving.prompt_tokens; 0 makes all lengths equal."""
     new_spread: Spread = 0.0
-    """Of answers about serving.new_tokens; 0 makes all alike."""
+    """Spread of response lengths around serving.new_tokens; 0 makes all lengths equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPrefixSpec(Options):
-    """What prompts to an endpoint have in common, for a prefix cache to answer."""
+    """What an endpoint's prompts have in common, to exercise a prefix cache."""
 
     share: Annotated[float, Limits(ge=0, le=0.99)] = 0.0
-    """Of each prompt, the part that is a shared prefix; 0 shares nothing."""
+    """The share of each prompt that is a common prefix; 0 disables prefixes."""
     number: Annotated[int, Limits(ge=1, le=1_000_000)] = 1
-    """How many prefixes there are; each prompt begins with one of them."""
+    """Number of different prefixes; each prompt starts with one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec(Options):
-    """Users of a closed loop who talk on with an endpoint."""
+    """Closed-loop users who hold conversations with an endpoint."""
 
     turns: Annotated[int, Limits(ge=1, le=1000)] = 1
-    """Requests of a conversation; each repeats all earlier prompts and answers before its own prompt."""
+    """Requests per conversation; each request repeats all earlier prompts and responses before its own
+    prompt."""
     think_s: Annotated[float, Limits(ge=0, le=3600)] = 0.0
-    """Seconds from an answer to the next turn."""
+    """Seconds between a response and the next turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,74 +94,78 @@ class ServingSpec(Options):
     """Requests under load."""
 
     target: ServingTarget = "model"
-    """model serves the recipe's own on this device; endpoint loads an HTTP server; noop answers at once, to
-    measure the generator."""
+    """model serves the recipe's own model on this device; endpoint sends load to an HTTP server; noop
+    responds immediately, to measure the generator."""
     scenario: Scenario = "server"
-    """server: by a schedule; closed_loop: a number of users who each wait for their answer."""
+    """server: requests follow a schedule; closed_loop: a number of users, each of whom waits for a response
+    before sending the next request."""
     arrivals: Arrivals = "poisson"
-    """Gaps between the requests of a schedule: exponential (poisson), all equal (constant), or gamma with
-    serving.burstiness; ramp: poisson at a rate that rises evenly from 0 to twice rate_per_s; trace: as
-    serving.trace has them."""
+    """Gaps between the requests of a schedule: exponential (poisson), all equal (constant), or
+    gamma-distributed with serving.burstiness; ramp: poisson at a rate that rises linearly from 0 to twice
+    rate_per_s; trace: as in serving.trace."""
     burstiness: Annotated[float, Limits(ge=0.01, le=100)] = 1.0
-    """Shape of gamma gaps: 1 is poisson, less comes in bursts, more is more even."""
+    """Shape of the gamma distribution of gaps: 1 is poisson, lower is burstier, higher is more regular."""
     trace: Text | None = None
-    """JSON lines in Mooncake's form (timestamp in ms, input_length, output_length, hash_ids): lengths of
-    prompts and answers, and with arrivals trace their times, of the first window_s seconds."""
+    """A file of JSON lines in Mooncake's format (timestamp in ms, input_length, output_length, hash_ids). Its
+    first window_s seconds give the lengths of prompts and responses and, for trace arrivals, the arrival
+    times."""
     rate_per_s: Rate | None = None
-    """Requests a second of a schedule; null finds the highest that meets all bounds."""
+    """Requests per second of a schedule; null searches for the highest rate that meets all bounds."""
     concurrency: Annotated[int, Limits(ge=1, le=65_536)] = 8
-    """Users of a closed loop."""
+    """Number of users in a closed loop."""
     samples_per_request: Annotated[int, Limits(ge=1, le=65_536)] = 1
-    """Samples that one request brings."""
+    """Samples per request."""
     max_batch: Annotated[int, Limits(ge=1, le=65_536)] = 32
-    """Largest batch: samples that are run together."""
+    """Largest batch: number of samples that are run together."""
     max_wait_s: Annotated[float, Limits(ge=0, le=60)] = 0.005
-    """Seconds that a request waits for others to fill its batch."""
+    """Seconds that a request waits for other requests to fill its batch."""
     min_requests: Annotated[int, Limits(ge=1, le=10**8)] = 1000
-    """Smallest number of requests in a window."""
+    """Minimum number of requests in a window."""
     window_s: Seconds = 10.0
-    """Seconds in which requests arrive, at least."""
+    """Minimum duration of arrivals, in seconds."""
     latency_bound_s: Seconds | None = None
-    """The latency that the percentile must stay under."""
+    """Bound for the latency at that percentile."""
     latency_percentile: Annotated[float, Limits(ge=50, lt=100)] = 99.0
-    """The percentile that the bound is for."""
+    """The percentile that the latency bound applies to."""
     bounds: BoundsSpec = field(default_factory=BoundsSpec)
     search_precision: Annotated[float, Limits(ge=0.005, le=0.5)] = 0.05
-    """How near the highest rate is found, as a share of it."""
+    """Precision of the search for the highest rate, as a share of that rate."""
     time_at_a_rate_s: Seconds = 300.0
-    """Seconds of arrivals that a search spends on one rate at most; what is undecided then is reported so."""
+    """Maximum seconds of arrivals that a search spends on one rate; a rate still undecided by then is
+    reported as undecided."""
     search_time_s: Seconds = 3600.0
-    """Seconds that a search takes at most, start-ups included; the range found by then is reported."""
+    """Maximum duration of a search in seconds, including start-ups; the search reports the range found by
+    then."""
     search_lowest_per_s: Rate | None = None
-    """Lowest rate that is tried; null is a 64th of what the server answers when all come at once."""
+    """Lowest rate to try; null is a 64th of the server's rate when all requests arrive at once."""
     curve: bool = True
-    """After the search, measure lower rates too: the throughput–latency curve."""
+    """After the search, also measure lower rates, for the throughput–latency curve."""
     prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] | None = None
-    """Tokens of each request's prompt (an endpoint's own count is fitted before the window); null is 128
-    where text is made."""
+    """Prompt tokens per request (adjusted to an endpoint's own count before the window); null is 128 if text
+    is generated."""
     new_tokens: Annotated[int, Limits(ge=0, le=MAX_TOKENS)] | None = None
-    """Tokens made for each request. A model is served in static batches: a batch reads its prompts and makes
-    all its tokens, and only then the next begins (no continuous batching). null is 64 for an endpoint and for
-    a model with a key-value cache; 0 has such a model run whole sequences forward."""
+    """Tokens generated per request. A model is served in static batches: a batch reads its prompts and
+    generates all its tokens before the next batch starts (no continuous batching). null is 64 for an endpoint
+    and for a model with a key-value cache; with 0, a model with a cache runs whole sequences forward."""
     lengths: LengthsSpec = field(default_factory=LengthsSpec)
     shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
     conversation: ConversationSpec = field(default_factory=ConversationSpec)
     clients: Annotated[int, Limits(ge=1, le=256)] | None = None
-    """Processes that send to an endpoint, each its part of the schedule; null is one for every two processors
-    of this host, or for every four where the endpoint is on it, and at least one."""
+    """Processes that send requests to an endpoint, each with its part of the schedule; null is one per two
+    CPUs of this host, or one per four if the endpoint is on this host, and at least one."""
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
-    """The HTTP server to load."""
+    """The HTTP server to send load to."""
 
     def __post_init__(self) -> None:
-        """Refuse a percentile that is none.
+        """Reject an invalid percentile.
 
         Raises:
             ValueError: it is not between 0 and 100.
         """
         if not 0 < self.latency_percentile < 100:
-            raise ValueError(f"a percentile is between 0 and 100, not {self.latency_percentile}")
+            raise ValueError(f"a percentile must be between 0 and 100, not {self.latency_percentile}")
 
     @property
     def makes_text(self) -> bool:
-        """Whether the model of this case makes new tokens, from a key-value cache."""
+        """Whether this case's model generates new tokens using a key-value cache."""
         return self.target == "model" and self.new_tokens is not None

@@ -1,8 +1,8 @@
-"""`training`: what trains (torch, or TensorFlow with one process on all devices), how, in which precision.
+"""`training`: framework (torch, or TensorFlow in one process on all devices), method, precision.
 
-Of pruning stand here what is asked and the record of what it came to. A sparsity is the share of weights that
-are zero for good, of all weights that may be pruned: those of convolutions and linear layers. An update is
-one change of the weights, counted from 1 in each launch.
+This module contains the options for pruning and the record of its result. Sparsity is the share of prunable
+weights (those of convolutions and linear layers) that are permanently zero. An update is one change of the
+weights, counted from 1 in each launch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PruningMethod = Literal["none", "magnitude", "movement", "state"]
 SparsityRamp = Literal["cubic", "linear"]
 MAX_STEPS = 10**9
 DEFAULT_END = 0.75
-"""Of all updates: the last quarter is for what is left to learn around the zeros."""
+"""As a share of all updates: in the last quarter, the remaining weights can adapt."""
 Framework = Literal["torch", "tensorflow"]
 Reduction = Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
@@ -27,7 +27,7 @@ Graphs = Literal[False, True, "auto"]
 Weights = Literal["precision", "fp32"]
 StoredType = Literal["float32", "float16", "bfloat16"]
 STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
-"""Types of weights that are stored in the precision; under fp8, of those that no product in fp8 reads."""
+"""Types of weights stored in the given precision; under fp8, of those weights that no fp8 product uses."""
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
 Checkpointing = Literal["none", "selective", "blocks", "all"]
@@ -36,7 +36,7 @@ _OPTIMIZERS = {name.casefold(): name for name in get_args(OptimizerName)}
 
 
 def end_of_pruning(end_step: int | None, *, total_steps: int | None) -> int | None:
-    """Return the update at which the target is reached; None where nobody knows how many there are."""
+    """Return the update at which the target is reached; None if the number of updates is unknown."""
     if end_step is not None or total_steps is None:
         return end_step
     return round(DEFAULT_END * total_steps)
@@ -44,73 +44,74 @@ def end_of_pruning(end_step: int | None, *, total_steps: int | None) -> int | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruningSpec(Options):
-    """Weights of convolutions and linear layers that are set to zero while the model learns."""
+    """Pruning: weights of convolutions and linear layers are set to zero during training."""
 
     method: PruningMethod = "none"
-    """Score by which weights are kept: their size (magnitude), whether they were learnt away from zero
-    (movement), or their size and the second moment of their gradients (state, of AdamWPrune alone)."""
+    """Score that decides which weights are kept: their size (magnitude), whether training moved them away
+    from zero (movement), or their size and the second moment of their gradients (state, AdamWPrune only)."""
     target_sparsity: Annotated[float, Limits(gt=0, lt=1)] | None = None
-    """The share of these weights that is zero in the end."""
+    """The final share of these weights that are zero."""
     schedule: SparsityRamp = "cubic"
-    """How sparsity rises: fast and then slowly (cubic, of Zhu and Gupta), or evenly (linear)."""
+    """How sparsity rises: fast at first, then slowly (cubic, by Zhu and Gupta), or evenly (linear)."""
     begin_step: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 0
-    """The update of the weights after which it rises; those of the warm-up count."""
+    """The weight update after which sparsity rises; warm-up updates count."""
     end_step: Annotated[int, Limits(ge=1, le=MAX_STEPS)] | None = None
     """The update at which the target is reached; null is three quarters of training.total_steps."""
     every_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 50
-    """Updates from one choice of weights to the next."""
+    """Number of updates between two selections of weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpamSpec(Options):
-    """Constants of the optimizer AdamWSpam."""
+    """Constants of the AdamWSpam optimizer."""
 
     threshold: Annotated[float, Limits(gt=0, le=1e12)] = 5000.0
-    """A gradient whose square is over so many times its second moment is cut back to that."""
+    """If the square of a gradient exceeds its second moment by more than this factor, the gradient is clipped
+    to that limit."""
     reset_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 500
-    """Updates from one reset of both moments to the next."""
+    """Number of updates between two resets of both moments."""
     warmup_steps: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 150
-    """Updates after a reset in which the learning rate comes back."""
+    """Number of updates after a reset during which the learning rate recovers."""
 
 
 @record_kind("pruned")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What is pruned on one rank just after the window, counted in the weights themselves."""
+    """The weights pruned on one rank, counted in the weights themselves just after the window."""
 
     rank: int
     method: PruningMethod
     target_sparsity: float
     end_step: int
-    """The update at which the target was to be reached."""
+    """The update by which the target should be reached."""
     num_updates: int
-    """Since the launch began, those of the warm-up included."""
+    """Updates since the start of the launch, including the warm-up."""
     num_weights: int
-    """Weights that may be pruned."""
+    """Number of prunable weights."""
     num_zero: int
-    """Those of them that are zero."""
+    """Number of prunable weights that are zero."""
     num_masked: int
-    """Those of them that the mask holds at zero."""
+    """Number of prunable weights that the mask holds at zero."""
     masks_sha256: str
-    """Of all masks in the order of the model: ranks that average gradients have the same."""
+    """Hash of all masks in model order: the same on all ranks that average gradients."""
     buffers_bytes: int
-    """Masks, scores and whatever else the method keeps beside the optimizer's state."""
+    """Size of masks, scores and anything else that the method stores in addition to the optimizer's state."""
 
     @property
     def sparsity(self) -> float:
-        """The share of weights that is zero."""
+        """The share of weights that are zero."""
         return self.num_zero / self.num_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """What really ran: copies of a model on several devices, trained by one process."""
+    """What actually ran: copies of a model on several devices, trained by a single process."""
 
     framework: str
-    """With its version."""
+    """Including its version."""
     num_devices: int
     reduction: str | None
-    """How their gradients were summed; None where there is one."""
+    """How the copies' gradients were summed; None if there is only one copy."""
 
 
 def _canonical_optimizer(name: Any) -> Any:
@@ -122,13 +123,14 @@ class CompileSpec(Options):
     """Whether torch.compile is used."""
 
     enabled: bool = False
-    """Compile the model with torch.compile before the warm-up."""
+    """Compile the model with torch.compile before warm-up."""
     mode: CompileMode = "default"
-    """The mode that torch.compile is given."""
+    """The torch.compile mode."""
     fullgraph: bool = False
-    """Fail where the model cannot be compiled into one graph, without a break."""
+    """Fail if the model cannot be compiled into a single graph without graph breaks."""
     dynamic: bool | None = None
-    """Compile for any shape (true), for each shape anew (false), or as torch decides (null)."""
+    """Compile for all shapes at once (true), separately for each shape (false), or as torch decides
+    (null)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,53 +138,55 @@ class TrainingSpec(Options):
     """Optimisation and precision."""
 
     epochs: Annotated[int, Limits(ge=1, le=10**6)] = 3
-    """Epochs at most; the measured window may end sooner."""
+    """Maximum number of epochs; the measured window may end earlier."""
     precision: Precision = "amp"
-    """fp32 is without TF32, tf32 with it; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
+    """fp32 does not use TF32, tf32 does; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
     is bf16 with the linear layers' products in fp8. fp64 is for plain products (gemm)."""
     weights: Weights = "fp32"
     """How weights, gradients and the optimizer's state are stored: in fp32, cast in each step by autocast, or
-    in the type of the precision. amp needs fp32."""
+    in the type of the precision. amp requires fp32."""
     optimizer: Annotated[OptimizerName, Limits(read=_canonical_optimizer)] = "SGD"
-    """The optimizer, upper or lower case. AdamWAdv is AdamW with AMSGrad, a learning rate that falls to 1e-6
-    as a cosine, and gradients clipped at norm 1; AdamWSpam resets its moments and cuts spikes back;
-    AdamWPrune is AdamW whose moments state pruning reads."""
+    """The optimizer, in upper or lower case. AdamWAdv is AdamW with AMSGrad, a cosine learning rate schedule
+    down to 1e-6, and gradients clipped at norm 1; AdamWSpam resets its moments and clips spikes; AdamWPrune
+    is AdamW whose moments are used by state pruning."""
     optimizer_implementation: OptimizerChoice = "auto"
-    """How the optimizer runs: a tensor at a time (for_loop), many at once (foreach), in one kernel (fused),
-    or as torch decides (auto)."""
+    """How the optimizer updates tensors: one at a time (for_loop), many at once (foreach), in one kernel
+    (fused), or as torch decides (auto)."""
     learning_rate: Annotated[float, Limits(gt=0, le=1000)] = 0.1
-    """The learning rate; constant over the run but for AdamWAdv and AdamWSpam."""
+    """The learning rate, which is constant over the run except for AdamWAdv and AdamWSpam."""
     weight_decay: Annotated[float, Limits(ge=0, le=10)] = 0.0
     """The optimizer's weight decay."""
     momentum: Annotated[float, Limits(ge=0, lt=1)] = 0.9
-    """Momentum of SGD; not applied by the others."""
+    """Momentum of SGD; other optimizers ignore it."""
     grad_clip_norm: Annotated[float, Limits(gt=0, le=1e6)] | None = None
-    """Largest norm of the gradients; null clips nothing, but 1 under AdamWAdv."""
+    """Maximum gradient norm; null disables clipping, except under AdamWAdv, which clips at 1."""
     compile: CompileSpec = field(default_factory=CompileSpec)
     """torch.compile."""
     seed: Seed = 1337
-    """Seed of weights and data, offset by the rank."""
+    """Seed for weights and data, offset by the rank."""
     cudnn_benchmark: bool = True
-    """Let cuDNN time its algorithms and take the fastest."""
+    """Let cuDNN benchmark its algorithms and use the fastest."""
     deterministic: bool = False
-    """Use deterministic algorithms only, and fail where torch has none; cuDNN times nothing."""
+    """Use only deterministic algorithms, and fail if torch has none; cuDNN does not benchmark."""
     activation_checkpointing: Checkpointing = "none"
-    """What is computed again in the backward pass to save memory: nothing, each repeated block (blocks), each
-    block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
+    """What is recomputed in the backward pass to save memory: nothing, each repeated block (blocks), each
+    block except its matrix products, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: Graphs = False
-    """Capture the whole step as one CUDA graph and replay it: one GPU, no amp. auto captures where it can."""
+    """Capture the whole step as one CUDA graph and replay it; requires one GPU and no amp. auto captures if
+    possible."""
     keep_freed_memory: bool = False
-    """On a processor: keep what a step frees for the next, as a GPU's allocator does, where glibc would give
-    it back to the kernel and have pages cleared anew, which takes time that scatters."""
+    """On a CPU, keep freed memory for the next step, as a GPU's allocator does. Otherwise, glibc would return
+    it to the kernel, which would have to clear the pages again, and that takes a varying amount of time."""
     pruning: PruningSpec = field(default_factory=PruningSpec)
-    """Pruning while the model learns."""
+    """Pruning during training."""
     spam: SpamSpec = field(default_factory=SpamSpec)
     """Constants of AdamWSpam."""
     total_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] | None = None
-    """Updates that AdamWAdv's learning rate and pruning are laid over; null is warm-up and window."""
+    """Number of updates that AdamWAdv's learning rate schedule and pruning cover; null means warm-up plus
+    window."""
     framework: Framework = "torch"
-    """What trains: torch with a rank a device, or TensorFlow with one process on all devices, for the models
-    medium and large, in an environment that has it (--python)."""
+    """The framework: torch with one rank per device, or TensorFlow in one process on all devices. TensorFlow
+    needs the model medium or large, and an environment where it is installed (--python)."""
     reduction: Reduction = "auto"
-    """How TensorFlow sums the gradients of its replicas: over NCCL, copied in a hierarchy, or on one device;
-    auto is as TensorFlow decides."""
+    """How TensorFlow sums the gradients of its replicas: over NCCL, by hierarchical copies, or on one device;
+    auto lets TensorFlow decide."""

@@ -1,6 +1,7 @@
-"""`benchmark`, `profiling`, `monitoring`: what is measured, looked at after it, and read beside it.
+"""`benchmark`, `profiling`, `monitoring`: what is measured, examined afterwards, and monitored.
 
-And what keeps a step from being captured as one CUDA graph on any device, as a recipe or a case tells it.
+It also defines what prevents a step from being captured as one CUDA graph on any device, for a recipe or a
+case.
 """
 
 from __future__ import annotations
@@ -14,67 +15,71 @@ from gpuproof.records.work.options import Limits, Options, Seconds
 from gpuproof.records.work.training import TrainingSpec
 
 PRECISION_LIMIT_S = 60.0
-"""Where a window measured by precision has no limit of its own."""
+"""The limit of a window measured by precision that has no limit of its own."""
 GPU_WINDOW_S = 5.0
-"""A shorter window holds too few of a driver's readings, which it renews every 0.1 to 1 s."""
+"""A shorter window contains too few of a driver's readings, which are updated every 0.1 to 1 s."""
 OWN_GRAPHS = ("reduce-overhead", "max-autotune")
-"""Modes in which torch.compile makes CUDA graphs by itself."""
+"""Modes in which torch.compile itself creates CUDA graphs."""
 CHANGING = ("AdamWAdv", "AdamWSpam")
-"""Optimizers whose updates are not all alike."""
+"""Optimizers whose updates are not all identical, so that steps vary."""
 WITHOUT_GRAPHS = "Set training.cuda_graphs to false"
 BATCHES_VARY = "requests come in batches of several sizes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec(Options):
-    """What is warmed up, measured and written down."""
+    """What is warmed up, measured and recorded."""
 
     enabled: bool = True
-    """Whether to measure; false only trains."""
+    """Whether to measure; false trains without measuring."""
     warmup_steps: Annotated[int, Limits(ge=0, le=10**6)] = 100
     """Warm-up steps before the measured window, once per launch."""
     measure_by: Literal["steps", "time", "precision"] = "steps"
-    """What ends the measured window: a number of steps, seconds, or the mean step time being known to within
-    target_precision."""
+    """What determines the length of the measured window: a number of steps, a time in seconds, or knowing the
+    mean step time to within target_precision."""
     measure_steps: Annotated[int, Limits(ge=1, le=10**8)] | None = 2000
     """Steps in the window when measure_by is steps."""
     min_seconds: Annotated[float, Limits(ge=0, le=3600)] | None = None
-    """By steps: continue until the window has lasted so long, and to the end of an epoch. 0 measures exactly
-    measure_steps; null is 5 on a GPU, but 0 where results depend on the number of steps (pruning, evaluation)
-    and on a CPU."""
+    """If measure_by is steps: continue until the window has lasted this long, and to the end of an epoch. 0
+    measures exactly measure_steps; null is 5 on a GPU, but 0 on a CPU and if results depend on the number of
+    steps (pruning, evaluation)."""
     measure_seconds: Seconds | None = None
-    """Length of the window in seconds when measure_by is time; by precision its limit, null being 60."""
+    """Length of the window in seconds if measure_by is time. If it is precision, this is the upper limit, and
+    null means 60."""
     power_cap_limit_s: Seconds | None = 60.0
-    """On a GPU at its power cap the window begins when the cap's controller has settled, and goes on until it
-    is long enough to be judged (20 s), but no longer than this. Null: it is as long as it was asked for."""
+    """On a GPU at its power cap, the window starts once the cap's controller has settled, and continues until
+    it is long enough to be judged (20 s), but no longer than this. If null, the window has the requested
+    length."""
     log_step_times: bool = True
     """Record every step's time."""
     sync_cuda: bool = False
     """Synchronise after every step: strict step times, but slower."""
     of_device: bool = False
-    """The result is to say what the device can do: a rate limited by the host or the loader is SUSPECT."""
+    """The result is meant to show what the device can do: a rate limited by the host or the loader is
+    SUSPECT."""
     evaluate_after: bool = False
     """Evaluate the model after the window."""
     count_flops: bool = True
-    """Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms."""
+    """Let torch count the FLOPs of a step once, before warm-up, to check the closed forms."""
     target_precision: Annotated[float, Limits(gt=0, le=0.5)] = 0.01
-    """By precision: end when the 95% interval of the mean step is ± this share of it, and both halves of the
-    window agree; not before 15 seconds, or half of measure_seconds, unless 325 steps or more exclude a drift
-    that would move the mean by as much before measure_seconds."""
+    """If measure_by is precision: stop when the 95% interval of the mean step time is ± this share of the
+    mean, and both halves of the window agree. The window does not stop before 15 seconds, or half of
+    measure_seconds, unless 325 steps or more rule out a drift that would move the mean by as much before
+    measure_seconds."""
     min_steps: Annotated[int, Limits(ge=20, le=10**8)] = 100
-    """By precision: smallest number of steps."""
+    """If measure_by is precision: minimum number of steps."""
     own_compute: bool = True
-    """Where ranks average gradients: time some steps of each rank by itself after the window, about a second,
-    since in the window all wait for the slowest."""
+    """If ranks average gradients: after the window, time some steps of each rank alone, for about a second,
+    because in the window all ranks wait for the slowest."""
 
     @property
     def target(self) -> float | None:
-        """Relative half-width of the mean step's interval that ends the window; None where else ends it."""
+        """Relative half-width of the mean step's interval that ends the window; None for other rules."""
         return self.target_precision if self.measure_by == "precision" else None
 
     @property
     def limit_s(self) -> float | None:
-        """Seconds after which the window ends in any case; None where it has a number of steps."""
+        """Seconds after which the window always ends; None if it has a fixed number of steps."""
         if self.measure_by == "steps":
             return None
         return self.measure_seconds or (PRECISION_LIMIT_S if self.measure_by == "precision" else None)
@@ -82,32 +87,32 @@ class WindowSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingSpec(Options):
-    """What is looked at on the device after the window."""
+    """What is examined on the device after the window."""
 
     enabled: bool = False
-    """Trace some steps after the window, on rank 0."""
+    """Trace some steps on rank 0 after the window."""
     ceilings: bool = False
-    """Measure after the window how fast the device multiplies matrices in this precision and moves memory:
-    the roofline."""
+    """After the window, measure how fast the device multiplies matrices in this precision and how fast it
+    moves memory: the roofline."""
     breakdown: bool = False
-    """Take training steps apart after the window, a few seconds: phases of a step, and communication measured
-    in three ways."""
+    """Break down training steps after the window, for a few seconds: the phases of a step, and communication
+    measured in three ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSpec(Options):
-    """What is read of devices and host beside the work."""
+    """What is monitored on devices and the host during the work."""
 
     enabled: bool = True
-    """Record devices and host beside each launch."""
+    """Record devices and the host during each launch."""
     interval_s: Annotated[float, Limits(ge=0.01, le=3600)] = 0.2
     """Seconds between two readings."""
     host_interval_s: Annotated[float, Limits(ge=0.01, le=3600)] | None = None
-    """Seconds between two readings of the host, interval_s at least; null is 1."""
+    """Seconds between two readings of the host, at least interval_s; null means 1."""
 
 
 class CaptureObstacle(NamedTuple):
-    """A key whose value a graph cannot hold, and why."""
+    """A key whose value is incompatible with a graph, and the reason."""
 
     key: str
     cause: str
@@ -117,18 +122,18 @@ class CaptureObstacle(NamedTuple):
 def capture_obstacles(
     training: TrainingSpec, data: DataSpec, *, updates_weights: bool
 ) -> Iterator[CaptureObstacle]:
-    """Yield what stands in the way in how a step computes, updates weights and comes by its samples."""
+    """Yield obstacles in how a step computes, updates weights and gets its samples."""
     compiled = training.compile
     if updates_weights:
         yield from _update_obstacles(training)
     if compiled.enabled and compiled.mode in OWN_GRAPHS:
         yield CaptureObstacle(
             "training.compile.mode",
-            f"torch.compile makes graphs of its own in mode {compiled.mode}",
+            f"torch.compile creates its own graphs in mode {compiled.mode}",
             f"Set training.compile.mode to default or max-autotune-no-cudagraphs, or {WITHOUT_GRAPHS[4:]}",
         )
     if data.loading == "loader":
-        cause = "a loader brings each batch to another place"
+        cause = "a loader puts each batch at a different address"
         yield CaptureObstacle("data.loading", cause, "Set data.loading to device")
 
 
@@ -146,6 +151,6 @@ def _update_obstacles(training: TrainingSpec) -> Iterator[CaptureObstacle]:
     if prunes or training.optimizer in CHANGING:
         yield CaptureObstacle(
             "training.pruning.method" if prunes else "training.optimizer",
-            f"updates are not all alike with {'pruning' if prunes else training.optimizer}, and a graph "
-            "replays always the same",
+            f"updates are not all identical with {'pruning' if prunes else training.optimizer}, "
+            "but a graph always replays the same",
         )

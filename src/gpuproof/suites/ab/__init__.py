@@ -1,4 +1,4 @@
-"""The suite of two configurations: launches take turns, and a regression is confirmed by others."""
+"""The suite for two configurations: launches alternate, and more launches confirm a regression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuproof.suites.points.plan import PlannedSuite
 
 
 class AbSuite(PlannedSuite):
-    """Two configurations of one recipe in pairs of launches, A B B A or B A A B."""
+    """Compare two configurations of one recipe in pairs of launches, ordered A B B A or B A A B."""
 
     name = NAME
     summary = "compare two configurations by alternating launches: faster, slower, or no difference shown"
@@ -22,24 +22,24 @@ class AbSuite(PlannedSuite):
     options = AbOptions
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> AbPlan:
-        """Plan the pilot's launches.
+        """Plan the pilot launches.
 
         Raises:
-            UsageError: it is no recipe of one point, a side of it cannot be run, or hosts are named.
+            UsageError: the recipe is not a single-point one, a side cannot run, or hosts are given.
         """
         from gpuproof.suites.serving.plan import is_search
 
         is_plain = config.kind in ("training", "inference", "serving") and not config.matrix
         if not is_plain or config.search.kind is not None:
             raise UsageError(
-                "the two sides are variants of one recipe of training, inference or serving, without matrix "
-                "or search",
+                "the two sides are variants of one training, inference or serving recipe, without "
+                "matrix or search",
                 place="suite",
-                next_step="Leave the sweep out, or compare two runs of it: gpuproof compare RUN_A RUN_B",
+                next_step="Remove the sweep, or compare two runs of it: gpuproof compare RUN_A RUN_B",
             )
         if any(place.name for place in places):
             raise UsageError(
-                "launches alternate on one machine, this one",
+                "launches alternate on a single machine, this one",
                 place="--on",
                 next_step="Start it on the host itself",
             )
@@ -47,14 +47,14 @@ class AbSuite(PlannedSuite):
         sides = [point.config for point in plan.points.values()]
         if any(side.kind == "serving" and is_search(side.serving) for side in sides):
             raise UsageError(
-                "requests in turns come at one rate, and this looks for the highest",
+                "alternating requests need a fixed rate, but this searches for the highest one",
                 place="serving.rate_per_s",
-                next_step="Name a rate, or set serving.scenario to closed_loop",
+                next_step="Set a rate, or set serving.scenario to closed_loop",
             )
         return plan
 
     def until(self, state: AbPlan) -> str | None:
-        """Say what the pilot's spread is to tell."""
+        """Report what the spread of the pilot will determine."""
         return state.until
 
 

@@ -1,4 +1,4 @@
-"""What launches in turns come to: B against A by pairs, confirmation of a regression, verdict, exit code."""
+"""Result of alternating launches: B vs A by pairs, confirmation of regressions, verdict, exit code."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from gpuproof.suites.points.results import PointResult, conclude_points, conclus
 from gpuproof.suites.results import compared_values, positions_in_time
 
 MAIN = "main"
-"""The case of both sides' measures, so that they stand beside each other."""
+"""The case name given to the measures of both sides, so that they are shown next to each other."""
 JUDGEMENT = "judgement"
-"""Where the detail has what the comparison's verdict means."""
+"""Key of the detail that explains the comparison's verdict."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """Return the result of two configurations and its files."""
+    """Return the result of comparing two configurations, and its files."""
     config: RunConfig = evidence.config
     options = read_options(config)
     concluded = list(conclude_points(evidence, points_of(config, options).values()))
@@ -111,7 +111,7 @@ def _side_by_side(
 def _measures(
     evidence: Evidence, point: PointResult, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> dict[MeasureKey, Measure]:
-    """Return the measures of a side's first run that can be compared."""
+    """Return the comparable measures of a side's first run."""
     positions, side = positions_in_time(evidence.launches), point.point.case_id
     measures = []
     for name in measures_in(figures):
@@ -126,7 +126,7 @@ def _measures(
         measures.append(
             Measure(
                 name=name,
-                value=None,  # compared launch by launch: the comparison has their geometric mean
+                value=None,  # launches are compared one by one: the comparison has their geometric mean
                 unit=unit,
                 text="",
                 case=MAIN,
@@ -141,7 +141,7 @@ def _measures(
 def _confirm(
     measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> ComparedMeasure:
-    """Add the confirmation of a measure whose regression the first run shows."""
+    """Add the confirmation of a measure if the first run shows a regression."""
     if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
     again = pair_values(figures, measure.name, range(taken.num_pairs, taken.total))
@@ -167,7 +167,7 @@ def _mismatch(key: str, a: Any, b: Any) -> Iterator[DifferingKey]:
 
 
 def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Result:
-    """Return the result with the comparison's verdict; failures of launches count first."""
+    """Return the result with the comparison's verdict; launch failures take precedence."""
     judgement = _judge(comparison, taken)
     detail = {NAME: to_json(comparison), JUDGEMENT: to_json(judgement)}
     result = replace(result, detail={**result.detail, **detail})
@@ -180,7 +180,7 @@ def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Resu
 
 
 def _judge(comparison: SideBySide, taken: Course) -> Judgement:
-    """Judge a comparison; a gate that had the launches it takes passes what is not shown to be beyond it."""
+    """Judge a comparison; with enough launches, a gate passes unless it shows a larger regression."""
     judgement = judge(comparison)
     if comparison.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
         return judgement
@@ -189,13 +189,13 @@ def _judge(comparison: SideBySide, taken: Course) -> Judgement:
         return judgement
     return Judgement(
         word="NO REGRESSION",
-        meaning=f"shown beyond {units.share(comparison.max_regression)}",
+        meaning=f"none above {units.share(comparison.max_regression)} was shown",
         exit_code=ExitCode.DONE,
     )
 
 
 def _without_effect(points: Sequence[PointResult], comparison: SideBySide) -> Iterator[str]:
-    """Say which key the sides differ in changed nothing on one of them: then they are the same program."""
+    """Report which differing key has no effect on a side, making both sides the same program."""
     differing = {unlike.key for unlike in comparison.across}
     for point, side in zip(points, (comparison.a, comparison.b), strict=True):
         reasons = {x.key: x.reason for launch in point.launches for x in launch.setup.not_applied}
@@ -206,20 +206,24 @@ def _without_effect(points: Sequence[PointResult], comparison: SideBySide) -> It
 
 def _notes(options: AbOptions, taken: Course) -> Iterator[str]:
     yield (
-        "launches alternated in pairs (A B B A or B A A B, drawn at random), each in a fresh process, so "
-        "that what both of a pair have in common cancels"
+        "launches alternated in pairs (A B B A or B A A B, drawn at random), each in a fresh "
+        "process, so that effects common to both of a pair cancel"
     )
     beyond = "" if options.max_regression is None else f" beyond {units.share(options.limit)}"
     goal = f"a difference of {units.share(options.find)}{beyond}"
     if taken.needed is None:
         yield (
-            f"how many pairs find {goal} is not known: the pilot of {options.pilot_pairs} did not all succeed"
+            f"the number of pairs that find {goal} is unknown: not all of the "
+            f"{options.pilot_pairs} pilot pairs succeeded"
         )
     else:
         capped = f", of which max_pairs allows {taken.num_pairs}" if taken.is_short else ""
-        yield f"by the spread of the first {options.pilot_pairs} pairs, {taken.needed} find {goal}{capped}"
+        yield (
+            f"from the spread of the first {options.pilot_pairs} pairs, {taken.needed} pairs "
+            f"find {goal}{capped}"
+        )
     if taken.suspected:
         yield (
-            f"a regression of {', '.join(taken.suspected)} was to be confirmed by {taken.num_pairs} more "
-            f"pairs (interval at {CONFIRMED:.0%})"
+            f"a regression of {', '.join(taken.suspected)} had to be confirmed by "
+            f"{taken.num_pairs} more pairs (interval at {CONFIRMED:.0%})"
         )

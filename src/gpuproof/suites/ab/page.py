@@ -1,4 +1,4 @@
-"""The page of two configurations: the comparison first, then doubts and what was read beside the launches."""
+"""The page for two configurations: the comparison first, then warnings and readings during launches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuproof.suites.sections import benchmark_page
 
 
 def page(result: Result) -> Page:
-    """Lay out the comparison, then both sides."""
+    """Render the comparison, then both sides."""
     common = from_json(PointsDetail, result.detail, place="result.json: detail").common
     comparison = from_json(SideBySide, result.detail[NAME], place="result.json: detail.ab")
     names = dict(zip(SIDES, (comparison.a.name, comparison.b.name), strict=True))
@@ -28,7 +28,7 @@ def page(result: Result) -> Page:
         points,
         Column.of("", lambda point: names[point.case_id], align="left", folds=True),
         Column.of("launches", lambda point: str(point.num_launches)),
-        *(measure_columns(points) if any(point.rate for point in points) else ()),  # of requests none
+        *(measure_columns(points) if any(point.rate for point in points) else ()),  # not shown for requests
         Column.of("validity", validity_cell, align="left"),
     )
     laid_out = benchmark_page(result, common, *comparison_sections(comparison), sides, num_measures=0)

@@ -1,11 +1,11 @@
-"""Launches of A and B in turns: which may begin now, from those that have ended.
+"""Alternating launches of A and B: which of them may start now, given those that have finished.
 
-First come `pilot_pairs` pairs. Their spread says how many pairs find a regression of `find` beyond the limit
-with 99 % power (`pairs_to_find`); so many are launched, `max_pairs` at most. With a limit, a measure whose
-interval then lies beyond it is confirmed by as many pairs again, of which the 90 % interval must lie beyond
-it, too. No figure is looked at in between, so that nothing can stop at a lucky moment. Planning and
-conclusion both ask `course`. `benchmarks/comparison_errors.py` shows how often a change is called that is
-none, and one of 3 % is found.
+First, `pilot_pairs` pairs are launched. Their spread determines how many pairs find a regression of `find`
+beyond the limit with 99 % power (`pairs_to_find`); that many are launched, up to `max_pairs`. If there is a
+limit and a measure's interval then lies beyond it, the regression is confirmed by as many pairs again, whose
+90 % interval must also lie beyond the limit. No value is examined in between, so the run cannot stop at a
+lucky moment. Planning and conclusion both call `course`. `benchmarks/comparison_errors.py` shows how often a
+change is reported where there is none, and how often a change of 3 % is found.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ NAME = "ab"
 A, B = "a", "b"
 SIDES = (A, B)
 CONFIDENCE = 0.95
-"""Of all measures of the first run together."""
+"""Joint confidence for all measures of the first run."""
 CONFIRMED = 0.9
-"""Of a measure's confirmation: 5 % on the side of a regression, of those that the first run calls."""
+"""Confidence for confirming a measure: 5 % on the regression side, among regressions that the first run
+reports."""
 POWER = 0.99
-"""Of the first run as it is planned; both runs together then find 95 % and more."""
+"""Power of the first run as planned; both runs together then find at least 95 %."""
 RATE = THROUGHPUT
 BETTER: Mapping[str, Better] = {
     RATE: "higher",
@@ -54,49 +55,50 @@ BETTER: Mapping[str, Better] = {
     MEDIAN_TOKEN: "lower",
     MEDIAN_LATENCY: "lower",
 }
-"""What sides are compared by: a run's own figures. A step need not be the same work on both."""
+"""The measures that sides are compared by: results of a whole run, since a step need not be the same work on
+both sides."""
 LaunchFigures = Mapping[str, float]
-"""What one launch says: measure → value; empty where it measured nothing."""
+"""The result of one launch: a value for each measure; empty if it measured nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbPlan:
-    """Both sides, the order of their launches, and what those that ended gave."""
+    """Both sides, the order of their launches, and the results of those that finished."""
 
     points: Mapping[str, Point]
     options: AbOptions
     order: tuple[LaunchKey, ...]
-    """Of as many pairs as there may be; how many there are is the `course`."""
+    """Covers the maximum number of pairs; `course` determines how many are run."""
     figures: Mapping[LaunchKey, LaunchFigures] = field(default_factory=dict)
 
     @property
     def course(self) -> Course:
-        """What is to be launched, as far as it is known."""
+        """What will be launched, as far as is known."""
         return course(self.options, self.figures)
 
     @property
     def num_left(self) -> int:
-        """Launches that are known to be still to do."""
+        """Number of launches known to be pending."""
         planned = self.order[: 2 * self.course.total]
         return sum(key not in self.figures for key in planned)
 
     @property
     def until(self) -> str | None:
-        """Until when more launches follow those that are known; None once that is planned."""
+        """The point until which launches may be added; None once everything is planned."""
         if self.course.needed is not None:
             return None
         most = f"{self.options.max_pairs} pairs at most"
         return f"a regression of {100 * self.options.find:g} % would be found ({most})"
 
     def settle(self, launch: CaseRecords) -> AbPlan:
-        """Return the plan after a launch ended; one that is not in it changes nothing."""
+        """Return the plan after a launch finished; a launch that is not in the plan changes nothing."""
         key = launch_key(launch.case)
         if key not in self.order:
             return self
         return replace(self, figures={**self.figures, key: compared_values(launch)})
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what is neither settled nor running, in turns."""
+        """Yield launches that are neither settled nor running, alternating sides."""
         for key in self.order[: 2 * self.course.total]:
             if key not in self.figures and key not in running:
                 side, pair = key
@@ -107,20 +109,22 @@ def begin(config: RunConfig) -> AbPlan:
     """Plan both sides.
 
     Raises:
-        UsageError: one of them is no recipe that can be run.
+        UsageError: one of them is not a runnable recipe.
     """
     options = read_options(config)
     points = points_of(config, options)
     for side, point in points.items():
         _case(point.config, 0, side)
     draw = random.Random(f"{config.run.order_seed}")  # noqa: S311  # no secret
-    turns = launch_order([draw.random() < 0.5 for _ in range(options.max_pairs)])  # two pairs each: both runs
+    turns = launch_order(
+        [draw.random() < 0.5 for _ in range(options.max_pairs)]
+    )  # two pairs per draw, for both runs
     order = tuple((side, pair) for pair, sides in enumerate(turns) for side in sides)
     return AbPlan(points=points, options=options, order=order)
 
 
 def _case(config: RunConfig, pair: int, side: str) -> Case:
-    """Return a launch of a side; of requests both of a pair have the same arrivals."""
+    """Return a launch of a side; for requests, both launches of a pair have the same arrivals."""
     if config.kind == "serving":
         return case_of_load(config, load_of(config.serving), pair, case_id=side)
     return build_case(config, pair, case_id=side)
@@ -130,7 +134,7 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
     """Return the recipe of each side.
 
     Raises:
-        UsageError: its keys make no recipe.
+        UsageError: its keys do not form a valid recipe.
     """
     points = {}
     for side, keys in zip(SIDES, (options.a, options.b), strict=True):
@@ -141,70 +145,74 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbOptions:
-    """The block `ab` of a recipe: in what the sides differ from it, and how hard it looks."""
+    """The `ab` block of a recipe: what each side changes in it, and how sensitive the comparison is."""
 
     a: dict[str, Any] = field(default_factory=dict)
-    """Keys of side A that differ from the recipe, such as training.precision, with their values."""
+    """Keys that side A changes in the recipe, e.g. training.precision, with their values."""
     b: dict[str, Any] = field(default_factory=dict)
-    """Keys of side B that differ from the recipe; none on both sides compares the recipe with itself."""
+    """Keys that side B changes in the recipe. If neither side changes any, the recipe is compared with
+    itself."""
     a_name: str = "A"
     """Name of side A in reports."""
     b_name: str = "B"
     """Name of side B in reports."""
     max_regression: float | None = None
-    """Limit of a gate, 0.02 being 2 %: a regression beyond it is confirmed by a second run and ends with exit
-    code 3. null only compares."""
+    """Limit of a gate, e.g. 0.02 for 2 %: a regression beyond it is confirmed by a second run, and the exit
+    code is 3. With null, the sides are only compared."""
     find: float = 0.03
-    """Size of the regression that must be found; it decides how many launches there are."""
+    """Size of the regression that must be found; it determines the number of launches."""
     pilot_pairs: int = 10
-    """Pilot pairs of launches; their spread decides how many pairs are needed."""
+    """Number of pilot pairs; their spread determines how many pairs are needed."""
     max_pairs: int = 60
-    """Largest number of pairs, in the first run and again in the confirmation."""
+    """Maximum number of pairs, for the first run and again for the confirmation."""
 
     def __post_init__(self) -> None:
         if not (self.max_regression or 0.0) < self.find < 1:
-            raise ValueError("find is a share below 1, and above max_regression")
+            raise ValueError("find must be a share below 1, and above max_regression")
         if self.max_regression is not None and not 0 <= self.max_regression < 1:
-            raise ValueError("max_regression is a share from 0 to below 1")
+            raise ValueError("max_regression must be a share from 0 to below 1")
         if not MIN_LAUNCHES <= self.pilot_pairs <= self.max_pairs:
-            pairs = f"pilot_pairs ({self.pilot_pairs}) is from {MIN_LAUNCHES} to max_pairs ({self.max_pairs})"
-            raise ValueError(f"{pairs}: set it to fewer, or max_pairs to more")
+            pairs = (
+                f"pilot_pairs ({self.pilot_pairs}) must be from {MIN_LAUNCHES} to max_pairs "
+                f"({self.max_pairs})"
+            )
+            raise ValueError(f"{pairs}: reduce it, or raise max_pairs")
 
     @property
     def limit(self) -> float:
-        """The regression that a gate lets pass; 0 where there is none."""
+        """The regression that a gate tolerates; 0 without a gate."""
         return self.max_regression or 0.0
 
 
 def read_options(config: RunConfig) -> AbOptions:
-    """Return the block of a recipe."""
+    """Return the recipe's block."""
     return from_json(AbOptions, config.suite_options[NAME], place=NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What is to be launched, as far as it is known."""
+    """What will be launched, as far as is known."""
 
     num_pairs: int
-    """Of the first run."""
+    """Number of pairs in the first run."""
     needed: int | None = None
-    """Pairs that find what is to be found, by the pilot; None before its end, or where it cannot tell."""
+    """Pairs needed according to the pilot; None before it finishes, or if it cannot determine the number."""
     suspected: tuple[str, ...] = ()
     """Measures whose regression is to be confirmed."""
 
     @property
     def total(self) -> int:
-        """Pairs of the first run and of its confirmation."""
+        """Number of pairs of the first run and of its confirmation together."""
         return self.num_pairs * (2 if self.suspected else 1)
 
     @property
     def is_short(self) -> bool:
-        """Whether the first run has fewer pairs than it takes."""
+        """Whether the first run has fewer pairs than needed."""
         return self.needed is None or self.needed > self.num_pairs
 
 
 def course(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]) -> Course:
-    """Return the pairs to launch, by the launches that have ended, in whichever order they did."""
+    """Return the pairs to launch, given the finished launches in any order."""
     pilot = range(options.pilot_pairs)
     if not _have_ended(figures, pilot):
         return Course(num_pairs=options.pilot_pairs)
@@ -222,28 +230,30 @@ def _have_ended(figures: Mapping[LaunchKey, LaunchFigures], pairs: range) -> boo
 
 
 def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
-    """Return the measures that are compared: those of every launch that measured something."""
+    """Return the measures to compare: those that every launch with any result has."""
     measured = [set(launch) for launch in figures.values() if launch]
     return [name for name in BETTER if measured and all(name in names for names in measured)]
 
 
 def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
-    """Return the confidence of one measure's interval, so that all together have `CONFIDENCE`."""
+    """Return the confidence for one measure's interval, so that all jointly have `CONFIDENCE`."""
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
 
 
 def pair_values(
     figures: Mapping[LaunchKey, LaunchFigures], name: str, pairs: Collection[int]
 ) -> tuple[list[float], list[float]]:
-    """Return a measure's values on both sides, of the pairs of which both launches have it."""
+    """Return a measure's values on both sides, for pairs in which both launches measured it."""
     rows = [[figures.get((side, pair), {}).get(name) for side in SIDES] for pair in pairs]
     whole = [(a, b) for a, b in rows if a is not None and b is not None]
     return [a for a, _ in whole], [b for _, b in whole]
 
 
 def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
-    """Return the pairs that every measure needs; None where too few pairs of the pilot ended well."""
-    effect = log1p(options.find) - log1p(options.limit)  # the lesser of a longer time's and a lower rate's
+    """Return the number of pairs that covers all measures; None if too few pilot pairs succeeded."""
+    effect = log1p(options.find) - log1p(
+        options.limit
+    )  # the smaller of the two effects: of a longer time, or of a lower rate
     most = None
     for name in measures_in(figures):
         a, b = pair_values(figures, name, pilot)
@@ -272,7 +282,7 @@ def _suspects(
 
 
 def launch_order(draws: Collection[bool]) -> list[tuple[str, str]]:
-    """Return the order within each pair: two pairs a draw, A B B A or B A A B.
+    """Return the order within each pair: two pairs per draw, A B B A or B A A B.
 
     >>> launch_order([False, True])
     [('a', 'b'), ('b', 'a'), ('b', 'a'), ('a', 'b')]

@@ -1,4 +1,4 @@
-"""The suite that searches the largest batch that fits."""
+"""The suite that searches for the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from gpuproof.suites.points.plan import PlannedSuite, after_failure
 
 
 class BatchLimit(PlannedSuite):
-    """Up a ladder of batch sizes until memory is out, then between the last two."""
+    """Climb a ladder of batch sizes until memory runs out, then search between the last two."""
 
     name = "batch_limit"
     summary = "the largest batch that fits, and the smallest that is nearly as fast as the best"
 
     def answers(self, config: RunConfig) -> bool:
-        """Take recipes that search a batch size."""
+        """Accept recipes that search for a batch size."""
         return config.search.kind == "batch_size"
 
     def until(self, state: Any) -> str:
-        """Say when the search ends."""
+        """Report the condition that ends the search."""
         del state
         return "the largest batch that fits is found"
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Expect memory to run out: a search for a limit has to cross it."""
+        """Expect out-of-memory failures: a search for a limit has to exceed it."""
         from gpuproof.suites.batch_limit.plan import is_expected
 
         return "expected" if is_expected(launch) else after_failure(launch, is_sweep=True)
 
     def page(self, result: Result) -> Page:
-        """Lay out the limits and the sizes that were tried."""
+        """Lay out the limits and the sizes tried."""
         from gpuproof.suites.points.page import points_page
 
         return points_page(result)

@@ -1,4 +1,4 @@
-"""What the sizes that were tried come to: the largest batch that fits, and the knee of the throughput."""
+"""Results for the sizes tried: the largest batch that fits, and the knee of the throughput curve."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _measures(limits: BatchLimits) -> Iterator[Measure]:
-    beyond = "no batch that was tried ran out of memory"
+    beyond = "no batch tried ran out of memory"
     if limits.too_large is not None:
         beyond = f"{units.count(limits.too_large)} ran out of memory"
     yield Measure(

@@ -1,7 +1,8 @@
-"""The search for the largest batch that fits: up a ladder until memory is out, then between the last two.
+"""The search for the largest batch: up a ladder until memory runs out, then between the last two.
 
-It ends when the largest batch that fits is known to within `search.step`, when `search.up_to` fits, or when a
-launch ended otherwise than well or for want of memory, since nothing can be told of what lies beyond it.
+The search ends in one of three cases: the largest batch that fits is known to within `search.step`,
+`search.up_to` fits, or a launch failed for any reason other than running out of memory, since nothing is then
+known about larger sizes.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ FROM_BEST: tuple[BatchOutcome, ...] = ("fits", "out of memory", "unknown")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSearch:
-    """How far the search is."""
+    """The state of the search."""
 
     config: RunConfig
     tried: Mapping[int, BatchOutcome] = field(default_factory=dict)
-    """How each batch size ended: the worst of its launches counts."""
+    """The outcome per batch size, from its worst launch."""
     launched: frozenset[LaunchKey] = frozenset()
     hosts: frozenset[str] = frozenset()
-    """Hosts that told what they have."""
+    """Hosts that have reported their hardware."""
 
     def settle(self, launch: CaseRecords) -> BatchSearch:
         """Return the search after a launch ended."""
@@ -50,23 +51,23 @@ class BatchSearch:
 
     @property
     def num_left(self) -> int:
-        """Launches up to the batch size that comes next: more may follow."""
+        """Number of launches up to the next batch size; more may follow."""
         return len(self.left())
 
     def left(self) -> list[tuple[int, int]]:
-        """Return batch size and replicate of the launches that the search is known to need, in order."""
+        """Return batch size and replicate of each launch known to be needed, in order."""
         following = next_batch(self.config.search, self.tried)
         return [
             (batch, replicate)
             for batch in [*self.tried, *([] if following is None else [following])]
-            # Once is enough where it did not fit: its other launches would meet the same fate.
+            # If a size did not fit, one launch is enough: further launches would fail the same way.
             if self.tried.get(batch, "fits") == "fits"
             for replicate in range(self.config.run.repeats)
             if (case_id_at(batch), replicate) not in self.launched
         ]
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield the launches of the batch size that comes next, or those of the last one that are missing."""
+        """Yield the launches of the next batch size, or the launches still missing for the last one."""
         left = self.left()
         for batch, replicate in left:
             if batch == left[0][0] and (case_id_at(batch), replicate) not in running:
@@ -81,7 +82,7 @@ def case_id_at(batch: int) -> str:
 
 
 def point_at(config: RunConfig, batch: int) -> Point:
-    """Return the recipe of one batch size; an epoch holds at least one batch."""
+    """Return the recipe for one batch size, with an epoch of at least one batch."""
     held = max(config.data.samples_per_epoch, batch)
     return Point(
         case_id=case_id_at(batch),
@@ -91,7 +92,7 @@ def point_at(config: RunConfig, batch: int) -> Point:
 
 
 def is_expected(failed: CaseRecords) -> bool:
-    """Say whether a launch ended as the search means it to end: out of memory."""
+    """Report whether a launch failed the way the search expects: out of memory."""
     failure = failed.primary_failure
     return failed.status == "failed" and failure is not None and failure.cause == "out_of_memory"
 
@@ -110,7 +111,7 @@ def next_batch(search: SearchConfig, tried: Mapping[int, BatchOutcome]) -> int |
 
 
 def _next_batch(fits: int, too_large: int, *, step: int) -> int | None:
-    """Halve the distance, in whole steps; below the first batch of all, down to one sample."""
+    """Halve the distance in whole steps; below the very first batch, go down to one sample."""
     if fits == 0:
         return too_large // 2 or None
     if too_large - fits <= step:
@@ -120,11 +121,11 @@ def _next_batch(fits: int, too_large: int, *, step: int) -> int | None:
 
 
 def begin(config: RunConfig, _places: Sequence[HostPlace]) -> BatchSearch:
-    """Begin below the first batch.
+    """Build the initial state, before the first batch.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     search = BatchSearch(config=config)
-    next(search.next(()))  # a recipe that cannot be run is refused here
+    next(search.next(()))  # rejects a recipe that cannot run here
     return search

@@ -1,6 +1,6 @@
-"""Any suite on each of several hosts: the inner suite once a host, then all hosts side by side.
+"""Runs any suite on several hosts: the inner suite once per host, then a comparison of all hosts.
 
-It is no entry point: where a recipe runs on hosts and its suite's scope is each host, it stands around it.
+It is not an entry point: it wraps a suite with per-host scope when a recipe runs on several hosts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuproof.suites.by_host.plan import HostStates, as_on_one_machine
 
 
 class ByHost:
-    """A suite once on each host."""
+    """Run a suite once on each host."""
 
     scope: Literal["each_host", "whole"] = "whole"
     options: type | None = None
@@ -31,11 +31,11 @@ class ByHost:
         self.command = inner.command
 
     def answers(self, config: RunConfig) -> bool:
-        """Take what the inner suite takes."""
+        """Accept what the inner suite accepts."""
         return self.inner.answers(config)
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> HostStates:
-        """Begin the inner suite for each host: their states are alike, and planned once."""
+        """Start the inner suite for each host; all states are the same, so they are planned once."""
         state = self.inner.begin(config, places)
         return HostStates(
             places={place.name: place for place in places},
@@ -43,34 +43,34 @@ class ByHost:
         )
 
     def settle(self, state: HostStates, launch: CaseRecords) -> HostStates:
-        """Tell the launch's host of it."""
+        """Pass the launch to its host's state."""
         return state.settle(launch, self.inner)
 
     def next(
         self, state: HostStates, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
-        """Yield one launch for each host that is free."""
+        """Yield one launch for each idle host."""
         return state.next(self.inner, running, time_left_s)
 
     def remaining(self, state: HostStates) -> Remaining:
-        """Add up what is left on hosts that can be used."""
+        """Add up what is left on usable hosts."""
         left = [self.inner.remaining(own) for name, own in state.states.items() if name not in state.dropped]
         until = next((host.until for host in left if host.until), None)
         return Remaining(num_launches=sum(host.num_launches for host in left), until=until)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Go on with the other hosts whatever one of them lacks."""
+        """Continue with the other hosts, even if one of them lacks something."""
         meaning = self.inner.on_failure(as_on_one_machine(launch))
         return "skip" if meaning == "stop" else meaning
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Conclude each host by itself, then all together."""
+        """Conclude each host separately, then all together."""
         from gpuproof.suites.by_host.conclude import conclude
 
         return conclude(evidence, self.inner)
 
     def page(self, result: Result) -> Page:
-        """Lay out hosts, types of GPU, and who stands apart."""
+        """Lay out hosts, types of GPU, and outliers."""
         from gpuproof.suites.by_host.page import page
 
         return page(result)

@@ -1,4 +1,4 @@
-"""What several hosts come to: each by itself, then all together, and who stands apart by which limit."""
+"""Results for several hosts: each host separately, then all together, with outliers and limits."""
 
 from __future__ import annotations
 
@@ -35,33 +35,34 @@ from gpuproof.verdict.doubts.rules import invalid_first
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"
 TOLD_REACH = 0.1
-"""By which launches of one host leave a figure open, from which on the page says what would not be seen."""
+"""If one host's launches have at least this uncertainty, the page says what would go undetected."""
 TOLD_TESTS = 3
-"""In which a host stands apart, by name; of the others the number is told."""
+"""Number of tests in which a host is an outlier that are listed by name; the rest are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsDetail:
-    """What the page of several hosts needs beyond the result."""
+    """Data for the page of several hosts that is not part of the result."""
 
     common: Common
     num_headlines: int
-    """Of the measures, those of all hosts together: they come first."""
+    """Number of measures that cover all hosts together; they come first."""
     num_compared: int
-    """Of the measures after them, those that stand side by side."""
+    """Number of the following measures that are shown side by side."""
     what: What
     columns: tuple[SuiteColumn, ...]
     hosts: tuple[HostState, ...]
     energy_title: str
     cost_title: str
     apart: tuple[str, ...]
-    """Who stands apart, and by which limits hosts were judged; first who was not judged, and why."""
+    """First the hosts that were not judged, and why; then outliers, and the limits that hosts were judged
+    by."""
     outlying: tuple[tuple[str, str], ...]
-    """Host and point in which it stands apart."""
+    """The host, and the point at which it is an outlier."""
 
 
 def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
-    """Return the result of all hosts and their files."""
+    """Return the result for all hosts and their files."""
     launched = grouped((launch.case.placement.host, launch) for launch in evidence.launches)
     hosts = [conclude_host(evidence, host, launched.get(host["name"], ()), inner) for host in evidence.hosts]
     currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))
@@ -117,7 +118,7 @@ def _detail(
 
 
 def _unjudged(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[str]:
-    """Say of each host that measured, and has no rate by which others are judged, what it has instead."""
+    """For each measured host that has no rate to be judged by, report what it has instead."""
     if report.what != "figures":
         return
     for test in report.summary.tests:
@@ -129,9 +130,9 @@ def _unjudged(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[
 
 
 def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, is_empty: bool) -> ExitCode:
-    """Return 0 where every host measured all that it was asked to; 5 where none could begin."""
+    """Return 0 if every host measured everything requested; 5 if no host could start."""
     if not is_empty and causes - {"interrupted"}:
-        return ExitCode.FAILED  # what one host or test lacked, others had
+        return ExitCode.FAILED  # something was missing on one host or in one test only
     if causes and causes <= {"environment", "disk_full"}:
         return ExitCode.UNFIT_ENVIRONMENT
     validity = None if is_empty else worst(doubts)
@@ -139,7 +140,7 @@ def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, 
 
 
 def _measures_by_host(hosts: Sequence[HostConclusion]) -> tuple[list[Measure], list[Measure]]:
-    """Return the measures that stand side by side by host, none where hosts share points, and the others."""
+    """Return the measures shown side by side per host (none if hosts share points), and the rest."""
     compared: list[Measure] = []
     others: list[Measure] = []
     for host in hosts:
@@ -155,9 +156,9 @@ def _of_host(host: HostConclusion, measure: Measure) -> Measure:
 
 
 def _together(found: Iterable[tuple[str, Doubt]]) -> tuple[Doubt, ...]:
-    """Tell a doubt that several hosts share once, with the hosts; `found` has the host of each.
+    """Merge a warning that several hosts share, and list the hosts; `found` pairs hosts and warnings.
 
-    A device's fault is the device's own: another one is told by itself.
+    A device fault belongs to that device: faults of other devices are reported separately.
     """
     shared: dict[tuple[str, ...], list[tuple[str, Doubt]]] = {}
     for name, doubt in found:
@@ -189,7 +190,7 @@ def _common(hosts: Sequence[HostConclusion], report: HostsReport, evidence: Evid
 
 
 def _missing(summary: SuiteSummary) -> Iterator[str]:
-    """Say once why figures are not there that a fleet is asked for."""
+    """Report once why results that a fleet normally has are missing."""
     measured: list[tuple[str, FleetSummary]] = [
         (t.name, t.summary) for t in summary.tests if t.summary.num_measured
     ]
@@ -201,13 +202,13 @@ def _missing(summary: SuiteSummary) -> Iterator[str]:
         if told:
             name, reason = told[0]
             more = f" and {len(told) - 1} more" if len(told) > 1 else ""
-            yield f"no {what} of {name}{more}: {reason}"
+            yield f"no {what} for {name}{more}: {reason}"
     if summary.types_missing is not None:
-        yield f"types of GPU are not compared: {summary.types_missing}"
+        yield f"GPU types are not compared: {summary.types_missing}"
 
 
 def outlier_lines(report: HostsReport) -> Iterator[str]:
-    """Yield who stands apart, and by which limits hosts were judged."""
+    """Yield the outliers, and the limits that hosts were judged by."""
     if report.what != "launches":
         yield from _outliers_of_points(report)
     elif report.summary.num_measured:
@@ -215,14 +216,14 @@ def outlier_lines(report: HostsReport) -> Iterator[str]:
 
 
 def _outliers_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
-    """Yield a line a host that stands apart, and one a type with its limit."""
+    """Yield a line per outlier host, and one per GPU type with its limit."""
     for outlier in summary.outliers:
         rate = units.rate(outlier.items_per_s_per_device, item)
         yield f"{outlier.host}: {rate} a device, {_than(outlier, outlier.gpu_type)}{_score(outlier)}"
     for kind in summary.types:
         num_hosts, num_apart = kind.items_per_s_per_device.num_hosts, len(kind.outliers)
         if kind.standard is None:
-            yield f"{kind.gpu_type}: no outlier can be named: {kind.outliers_missing}"
+            yield f"{kind.gpu_type}: no outliers can be identified: {kind.outliers_missing}"
         elif num_hosts == 2:
             yield f"{kind.gpu_type}: {_pair(kind.slower)}; the limit is {_limits([kind.standard])}"
         else:
@@ -231,20 +232,20 @@ def _outliers_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
 
 
 def _outliers_of_points(report: HostsReport) -> Iterator[str]:
-    """Yield a line a host that stands apart, and what was looked at of each type."""
+    """Yield a line per outlier host, and what was examined for each type."""
     for host in report.summary.apart:
         yield _outlier_line(host, report)
     judged = [test.name for test in report.summary.tests]
     if len(judged) < len(report.columns):
         others = (
-            "the other figures are counts, times of too few launches (run.repeats of 3 compares them), or "
-            "hold where each host's search ended"
+            "the other results are counts, times from too few launches (set run.repeats to 3 to "
+            "compare them), or depend on where each host's search ended"
         )
         yield f"judged by {', '.join(judged) or 'none'}: {others}"
     for name, reach in report.reaches.items():
         if reach > TOLD_REACH:
-            slower = "no host" if reach == inf else f"only a host over {1 + reach:.2g} times as slow"
-            yield f"{name}: the intervals leave so much open that {slower} would be named"
+            slower = "no host" if reach == inf else f"only a host more than {1 + reach:.2g} times as slow"
+            yield f"{name}: the intervals are so wide that {slower} would be detected"
     overall = {kind.gpu_type: kind for kind in report.summary.overall}
     for speed in report.summary.types:
         kinds = [
@@ -267,7 +268,7 @@ def _type_lines(
     gpu_type = kinds[0][1].gpu_type
     standards = [kind.standard for _, kind in kinds if kind.standard is not None]
     if not standards:
-        yield f"{gpu_type}: no outlier can be named: {kinds[0][1].outliers_missing}"
+        yield f"{gpu_type}: no outliers can be identified: {kinds[0][1].outliers_missing}"
         return
     limits = f"{_limits(standards)} in one {what.removesuffix('s')}"
     if overall is not None and overall.judged.standard is not None:
@@ -326,13 +327,13 @@ def _pair_of_points(
     if not slower:
         return told
     tests = _some([f"{name} {s.host} {units.share(s.relative_difference)} slower" for name, s in slower])
-    if what == "figures":  # which have no mean
-        return f"in {len(slower)} of the figures: {tests} {NOT_WHICH}"
+    if what == "figures":  # measures that have no mean
+        return f"in {len(slower)} of the results: {tests} {NOT_WHICH}"
     return f"{told} in the mean over {what}; in {len(slower)}: {tests}"
 
 
 def _limits(standards: Sequence[Standard]) -> str:
-    """Tell the limits of questions of one kind: they differ where not all hosts measured each test."""
+    """Format the limits of similar tests; they differ if not every host measured every test."""
     parts = []
     by_spread = [s for s in standards if s.basis == "spread"]
     if by_spread:

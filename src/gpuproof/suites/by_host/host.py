@@ -1,6 +1,6 @@
-"""One host of several: what the inner suite makes of it, and what to say of its failures.
+"""One host of several: what the inner suite concludes, and how to report its failures.
 
-A launch to which the host could not be brought is a failure of the host and not of the recipe.
+If the host could not be reached for a launch, that is a failure of the host and not of the recipe.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ from gpuproof.suites.sections import Common
 
 UNKNOWN_TYPE = "devices of unknown type"
 NOT_BEGUN = "nothing was launched there"
-NOT_ENDED = "not all of its launches were made"
+NOT_ENDED = "not all of its launches ran"
 LAUNCHES_OF_TIMES = 3
-"""A host is compared by times of so many: two launches may both meet a stall that comes and goes."""
+"""Launches needed to compare a host by times: with only two, both may hit an intermittent stall."""
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConclusion:
-    """What one host made of the inner suite."""
+    """What the inner suite concluded for one host."""
 
     host: Mapping[str, Any]
-    """As run.json holds it."""
+    """The host's description, as recorded in run.json."""
     conclusion: Conclusion
-    """Of its files those that each host has; what makes the others would hold all that it measured, and of
-    hosts with points stands in the files of all."""
+    """Contains only the files that exist once per host. Generators of the other files would keep everything
+    the host measured in memory, and for hosts with points those files cover all hosts together."""
     common: Common
     points: Mapping[str, PointMeasures]
-    """By name, in order; the recipe itself where there are no points. Empty where hosts have figures of their
-    own only: requests, collectives, points that a search chose on each host."""
+    """By name, in order; the recipe itself if there are no points. Empty if hosts have only their own
+    results: requests, collectives, or points that a search chose on each host."""
     unreached: Failure | None
-    """Why something could not be begun there."""
+    """Why a launch could not be started on the host."""
 
     @property
     def name(self) -> str:
-        """What the inventory calls the host."""
+        """The host's name in the inventory."""
         return str(self.host["name"])
 
     @property
     def result(self) -> Result:
-        """What the inner suite concluded of the host."""
+        """What the inner suite concluded about the host."""
         return self.conclusion.result
 
     @property
     def is_single(self) -> bool:
-        """Whether it is of one recipe, and not of points or tests."""
+        """Whether it ran a single recipe, not points or tests."""
         return not any(point.assignment for point in self.points.values())
 
     @property
     def headlines(self) -> dict[str, Measure]:
-        """Figures of the host as a whole that say which of two is better, by name; of one quantity."""
+        """Results for the entire host for which one direction is better, by name; one quantity only."""
         of_whole = self.result.measures[: self.result.detail.get("num_headlines")]
         compared = [measure for measure in of_whole if measure.subject == WHOLE and measure.better]
         quantities = {measure.labels.get("quantity") for measure in compared[:1]}
@@ -74,29 +74,29 @@ class HostConclusion:
 
     @property
     def gpu_type(self) -> str | None:
-        """Type of its GPUs: as the inventory says, else as they call themselves."""
+        """GPU type: from the inventory, or else as the GPUs report it."""
         devices = (point.device for point in self.points.values() if point.device)
         return self.host.get("gpu_type") or next(devices, self.result.conditions.get("device"))
 
     @property
     def num_devices(self) -> int | None:
-        """Devices that measured, or else those that the inventory says there are."""
+        """Number of devices that measured something, or else the number in the inventory."""
         counts = (point.num_devices for point in self.points.values() if point.num_launches)
         return next(counts, self.host.get("gpus"))
 
     @property
     def best(self) -> str | None:
-        """The point of the highest throughput; None for tests, which are not ranked."""
+        """The point with the highest throughput; None for tests, which are not ranked."""
         best = rank(list(self.points.values())).best if self.common.is_ranked else None
         return None if best is None else best.case_id
 
     def measured(self, name: str) -> HostMeasured | None:
-        """Return what it measured of a point that came to its end, or of its one recipe; else None."""
+        """Return what it measured at a finished point, or for its single recipe; None otherwise."""
         point = self.points[name]
         return self.figures(point) if self.is_single or point.success else None
 
     def figures(self, point: PointMeasures) -> HostMeasured | None:
-        """Return a point as hosts are compared by; None where nothing was measured."""
+        """Return a point in the form used to compare hosts; None if nothing was measured."""
         items, window_s = point.value(ITEMS), point.value(WINDOW)
         if not items or not window_s or point.num_devices is None or point.device is None:
             return None
@@ -113,9 +113,9 @@ class HostConclusion:
 
     @property
     def energy_and_cost(self) -> tuple[float | None, float | None]:
-        """Energy of an item and cost of a million, over all that it was asked for; None of what is not known.
+        """Return energy per item and cost per million over everything requested; None if unknown.
 
-        Points weigh as many items as they have. There is none unless every one of them came to its end.
+        Points are weighted by their number of items. There is no value unless all points finished.
         """
         points = list(self.points.values())
         if self.is_single:
@@ -132,9 +132,10 @@ class HostConclusion:
         )
 
     def rate(self, headline: str) -> HostMeasured | None:
-        """Return a rate as hosts are compared by, of a time its inverse; None of what is neither.
+        """Return a rate for comparing hosts (the inverse of a time); None if the result is neither.
 
-        A time needs launches that show how they differ: a stall lifts a percentile of one of them tenfold.
+        A time needs enough launches to show how much they differ: a stall raises one launch's percentile
+        tenfold.
         """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
@@ -153,12 +154,12 @@ class HostConclusion:
 
     @property
     def host_failure(self) -> Failure | None:
-        """Why the way to it failed, if it did."""
+        """Why the host could not be reached; None if it could."""
         failures = [*(f for point in self.points.values() for f in point.failures), *self.result.failures]
         return self.unreached or next(filter(is_host_failure, failures), None)
 
     def told_failures(self) -> list[Failure]:
-        """Return its failures, those of several points that are alike told once, under the host's name."""
+        """Return its failures under the host's name, merging those that are identical at several points."""
         told = [] if self.unreached is None else [self.unreached]
         if not self.points:
             return [*told, *(replace(failure, host=self.name) for failure in self.result.failures)]
@@ -175,9 +176,9 @@ class HostConclusion:
         return [replace(failure, host=self.name) for failure in told]
 
     def incomplete(self) -> tuple[str | None, str] | None:
-        """Return the stage at which it failed, if one is known, and why; None where it went through all.
+        """Return the stage at which it failed, if known, and why; None if it completed everything.
 
-        Tests that failed are part of going through, unless nothing was measured.
+        A host with failed tests still counts as complete, unless nothing was measured.
         """
         points = list(self.points.values())
         if not points:
@@ -197,7 +198,7 @@ class HostConclusion:
         return failure_stage(told), told.message or told.cause
 
     def sentences(self) -> list[str]:
-        """Tell what stood out in the same words at several points once."""
+        """Report an anomaly only once if it is worded the same at several points."""
         found = grouped((remark.text, remark.case_id) for remark in self.common.remarks)
         if self.is_single:
             return list(found)
@@ -208,7 +209,7 @@ class HostConclusion:
 
 
 def _reach(measure: Measure) -> float | None:
-    """Return how far a rate, or the inverse of a time, is known between launches; None: that is not known."""
+    """Return the uncertainty between launches of a rate, or of a time's inverse; None if unknown."""
     interval, value = measure.interval, measure.value
     if not value or interval is None or interval.kind == "within_launch":
         return None
@@ -218,12 +219,12 @@ def _reach(measure: Measure) -> float | None:
 
 
 def is_bounded(measure: Measure) -> bool:
-    """Say whether a search narrowed a figure down to a range."""
+    """Report whether a search narrowed a value down to a range."""
     return measure.interval is not None and measure.interval.kind == "bound"
 
 
 def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
-    """Return measures by name; those of one name by the words in their labels that tell them apart, too."""
+    """Return measures by name; if names are equal, the labels that distinguish them are added."""
     by_title = {}
     for name, alike in grouped((measure.name, measure) for measure in measures).items():
         apart = [
@@ -236,14 +237,14 @@ def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
 
 
 def failure_stage(failure: Failure) -> str:
-    """Name the stage of a failure; what a rank itself tells of happened while it ran."""
+    """Name the stage of a failure; anything that a rank itself reports happened during execution."""
     return failure.phase if is_host_failure(failure) else "execute"
 
 
 def conclude_host(
     evidence: Evidence, host: Mapping[str, Any], launches: Sequence[CaseRecords], inner: Suite
 ) -> HostConclusion:
-    """Conclude what one host left, as on one machine."""
+    """Conclude one host's records as if it were a single machine."""
     own = [as_on_one_machine(launch) for launch in launches]
     placed = {launch_key(of.case): launch.case for of, launch in zip(own, launches, strict=True)}
     conclusion = inner.conclude(
@@ -256,7 +257,7 @@ def conclude_host(
         )
     )
     detail = conclusion.result.detail
-    # A search chooses its points by what it meets on the host, so that hosts share none.
+    # A search chooses its points by what it finds on each host, so hosts share no points.
     points = () if detail.get("is_search") else read_values(conclusion.result)
     return HostConclusion(
         host=host,
@@ -270,7 +271,7 @@ def conclude_host(
 
 
 def _never_begun(launch: CaseRecords) -> Failure | None:
-    """Return why a launch was not begun on the host; None where it was."""
+    """Return why a launch was not started on the host; None if all were."""
     failure = launch.primary_failure
     if failure is None or launch.of(Start) or not is_host_failure(failure):
         return None

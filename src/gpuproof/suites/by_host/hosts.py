@@ -1,8 +1,9 @@
-"""What do many hosts say together of one recipe, or of one test? Middle, spread, and who stands apart.
+"""What do many hosts show together for one recipe or test? Middle, spread, and outliers.
 
-In: what each host measured of the same work. Out: per type and for the whole fleet the median with its
-MAD (robust, since one broken host is what one looks for), outliers within a type (`statistics/outliers.py`),
-energy and cost of an item. Rates are compared per device, so that a host with more of them is no outlier.
+Input: what each host measured for the same work. Output: per type and for the whole fleet, the median with
+its MAD (robust, since the aim is to find one broken host), outliers within a type (`statistics/outliers.py`),
+energy and cost per item. Rates are compared per device, so that a host is not an outlier because it has more
+devices.
 """
 
 from __future__ import annotations
@@ -21,34 +22,34 @@ SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMeasured:
-    """What one host measured, all its launches together."""
+    """What one host measured, over all its launches."""
 
     host: str
     gpu_type: str
     num_devices: int
     items_per_s_total: float
-    """Of all devices of the host."""
+    """Rate of all devices of the host together."""
     items_total: int
     relative_reach: float | None = None
-    """From its rate to the farther end of the interval of its launches, over the rate; None: it has none, or
-    one of a single launch, which does not tell how launches differ."""
+    """Distance from its rate to the farther end of the interval over its launches, relative to the rate; None
+    if there is no interval, or if it comes from a single launch, which does not show how launches differ."""
     energy_j: float | None = None
-    """Of all devices over the windows in which `items_total` were done."""
+    """Energy of all devices over the windows in which `items_total` items were processed."""
     price_per_hour: float | None = None
 
     @property
     def items_per_s_per_device(self) -> float:
-        """Throughput of one device."""
+        """Throughput per device."""
         return self.items_per_s_total / self.num_devices
 
     @property
     def energy_j_per_item(self) -> float | None:
-        """Energy of one item; None where it was not read."""
+        """Energy per item; None if it was not read."""
         return None if self.energy_j is None else self.energy_j / self.items_total
 
     @property
     def cost_per_million_items(self) -> float | None:
-        """Price of a million items at this rate; None without a price."""
+        """Price per million items at this rate; None without a price."""
         if self.price_per_hour is None:
             return None
         return cost_per_million(self.price_per_hour, self.items_per_s_total)
@@ -61,23 +62,23 @@ class Spread:
     num_hosts: int
     median: float
     mad: float
-    """Median distance from the median, unscaled; 0 for one host."""
+    """Median absolute deviation from the median, unscaled; 0 for one host."""
     lowest: float
     highest: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A host that stands apart from those of its type."""
+    """An outlier among the hosts of its type."""
 
     host: str
     gpu_type: str
     items_per_s_per_device: float
     relative_difference: float
-    """From the median of its type, or of the other hosts where those are three or fewer: −0.2 is a fifth
+    """Relative to the median of its type, or of the other hosts if there are three or fewer: −0.2 is a fifth
     slower."""
     modified_z: float | None
-    """None where launches decided."""
+    """None if the outlier was determined from launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,31 +88,31 @@ class TypeSummary:
     gpu_type: str
     items_per_s_per_device: Spread
     relative_to_fastest: float
-    """Its median over that of the fastest type."""
+    """Its median divided by that of the fastest type."""
     energy_j_per_item: float | None
     cost_per_million_items: float | None
     outliers: tuple[Outlier, ...]
     outliers_missing: str | None
-    """Why none can be named."""
+    """Why no outlier can be identified."""
     standard: Standard | None = None
-    """By which rule hosts were judged; None where they were not."""
+    """The rule hosts were judged by; None if they were not."""
     slower: Slower | None = None
-    """Of two hosts, of which neither is called an outlier."""
+    """The slower of two hosts, neither of which is called an outlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSummary:
-    """The whole fleet."""
+    """Results for the whole fleet."""
 
     num_hosts: int
     num_measured: int
     num_devices: int
-    """Of the hosts that measured something."""
+    """The hosts that measured something."""
     items_per_s_total: float | None
-    """Of all hosts together."""
+    """Rate of all hosts together."""
     items_per_s_per_device: Spread | None
     types: tuple[TypeSummary, ...]
-    """The fastest first."""
+    """Fastest first."""
     energy_j_per_item: float | None
     energy_missing: str | None
     cost_per_million_items: float | None
@@ -119,16 +120,17 @@ class FleetSummary:
 
     @property
     def outliers(self) -> tuple[Outlier, ...]:
-        """Every host that stands apart."""
+        """Every outlier host."""
         return tuple(outlier for kind in self.types for outlier in kind.outliers)
 
 
 def summarize_fleet(
     hosts: Sequence[HostMeasured], *, num_hosts: int, error_rate: float | None = None
 ) -> FleetSummary:
-    """Return what hosts measured together; `num_hosts` were asked, those of `hosts` measured something.
+    """Return what hosts measured together; of `num_hosts` requested, those in `hosts` measured something.
 
-    `error_rate` is what naming outliers of one type may use of the whole run's; None: all of it is for these.
+    `error_rate` is the share of the run's error rate available for naming outliers of one type; None for all
+    of it.
     """
     groups = grouped((host.gpu_type, host) for host in hosts)
     fastest = max(map(_middle, groups.values()), default=None)
@@ -154,7 +156,7 @@ def summarize_fleet(
 
 
 def cost_per_million(price_per_hour: float, items_per_s: float) -> float:
-    """Return the price of a million items.
+    """Return the price per million items.
 
     >>> cost_per_million(3.6, 1000.0)
     1.0
@@ -211,7 +213,7 @@ def _outliers(gpu_type: str, hosts: Sequence[HostMeasured], judged: HostsJudged)
 def _energy(hosts: Sequence[HostMeasured]) -> tuple[float | None, str | None]:
     joules = [host.energy_j for host in hosts if host.energy_j is not None]
     if not hosts or len(joules) < len(hosts):
-        return None, f"energy is known of {len(joules)} of {len(hosts)} hosts"
+        return None, f"energy is known for {len(joules)} of {len(hosts)} hosts"
     return sum(joules) / sum(host.items_total for host in hosts), None
 
 

@@ -1,8 +1,8 @@
-"""What do many hosts say together of several tests? Each test by itself, and who stands apart in which.
+"""What do many hosts together show for several tests? Judges each test, with its outliers.
 
-Tests differ in what they count by far, so that nothing is added up across them: ratios are taken test by
-test, and their geometric mean says the same whichever side is the reference
-(Fleming & Wallace 1986, https://doi.org/10.1145/5666.5673). Hosts are judged in every test, and by that mean.
+Tests count very different things, so nothing is added up across them. Instead, ratios are taken per test, and
+their geometric mean is the same whichever side is the reference (Fleming & Wallace 1986,
+https://doi.org/10.1145/5666.5673). Hosts are judged in every test, and by that mean.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ class FleetTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpeed:
-    """A host against the others of its type."""
+    """A host compared with the others of its type."""
 
     host: str
     relative_to_type: float
-    """Geometric mean over tests of its rate over the median of its type, by device."""
+    """Geometric mean over tests of its rate per device, divided by the median of its type."""
     num_tests: int
-    """That the mean is over: those which another host of the type measured, too."""
+    """Number of tests in the mean: those that at least one other host of the type also measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSpeed:
-    """A type of GPU against the others."""
+    """A type of GPU compared with the others."""
 
     gpu_type: str
     num_hosts: int
     relative_to_fastest: float | None
-    """Geometric mean over tests of its median over that of the fastest type, by device."""
+    """Geometric mean over tests of its median rate per device, divided by that of the fastest type."""
     num_tests: int
-    """That the mean is over: those which every type measured."""
+    """Number of tests in the mean: those that every type measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierOfTests:
-    """A host that stands apart from those of its type, and in which tests."""
+    """An outlier among the hosts of its type, and in which tests."""
 
     host: str
     gpu_type: str
     tests: tuple[tuple[str, Outlier], ...]
-    """Name and figures, the farthest first."""
+    """Test names and results, the largest deviation first."""
     overall: OutlyingHost | None = None
-    """In the mean over tests; None where it does not stand apart there."""
+    """Result for the mean over tests; None if it is not an outlier there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,38 +74,38 @@ class TypeOverall:
 
     gpu_type: str
     num_tests: int
-    """Those that most hosts of the type measured."""
+    """Tests that most hosts of the type measured."""
     judged: HostsJudged
     incomplete: tuple[str, ...]
-    """Hosts that lack one of these tests, and are judged test by test only."""
+    """Hosts that lack one of these tests; they are only judged test by test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSummary:
-    """A whole suite on a whole fleet."""
+    """All tests of a suite on all hosts of a fleet."""
 
     num_hosts: int
     num_measured: int
-    """Hosts with a figure for one test at least."""
+    """Hosts with a result for at least one test."""
     tests: tuple[FleetTest, ...]
     hosts: tuple[HostSpeed, ...]
-    """Those that have others of their type to be compared with."""
+    """Hosts of a type that at least one other host has, so that they can be compared."""
     types: tuple[TypeSpeed, ...]
-    """The fastest first."""
+    """Fastest first."""
     types_missing: str | None
-    """Why types are not compared; None where they are, and where there is but one."""
+    """Why types are not compared; None if they are, or if there is only one."""
     apart: tuple[OutlierOfTests, ...]
-    """Those that stand apart in most tests first."""
+    """Hosts that are outliers in the most tests come first."""
     overall: tuple[TypeOverall, ...] = ()
-    """A type each; none where there is but one test."""
+    """One entry per type; empty if there is only one test."""
 
 
 def summarize_suite(
     tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int, whole_share: float = WHOLE_SHARE
 ) -> SuiteSummary:
-    """Return what hosts measured of each test; `num_hosts` were asked.
+    """Return what hosts measured for each test; `num_hosts` is the number of hosts requested.
 
-    `whole_share` of the error rate is for the mean over tests; with 0 none is judged.
+    `whole_share` is the share of the error rate for the mean over tests; with 0, the mean is not judged.
     """
     fleet_tests = [
         FleetTest(
@@ -135,10 +135,10 @@ def summarize_suite(
 
 
 def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: float) -> float | None:
-    """Return what judging one type in one test may use of the error rate; None where there is but one test.
+    """Return the error rate for judging one type in one test; None if there is only one test.
 
-    Bonferroni's division, since tests of one host resemble each other to a degree that nobody knows: it holds
-    whatever they have in common.
+    This is Bonferroni's correction. Tests of one host correlate to an unknown degree, and the correction
+    holds regardless of the correlation.
     """
     questions = sum(len({host.gpu_type for host in measured}) for measured in tests.values())
     return ERROR_RATE * (1 - whole_share) / max(1, questions) if len(tests) > 1 else None
@@ -147,7 +147,7 @@ def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: fl
 def _ratios(
     tests: Mapping[str, Sequence[HostMeasured]], fleet_tests: Sequence[FleetTest]
 ) -> dict[str, dict[str, float]]:
-    """Return by host and test the rate over its type's median, where there are others to compare with."""
+    """Return rates divided by their type's median, by host and test, if other hosts allow comparison."""
     ratios: dict[str, dict[str, float]] = {}
     for test in fleet_tests:
         kinds = {kind.gpu_type: kind.items_per_s_per_device for kind in test.summary.types}
@@ -203,7 +203,7 @@ def _overall_of_type(
 
 
 def _mean_reach(reaches: Sequence[float | None]) -> float | None:
-    """Return how far the mean of ratios is known: no worse than their mean reach; None where one lacks it."""
+    """Return the reach of a mean of ratios, at most the mean of their reaches; None if one has none."""
     numbers = [reach for reach in reaches if reach is not None]
     return sum(numbers) / len(numbers) if len(numbers) == len(reaches) else None
 

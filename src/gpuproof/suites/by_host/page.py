@@ -1,4 +1,4 @@
-"""The page of several hosts: hosts in rows, their points, the types of GPU, and who stands apart."""
+"""The page of several hosts: hosts in rows, their points, GPU types, and outliers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FAILED = "failed"
 APART = "Outlier hosts"
 MAIN = "main"
 Find = Callable[..., Measure | None]
-"""The measure of a quantity: of a subject, a case and a type of GPU."""
+"""Measures of one quantity, by subject, case and GPU type."""
 
 
 def page(result: Result) -> Page:
-    """Lay out hosts, types of GPU, and who stands apart."""
+    """Lay out hosts, types of GPU, and outliers."""
     detail = from_json(HostsDetail, result.detail, place="result.json: detail")
     compared = result.measures[detail.num_headlines :][: detail.num_compared]
     sections = _values(detail, compared) if detail.what == "figures" else _points(detail, compared)
@@ -52,7 +52,7 @@ def page(result: Result) -> Page:
 
 
 def _values(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Section]:
-    """Lay out what each host says of itself."""
+    """Lay out each host's own results."""
     yield _hosts(detail, lambda *_, **__: None)
     of_hosts = grouped((measure.subject, measure) for measure in measures)
     titles = {id(m): title for of_host in of_hosts.values() for title, m in titled(of_host).items()}
@@ -68,7 +68,7 @@ def _values(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
 
 
 def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Section]:
-    """Lay out hosts of one recipe, or of points that they share."""
+    """Lay out hosts that ran one recipe, or hosts with shared points."""
     by_key = {(m.labels["quantity"], m.subject, m.case, m.labels.get("gpu_type")): m for m in measures}
 
     def find(
@@ -78,7 +78,7 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
 
     rate = DEVICE if detail.what == "launches" else OF_TYPE
     of_hosts = [(state.host, find(rate, subject=f"host/{state.host}")) for state in detail.hosts]
-    if chart := bars("Hosts beside each other", of_hosts, rate):
+    if chart := bars("Hosts side by side", of_hosts, rate):
         yield chart
     yield _hosts(detail, find)
     types = [m for m in measures if m.labels["quantity"] == OF_FASTEST and "num_hosts" in m.labels]
@@ -100,7 +100,7 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
 
 
 def _hosts(detail: HostsDetail, find: Find) -> Pivot:
-    """Lay out a host a row: what it is, how far it came, what it did, and how it ended."""
+    """Lay out one host per row: what it is, its progress and results, and how it ended."""
 
     def column(title: str, quantity: str, *, is_shown: bool = True) -> Column:
         return Column.of(
@@ -138,7 +138,7 @@ def _hosts(detail: HostsDetail, find: Find) -> Pivot:
 
 
 def _gpus(state: HostState) -> str:
-    """Write how many GPUs of which type a host has."""
+    """Format how many GPUs of which type a host has."""
     if state.gpu_type is None:
         return units.MISSING
     return f"{state.num_devices} × {state.gpu_type}" if state.num_devices else state.gpu_type
@@ -149,7 +149,7 @@ def _progress(state: HostState) -> str:
 
 
 def _num_failed(state: HostState) -> str:
-    """Count what failed; what a host never came to has not failed, and is not fine either."""
+    """Count failures; what a host never reached has not failed, but has not succeeded either."""
     if not state.num_not_run:
         return str(state.num_failed)
     not_run = f"{state.num_not_run} not run"
@@ -165,7 +165,7 @@ def _how(state: HostState) -> Cell:
 
 
 def _number(measure: Measure | None) -> MeasureCell | str:
-    """Return the cell of a figure whose unit stands above its column; a share has its own."""
+    """Return the cell for a value whose unit is in the column title; a percentage keeps its own unit."""
     if measure is None or measure.value is None or measure.unit == "1":
         return measure_cell(measure)
     return measure_cell(measure, units.significant(measure.value))
@@ -182,7 +182,7 @@ def _types_of_recipe(detail: HostsDetail, types: Sequence[Measure], find: Find) 
 
 
 def _spread_columns(detail: HostsDetail, find: Find, *, fastest: bool) -> list[Column]:
-    """Return the columns of rows of a name, a case and a type: how many hosts, their middle and spread."""
+    """Return columns for rows with a name, a case and a type: number of hosts, middle and spread."""
 
     def column(title: str, quantity: str) -> Column:
         return Column.of(title, lambda row: _number(find(quantity, case=row[1], gpu_type=row[2])))
@@ -204,7 +204,7 @@ def _spread_columns(detail: HostsDetail, find: Find, *, fastest: bool) -> list[C
 
 
 def _grid(detail: HostsDetail, group: str, find: Find) -> Pivot:
-    """Lay out hosts by points."""
+    """Lay out hosts by point."""
     columns = [column for column in detail.columns if column.group == group]
     items = {column.item for column in columns}
     unit = f"{items.pop()}/s" if len(items) == 1 else "items/s"
@@ -242,7 +242,7 @@ def _types(detail: HostsDetail, types: Sequence[Measure]) -> Pivot:
 def _by_point(
     title: str, detail: HostsDetail, gpu_type: str | None, find: Find, *, fastest: bool = False
 ) -> Pivot:
-    """Lay out points: middle and spread over the hosts of a type, or over all."""
+    """Lay out points: middle and spread over the hosts of one type, or over all hosts."""
     rows = [
         (column.name if detail.what == "tests" else f"{column.label}  {column.name}", column.name, gpu_type)
         for column in detail.columns

@@ -1,7 +1,6 @@
-"""Any suite on each of several hosts: a state a host, and cases that are placed there by name.
+"""Runs any suite on several hosts: one state per host, and cases assigned to hosts by name.
 
-Each host has cases of its own (`main@node1`), so that the store, `--resume` and every reader need to know
-nothing of hosts.
+Each host has its own cases (`main@node1`), so the store, `--resume` and readers need not know about hosts.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from gpuproof.suites.cases import AT, place_case
 
 
 def as_on_one_machine(launch: CaseRecords) -> CaseRecords:
-    """Return a launch with its case called as it was before it was given to a host."""
+    """Return a launch with the case name that it had before it was assigned to a host."""
     case_id = launch.case.case_id.rpartition(AT)[0]
     return replace(launch, case=replace(launch.case, case_id=case_id)) if case_id else launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStates:
-    """Where every host is in the inner suite."""
+    """The inner suite's state for each host."""
 
     places: Mapping[str, HostPlace]
     states: Mapping[str, Any]
     dropped: frozenset[str] = frozenset()
-    """Hosts that are asked for nothing more: they cannot be used, or lack what all their launches need."""
+    """Hosts that get no more launches: they are unusable, or lack something that all their launches need."""
 
     def settle(self, launch: CaseRecords, inner: Suite) -> HostStates:
         """Return the states after a launch ended."""
@@ -51,7 +50,7 @@ class HostStates:
     def next(
         self, inner: Suite, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
-        """Yield one launch for each host that is free."""
+        """Yield one launch for each idle host."""
         busy = {case.placement.host for case in running.values()}
         for name, state in self.states.items():
             if name not in busy and name not in self.dropped:

@@ -1,4 +1,4 @@
-"""Hosts beside each other: how each ended, and figures by device and item, their middle and spread."""
+"""Hosts side by side: how each ended, results per device and per item, and middle and spread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, TypeSummar
 from gpuproof.suites.by_host.hosts_suite import SuiteSummary, summarize_suite
 
 PER_TABLE = 6
-"""Points beside each other; as many as there are tests of a kind in the load suite."""
+"""Number of points shown side by side: as many as the load suite has tests of one kind."""
 
 
 What = Literal["launches", "tests", "points", "figures"]
-"""What hosts have side by side. Launches are those of one recipe. Figures are those that each host has of its
-own: they are no points that hosts share."""
+"""What the columns of hosts have in common. "launches" means one recipe. "figures" are each host's own
+results rather than points that hosts share."""
 TOTAL, DEVICE = "rate", "rate of a device"
 ENERGY, COST = "energy of an item", "cost of a million"
 OF_TYPE, OF_FASTEST = "of its type's median", "of the fastest type"
@@ -31,14 +31,14 @@ SHARES = (OF_TYPE, OF_FASTEST, MAD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteColumn:
-    """One test, one point, or the one recipe."""
+    """A column: one test, one point, or the only recipe."""
 
     name: str
-    """As its launches are called."""
+    """The name of its launches."""
     group: str
-    """Of columns that stand in one table."""
+    """Groups columns into one table."""
     label: str
-    """Short, above its column."""
+    """Short title of its column."""
     item: str
 
 
@@ -48,22 +48,22 @@ class HostState:
 
     host: str
     gpu_type: str | None
-    """None where nothing was measured and the inventory does not say."""
+    """None if nothing was measured and the inventory does not list it."""
     num_devices: int | None
     num_successful: int
-    """Of its tests, points or launches."""
+    """Number of tests, points or launches that succeeded."""
     num_failed: int
     num_not_run: int
     failed: tuple[str, ...]
-    """Points that failed by themselves."""
+    """Points that failed individually."""
     best: str | None
-    """The point of the highest throughput; None for tests, which are not ranked."""
+    """The point with the highest throughput; None for tests, which are not ranked."""
     validity: Validity | None
     stage: str | None
-    """Where it failed: setup, deploy, execute, download, parse or exception; None where it did not."""
+    """Stage at which it failed: setup, deploy, execute, download, parse or exception; None if it did not."""
     failure: str | None
     sentences: tuple[str, ...]
-    """What stood out in the readings beside its launches."""
+    """Anomalies in the readings during its launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +74,20 @@ class HostsReport:
     currency: str
     columns: tuple[SuiteColumn, ...]
     states: tuple[HostState, ...]
-    """In the order of the inventory."""
+    """In inventory order."""
     summary: SuiteSummary
     reaches: Mapping[str, float] = field(default_factory=dict)
-    """By figure of its own, how far the launches of the middle host leave it open, over itself."""
+    """For each of the hosts' own results, the relative uncertainty between launches of the median host."""
 
     @property
     def item(self) -> str:
-        """What all columns count; "items" where they count different things."""
+        """The item that all columns count; "items" if they count different things."""
         items = {column.item for column in self.columns}
         return items.pop() if len(items) == 1 else "items"
 
 
 def report_of(hosts: Sequence[HostConclusion], *, currency: str) -> HostsReport:
-    """Put hosts side by side: of one recipe, of points that they share, or of figures of their own."""
+    """Compare hosts by one recipe, by shared points, or by their own results."""
     if not any(host.points for host in hosts):
         return _of_headlines(hosts, currency)
     names = list(hosts[0].points)
@@ -104,13 +104,14 @@ def report_of(hosts: Sequence[HostConclusion], *, currency: str) -> HostsReport:
 
 
 def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport:
-    """Put beside each other what each host says of itself; no mean is taken over figures."""
+    """Compare each host's own results; there is no mean over different results."""
     measures = {name: measure for host in reversed(hosts) for name, measure in host.headlines.items()}
     rates = {
         name: with_reach_of_others([rate for host in hosts if (rate := host.rate(name)) is not None])
         for name in measures
     }
-    # What a search narrowed down is compared by its bounds; other figures were taken where each host ended.
+    # Results that a search narrowed down are compared by their bounds; the others were measured wherever each
+    # host's search ended.
     searched = {name for host in hosts for name, m in host.headlines.items() if is_bounded(m)}
     judged = {name: of for name, of in rates.items() if of and (name in searched or not searched)}
     summary = summarize_suite(judged, num_hosts=len(hosts), whole_share=0.0)
@@ -143,10 +144,10 @@ def _reaches(rates: Sequence[HostMeasured]) -> list[float]:
 
 
 def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
-    """Return rates that reach farther by the middle reach of their type: there, launches may differ, too.
+    """Return rates with intervals widened to the median reach of their type, as launches may vary.
 
-    A stall in some launches leaves a host without one the narrowest interval of all, far off the middle.
-    Fewer hosts than show a spread are judged by the reaches of both sides anyway.
+    If some launches stall, a host without stalls has the narrowest interval of all, far from the middle. If
+    there are too few hosts to show a spread, they are judged by the reaches of both sides anyway.
     """
     beside = []
     for of_type in grouped((rate.gpu_type, rate) for rate in rates).values():
@@ -162,7 +163,7 @@ def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
 
 
 def _group(what: str, place: int, count: int) -> str:
-    """Name the table in which a column stands."""
+    """Name the table that a column belongs to."""
     first = place - place % PER_TABLE
     return f"{what} {first + 1} to {min(first + PER_TABLE, count)}"
 
@@ -180,7 +181,7 @@ def _columns(hosts: Sequence[HostConclusion]) -> Iterator[SuiteColumn]:
 
 
 def _of_launches(host: HostConclusion) -> HostState:
-    """Return the state of a host that ran one recipe: any failure of a launch is the host's."""
+    """Return the state of a host that ran one recipe: if any launch fails, the host has failed."""
     (point,) = host.points.values()
     failure = host.unreached or next(iter(point.failures), None)
     return replace(
@@ -217,7 +218,7 @@ def _state(host: HostConclusion, num_successful: int, num_failed: int, *, num_pl
 
 
 def headlines_of_hosts(report: HostsReport) -> Iterator[Measure]:
-    """Yield the figures of all hosts of one recipe together; none where nothing was measured."""
+    """Yield the combined results of all hosts for one recipe; yield none if nothing was measured."""
     if report.what != "launches" or not report.summary.num_measured:
         return
     summary, item = report.summary.tests[0].summary, report.item
@@ -240,7 +241,7 @@ def headlines_of_hosts(report: HostsReport) -> Iterator[Measure]:
         value=summary.items_per_s_total,
         unit=f"{item}/s",
         text=units.rate(summary.items_per_s_total, item),
-        detail=f"{summary.num_devices} devices of {summary.num_measured} hosts, each measured by itself",
+        detail=f"{summary.num_devices} devices of {summary.num_measured} hosts, each measured separately",
         statistic="total",
         better="higher",
     )
@@ -256,17 +257,17 @@ def headlines_of_hosts(report: HostsReport) -> Iterator[Measure]:
 
 
 def energy_unit(item: str) -> str:
-    """Return the unit of what an item takes."""
+    """Return the unit of energy per item."""
     return f"J/{item.removesuffix('s')}"
 
 
 def cost_unit(report: HostsReport, item: str) -> str:
-    """Return the unit of what a million items cost."""
+    """Return the unit of cost per million items."""
     return f"{report.currency}/million {item}"
 
 
 def measures_side_by_side(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[Measure]:
-    """Yield what tables of hosts that share points show: of each host, then of each type and of all."""
+    """Yield table values for hosts that share points: per host, then per type, then for all hosts."""
     speeds = {speed.host: speed.relative_to_type for speed in report.summary.hosts}
     for host in hosts:
         energy, cost = host.energy_and_cost
@@ -291,7 +292,7 @@ def measures_side_by_side(hosts: Sequence[HostConclusion], report: HostsReport) 
 
 
 def _rates(host: HostConclusion, report: HostsReport) -> Iterator[Measure]:
-    """Yield the rates of each point."""
+    """Yield the rates for each point."""
     subject = f"host/{host.name}"
     for column in report.columns:
         measured = host.measured(column.name)
@@ -304,7 +305,7 @@ def _rates(host: HostConclusion, report: HostsReport) -> Iterator[Measure]:
 def _spread(
     kind: FleetSummary | TypeSummary, report: HostsReport, item: str, *, case: str
 ) -> Iterator[Measure]:
-    """Yield middle and spread of the hosts of a type, or of all, and what an item takes there."""
+    """Yield middle and spread of a type's hosts, or of all, with their energy and cost per item."""
     spread = kind.items_per_s_per_device
     if spread is None:
         return

@@ -10,14 +10,14 @@ from gpuproof.suites.points.plan import Plan, PlannedSuite, plan_repeats
 
 
 class CollectiveSuite(PlannedSuite):
-    """Collective operations, each launch going through all of them."""
+    """Measure collective operations; each launch runs all of them."""
 
     name = "collective"
-    summary = "collective operations over all ranks: time, bandwidth, and whether results are right"
+    summary = "collective operations over all ranks: time, bandwidth, and correctness of results"
     is_sweep = False
 
     def answers(self, config: RunConfig) -> bool:
-        """Take recipes of kind collective."""
+        """Accept recipes of kind collective."""
         return config.kind == "collective"
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:

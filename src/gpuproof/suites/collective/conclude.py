@@ -1,4 +1,4 @@
-"""What collective operations come to: figures of each size over launches, right or wrong, and every doubt."""
+"""Results of collective operations: values per size over launches, correctness, and all warnings."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ OfLaunch = Callable[[CollectiveValues], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveDetail:
-    """What the page of collectives needs beyond the result."""
+    """Data for the page of collectives that is not part of the result."""
 
     common: Common
     num_headlines: int
-    """Of the measures, one an operation: they come first."""
+    """Number of the measures that are per operation; they come first."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """Return the result of a run of collectives and its files."""
+    """Return the result and the files of a run of collectives."""
     config = evidence.config
     launches = [launch for one in evidence.launches if (launch := summarize_collectives(one)) is not None]
     explanations = [
@@ -84,7 +84,7 @@ def _limits(
 
 
 def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
-    """Return what launches come to: the best of each operation, then every size."""
+    """Return the results over launches: the best of each operation, then every size."""
     launches = [launch for one in records if (launch := summarize_collectives(one)) is not None]
     curves = [_measures_at(point, positions_in_time(records)) for point in _points(launches)]
     return [*_headlines(curves), *chain.from_iterable(curves)]
@@ -104,7 +104,7 @@ def _points(launches: Sequence[CollectiveLaunch]) -> list[Point]:
 
 
 def _measures_at(point: Point, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the figures of one operation at one size over launches."""
+    """Return the results over launches for one operation at one size."""
     return [_measure(quantity, point, positions) for quantity in QUANTITIES]
 
 
@@ -211,10 +211,7 @@ def _notes(launches: Sequence[CollectiveLaunch]) -> Iterator[str]:
     yield from notes_of_setup([launch.launch for launch in launches])
     if not launches:
         return
-    yield (
-        "sizes, times and bandwidths are counted as nccl-tests does; busbw is the one to compare with the "
-        "bandwidth of the links"
-    )
+    yield ("sizes, times and bandwidths are counted as in nccl-tests; compare busbw with the link bandwidth")
     yield from launches[0].left_out
     if len(launches) == 1:
         yield "one launch: set run.repeats to 3 or more to see how much launches differ"
@@ -234,24 +231,24 @@ def _conditions(launches: Sequence[CollectiveLaunch], config: RunConfig) -> dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveQuantity:
-    """A figure of an operation at a size."""
+    """The result for one operation at one size."""
 
     name: str
     column: str
-    """What it is called in collectives.csv."""
+    """Its name in collectives.csv."""
     unit: str
     of_launch: OfLaunch
     over: Callable[[Sequence[CollectiveValues]], float | None]
-    """Of all launches together."""
+    """One value for all launches together."""
     statistic: str
     text: Callable[[float], str]
     better: Better | None = None
-    """None where another quantity says the same, so that it is compared once."""
+    """None if another quantity expresses the same thing, so that it is compared only once."""
     missing: str = ""
-    """Why a launch has none, where some may have none."""
+    """Why a launch has no value, if some launches may have none."""
 
     def name_at(self, point: CollectiveValues) -> str:
-        """Return what the measure at a size is called; a size alone is its bus bandwidth."""
+        """Return the name of the measure at a size; if only the size is given, it is the bus bandwidth."""
         at = f"{point.operation} of {units.memory(point.size_bytes)}"
         return at if self.name == BUS_BANDWIDTH else f"{at}, {self.name}"
 
@@ -321,7 +318,7 @@ QUANTITIES = (
         statistic="mean",
         text=units.bandwidth,
         better="higher",
-        missing="over one rank nothing moves",
+        missing="with one rank nothing moves",
     ),
     _percentile(50.0),
     _percentile(99.0),
@@ -357,4 +354,4 @@ QUANTITIES = (
         missing="not compared",
     ),
 )
-"""In the order of collectives.csv."""
+"""The columns, in the order of collectives.csv."""

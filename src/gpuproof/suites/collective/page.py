@@ -1,4 +1,4 @@
-"""The page of collectives: every size with its figures, and a picture of the bandwidths."""
+"""The page of collectives: every size with its results, and a bandwidth chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuproof.verdict.page import by_size
 
 
 def page(result: Result) -> Page:
-    """Lay out the best of each operation, then every size."""
+    """Lay out the best result of each operation, then every size."""
     detail = from_json(CollectiveDetail, result.detail, place="result.json: detail")
     of_sizes = [m for m in result.measures[detail.num_headlines :] if m.name != LIMITED_BY]
     sizes = pivot(
@@ -44,7 +44,7 @@ def page(result: Result) -> Page:
 
 
 def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
-    """Draw the bus bandwidth of each operation against the size, and what was published of such machines."""
+    """Draw each operation's bus bandwidth against size, with published results for similar machines."""
     curves = grouped(
         (measure.labels["operation"], (float(measure.labels["size_bytes"]), measure))
         for measure in measures
@@ -56,7 +56,7 @@ def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
 
 
 def _published(operation: str, conditions: Mapping[str, Any]) -> Iterator[Series]:
-    """Yield what others measured of an operation on as many such devices, at the size that they name."""
+    """Yield published results for an operation on as many of these devices, at the published size."""
     measured = {
         "quantity": operation,
         "device": conditions.get("device"),

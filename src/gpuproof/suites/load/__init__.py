@@ -1,4 +1,4 @@
-"""The load suite: twelve tests of two models, trained and run forward at three batch sizes each."""
+"""The load suite: twelve tests of two models, each in training and inference at three batch sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpuproof.suites.points.plan import PlannedSuite
 
 
 class LoadSuite(PlannedSuite):
-    """Twelve tests, each with a fresh, seeded model."""
+    """Run twelve tests, each with a fresh, seeded model."""
 
     name = "load"
     summary = "twelve tests of two models under training and inference load"
@@ -15,7 +15,7 @@ class LoadSuite(PlannedSuite):
     is_sweep = False
 
     def answers(self, config: RunConfig) -> bool:
-        """Take recipes of kind load."""
+        """Accept recipes of kind load."""
         return config.kind == "load"
 
 

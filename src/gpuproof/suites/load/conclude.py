@@ -1,4 +1,4 @@
-"""The twelve tests of the load suite, each with its figures, its readings and how it ended."""
+"""The twelve tests of the load suite, each with its results, readings and outcome."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LoadResult:
 
     @property
     def failure(self) -> Failure | None:
-        """Why it did not end well; None where it did, and where it was not run."""
+        """Why it failed; None if it succeeded or did not run."""
         return next(iter(self.point.figures.failures), None)
 
     @property
     def success(self) -> bool | None:
-        """Whether every launch of it measured what it was asked to; None where it was not run to an end."""
+        """Whether every launch measured what was requested; None if the test did not run to completion."""
         return self.point.figures.success
 
     @property
@@ -49,13 +49,13 @@ class LoadResult:
 
     @property
     def peak_with_warmup_bytes(self) -> int | None:
-        """Peak of the fullest device, by the framework's allocator, from the warm-up's begin on."""
+        """Peak on the most used device, by the framework's allocator, since the start of the warm-up."""
         peaks = [w.peak_with_warmup_bytes for launch in self.point.launches for w in launch.windows]
         return max((peak for peak in peaks if peak is not None), default=None)
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Doubts about its figures, with a remedy that fits the suite."""
+        """Warnings about its results, with a remedy that fits the suite."""
         return tuple(map(with_suite_remedy, self.point.result.doubts))
 
 
@@ -63,7 +63,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of the suite and its files."""
     config = evidence.config
     points = conclude_points(evidence, points_of_tests(config).values())
-    tests = [  # one test at a time, so that its recordings are still at hand
+    tests = [  # one test at a time, while its recordings are still in memory
         LoadResult(test=test, point=point, readings=read_during(point.launches, evidence))
         for test, point in zip(TESTS, points, strict=True)
     ]
@@ -108,7 +108,7 @@ def _label(test: LoadTest) -> PointLabel:
 
 
 def _usage_during(tests: Sequence[LoadResult]) -> Iterator[Measure]:
-    """Yield how busy host and GPUs were while each test was measured."""
+    """Yield how busy the host and GPUs were while each test was measured."""
     for test in tests:
         readings = {HOST_USE: test.readings.cpu_percent, GPU_USE: test.readings.gpu_utilization_percent}
         for name, quantity in readings.items():
@@ -118,7 +118,7 @@ def _usage_during(tests: Sequence[LoadResult]) -> Iterator[Measure]:
                 value=value,
                 unit="%",
                 text=units.MISSING if value is None else f"{value:.0f} %",
-                detail="mean over the window, by all processes",
+                detail="mean over the window, all processes",
                 statistic="mean",
                 case=test.test.name,
                 missing=quantity.missing,
@@ -126,12 +126,12 @@ def _usage_during(tests: Sequence[LoadResult]) -> Iterator[Measure]:
 
 
 def with_suite_remedy(doubt: Doubt) -> Doubt:
-    """Name the key that makes the suite's windows longer in the place of those that it brings itself."""
+    """Suggest the key that lengthens the suite's windows, instead of keys that the suite itself sets."""
     return replace(doubt, remedy=LONGER) if doubt.code in TOO_SHORT else doubt
 
 
 def _setting(launch: Launch) -> str:
-    """Say in which precision a test ran, and where its data came from."""
+    """Report the precision a test ran in, and where its data came from."""
     data = {"device": "data drawn on the device", "loader": "data from a loader"}[
         launch.case.model_work.data.loading
     ]

@@ -1,8 +1,9 @@
-"""`gpu_loadtest_results.json`: the load suite in the form that load tests of GPUs are read in.
+"""`gpu_loadtest_results.json`: the load suite in the format that GPU load-test readers expect.
 
-In: the results, the run's description and what its host has. Out: plain data of four parts: `system_info`,
-`test_summary`, `parameters` and `results`, one for each test that was run. A figure that is not there is
-null, and `missing` beside it says why. Memory in `_mb` counts MiB (2^20 bytes), `_gb` GiB (2^30).
+Input: the results, the run's description and its host's hardware. Output: plain data in four parts:
+`system_info`, `test_summary`, `parameters` and `results`, which has one entry for each test that ran. A
+missing value is null, with the reason next to it in `missing`. Memory in `_mb` is in MiB (2^20 bytes), in
+`_gb` in GiB (2^30).
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ MS_PER_S = 1e3
 GIB_BYTES = 2**30
 PERCENTILES = (50, 95, 99)
 UNITS = {
-    "cpu_usage_stats": "percent of all processors of the host, by all processes",
-    "memory_usage_stats": "MiB of the host's memory in use, by all processes",
+    "cpu_usage_stats": "percent of all CPUs of the host, all processes",
+    "memory_usage_stats": "MiB of host memory in use, all processes",
     "gpu_utilization_stats": "percent of time with a kernel running, on the GPUs of the test",
-    "gpu_memory_stats": "MiB in use on a GPU of the test, by all processes",
+    "gpu_memory_stats": "MiB in use on a GPU of the test, all processes",
     "peak_gpu_memory_mb": "MiB, by the framework's allocator, in the window",
     "peak_gpu_utilization_percent": f"highest of total_samples_collected readings, {MIN_READINGS} at least",
     "memory_total_gb": "GiB",
-    "monitoring_sample_rate": "seconds between two readings, as they were taken",
+    "monitoring_sample_rate": "seconds between two readings, as actually taken",
     "duration_seconds": "the window: iterations x batch_size x num_devices / duration_seconds = throughput",
-    "actual_duration_seconds": "of all tests, from the first record of each to its last",
+    "actual_duration_seconds": "all tests, from the first record of each to its last",
 }
 Missing = dict[str, str]
 
@@ -79,7 +80,7 @@ def _system_info(
         "memory_total_gb": None if memory_bytes is None else memory_bytes / GIB_BYTES,
         "timestamp": timestamp,
     }
-    reason = "this host does not tell" if facts else "no test got as far as to describe its host"
+    reason = "not reported by this host" if facts else "no test got far enough to describe its host"
     missing = {key: reason for key, value in fields.items() if value is None}
     if "cuda_version" in missing and facts:
         missing["cuda_version"] = "this PyTorch is built without CUDA"
@@ -96,7 +97,7 @@ def _test_summary(
     ended = [result.success for result in results]
     not_run = [result.test.name for result in results if result.success is None]
     actual_s = _seconds_taken(cases)
-    missing = {"requested_duration_minutes": "the length is asked for in batches, not in minutes"}
+    missing = {"requested_duration_minutes": "the length is set in batches, not in minutes"}
     if actual_s is None:
         missing["actual_duration_seconds"] = "no test was run"
     return {
@@ -112,7 +113,7 @@ def _test_summary(
 
 
 def _seconds_taken(cases: Sequence[CaseRecords]) -> float | None:
-    """Sum over launches the time from the first record to the last word; None where nothing was launched."""
+    """Sum the time from first to last record over launches; None if nothing was launched."""
     total_s, has_ended = 0.0, False
     for records in cases:
         taken_s = [] if records.taken_s is None else [records.taken_s]
@@ -126,7 +127,7 @@ def _seconds_taken(cases: Sequence[CaseRecords]) -> float | None:
 
 def _parameters(config: RunConfig) -> dict[str, Any]:
     loader = config.data.loading == "loader"
-    reason = "samples are drawn on the device, and no loader runs (--loader starts one)"
+    reason = "samples are generated on the device, and no loader runs (--loader starts one)"
     return {
         "num_epochs": config.load.num_epochs,
         "num_batches": config.load.num_batches,
@@ -179,7 +180,7 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
         "max_iteration_time_ms": _ms(max(times_s, default=None)),
     }
     if not times_s:
-        reason = "step times were not kept (benchmark.log_step_times is false)"
+        reason = "step times were not stored (benchmark.log_step_times is false)"
         missing.update(dict.fromkeys(("min_iteration_time_ms", "max_iteration_time_ms"), reason))
     for q in PERCENTILES:
         step = percentile(times_s, q)

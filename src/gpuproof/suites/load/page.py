@@ -1,4 +1,4 @@
-"""The page of the load suite: a row a test, and no column that has nothing in it."""
+"""The page of the load suite: one row per test; empty columns are omitted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page(result: Result) -> Page:
 
 
 def _column(title: str, name: str, *, is_optional: bool = False) -> Column:
-    """Return a column of figures; a test that did not come to its end has none, whatever was measured."""
+    """Return a column of values; an unfinished test has no value, whatever it measured."""
     return Column.of(
         title,
         lambda point: measure_cell(point.measure(name)) if point.success else MISSING,

@@ -1,7 +1,7 @@
-"""The load suite: twelve tests, two models trained and run forward at three batch sizes each.
+"""The load suite: twelve tests, two models each in training and inference at three batch sizes.
 
-Each test is a launch of its own with a fresh, seeded model. Names and descriptions are part of a file format
-and stand here once, for every reader.
+Each test is a separate launch with a fresh, seeded model. Names and descriptions are part of a file format
+and are defined here once, for every reader.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
 ModelName = Literal["simple_cnn", "resnet"]
 TestType = Literal["training", "inference"]
 SHORTEST_STEP_S = 0.25e-3
-"""No step of the twelve is expected to take less; readings are planned for such steps."""
+"""No step of the twelve tests is expected to be shorter than this; the sampling interval is planned for such
+steps."""
 READINGS_PER_TEST = 10
 SHORTEST_INTERVAL_S = 0.05
-"""Unless a shorter one is asked for: over less, the kernel's ticks of 10 ms tell no share of CPU time."""
+"""Used unless a shorter interval is requested: over shorter ones, the kernel's 10 ms ticks give no useful CPU
+share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class LoadTest:
 
     @property
     def name(self) -> str:
-        """The test's name, as in `train_simple_cnn_bs16`."""
+        """The test's name, e.g. `train_simple_cnn_bs16`."""
         verb = "train" if self.test_type == "training" else "inference"
         return f"{verb}_{self.model}_bs{self.batch_size}"
 
@@ -62,27 +64,27 @@ DESCRIPTIONS: Mapping[tuple[TestType, ModelName], Mapping[int, str]] = {
         32: "Large batch ResNet inference - High-throughput complex model inference",
     },
 }
-"""By batch size."""
+"""Descriptions, by batch size."""
 TESTS = tuple(
     LoadTest(test_type=test_type, model=model, batch_size=batch_size, description=description)
     for (test_type, model), by_size in DESCRIPTIONS.items()
     for batch_size, description in by_size.items()
 )
-"""In the order in which they run."""
+"""The tests, in execution order."""
 
 
 def points_of_tests(config: RunConfig) -> Mapping[str, Point]:
-    """Return the twelve tests by name, each with the recipe that it makes.
+    """Return the twelve tests by name, each with its recipe.
 
     Raises:
-        UsageError: the recipe cannot be run.
+        UsageError: the recipe cannot run.
     """
     return _points_of(_Recipe(text=config.model_dump_json(), config=config))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Recipe:
-    """A recipe that a cache can tell from another."""
+    """A hashable recipe, usable as a cache key."""
 
     text: str
     config: RunConfig = field(compare=False)
@@ -90,7 +92,7 @@ class _Recipe:
 
 @functools.lru_cache(maxsize=1)
 def _points_of(recipe: _Recipe) -> Mapping[str, Point]:
-    """Make the points once for all hosts, which are concluded one by one from one recipe."""
+    """Build the points once for all hosts: hosts are concluded one at a time, from the same recipe."""
     config = recipe.config
     return {
         test.name: Point(
@@ -107,7 +109,7 @@ def _points_of(recipe: _Recipe) -> Mapping[str, Point]:
 
 
 def values_for(test: LoadTest, load: LoadConfig) -> Mapping[str, Any]:
-    """Return what a test sets, by dotted key."""
+    """Return the keys that a test sets, as dotted keys."""
     num_steps = load.num_batches * (load.num_epochs if test.test_type == "training" else 1)
     interval_s = reading_interval_s(num_steps, longest_s=load.metrics_sample_rate_s)
     return {
@@ -122,7 +124,7 @@ def values_for(test: LoadTest, load: LoadConfig) -> Mapping[str, Any]:
 
 
 def reading_interval_s(num_steps: int, *, longest_s: float) -> float:
-    """Choose the time between readings so that a test of short steps has enough of them, if it can.
+    """Choose the sampling interval so that a test with short steps gets enough readings, if possible.
 
     >>> [reading_interval_s(n, longest_s=5.0) for n in (200, 40_000, 1_000_000)]
     [0.05, 1.0, 5.0]
@@ -134,10 +136,10 @@ def reading_interval_s(num_steps: int, *, longest_s: float) -> float:
 
 
 def plan(config: RunConfig) -> Plan:
-    """Plan the tests in order, all of them once before any is repeated.
+    """Plan the tests in order; each runs once before any is repeated.
 
     Raises:
-        UsageError: the recipe cannot be run.
+        UsageError: the recipe cannot run.
     """
     points = points_of_tests(config)
     replicates = range(config.run.repeats)
@@ -148,6 +150,6 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:
     """Plan the twelve tests.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     return check_points(plan(config))

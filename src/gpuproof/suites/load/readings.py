@@ -1,8 +1,8 @@
-"""What did host and GPUs do while a test of the load suite was measured, and of how many readings is that?
+"""What were the host and GPUs doing while a load-suite test was measured, by how many readings?
 
-In: the launches of a test and the sampler's recordings beside them. Out: a block of statistics for each
-quantity, or the reason why there is none. Readings before and after the measured window do not count; fewer
-than three say nothing of a peak.
+Input: the launches of a test and the sampler's recordings made during them. Output: a block of statistics for
+each quantity, or the reason why there is none. Readings before and after the measured window do not count;
+fewer than three are not enough to give a peak.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from gpuproof.records.run import Window
 
 MIN_READINGS = 3
 METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
-"""What is read off, of the host and of each GPU."""
+"""Quantities that are read from the host and from each GPU."""
 MIB_BYTES = 2**20
 NO_GPU = "the test ran on the CPU"
-NOT_READ = "nothing was read beside the test (monitoring.enabled is false)"
+NOT_READ = "no readings were taken during the test (monitoring.enabled is false)"
 NOT_MEASURED = "the test measured nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The readings of one quantity; the mean is over time."""
+    """The readings of one quantity; the mean is weighted by time."""
 
     min_value: float
     max_value: float
@@ -42,7 +42,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """Statistics, or why there are none."""
+    """The statistics, or why there are none."""
 
     stats: Stats | None
     missing: str | None
@@ -50,56 +50,56 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReadings:
-    """One GPU that the test ran on."""
+    """One GPU used by the test."""
 
     physical_index: int
     name: str
     uuid: str | None
     utilization_percent: Quantity
     memory_mib: Quantity
-    """In use on the whole device, by all processes."""
+    """Memory in use on the whole device, by all processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReadings:
-    """Everything that was read beside a test, in its measured windows."""
+    """Everything read during a test, within its measured windows."""
 
     cpu_percent: Quantity
-    """Of all processors of the host, by all processes."""
+    """Utilization of all CPUs of the host, by all processes."""
     memory_mib: Quantity
-    """Of the host, in use by all processes."""
+    """Memory of the host in use by all processes."""
     gpu_utilization_percent: Quantity
-    """Of all GPUs that the test ran on, taken together."""
+    """For all GPUs used by the test, taken together."""
     gpu_memory_mib: Quantity
     gpus: tuple[GpuReadings, ...]
     interval_s: float | None
-    """Time between two readings; None where nothing was read."""
+    """Time between two readings; None if nothing was read."""
     num_readings: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """One metric of a GPU, or of the host, in one launch's window."""
+    """One metric of a GPU or of the host, within one launch's window."""
 
     metric: str
     uuid: str | None
-    """None for the host: a launch knows its GPUs by theirs."""
+    """None for the host. A launch identifies its GPUs by their UUIDs."""
     series: SeriesSummary | None
     reason: str | None
-    """Why there is no reading, where the device says so."""
+    """Why there is no reading, if the device reports a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """The part of one recording that lies in a launch's window."""
+    """The part of one recording within a launch's window."""
 
     interval_s: float
     duration_s: float
     num_readings: int
     gpus: tuple[DeviceIdentity, ...]
-    """Those that the launch used."""
+    """The GPUs that the launch used."""
     read: tuple[_Read, ...]
-    """Of metrics that anything is known of."""
+    """Contains only metrics about which something is known."""
 
 
 def read_during(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
@@ -141,7 +141,7 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
 
 
 def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = None) -> Iterator[_Read]:
-    """Yield what is known of a GPU, or of the host where none is named."""
+    """Yield what is known about a GPU, or about the host if no GPU is given."""
     columns = recording.host if track is None else track.metrics
     reasons = {} if track is None else recording.reasons_missing(track)
     uuid = None if track is None else track.identity.uuid
@@ -159,7 +159,7 @@ def _join(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     gpus: dict[str | None, DeviceIdentity] = {}
     for identity in (identity for cut in cuts for identity in cut.gpus):
         gpus.setdefault(identity.uuid, identity)
-    no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
+    no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs read belongs to the test")
 
     def host(metric: str) -> Quantity:
         reads = [one for one in readings if one.metric == metric and one.uuid is None]
@@ -196,8 +196,8 @@ def _quantity(reads: Sequence[_Read], *, window_s: float, missing: str) -> Quant
         reasons = [read.reason for read in reads if read.series is None and read.reason is not None]
         reason = missing if not reads else next(iter(reasons), None)
         few = (
-            f"{count} readings in {seconds(window_s)}, and a peak needs {MIN_READINGS}: run more batches, or "
-            "read more often (load.metrics_sample_rate_s)"
+            f"{count} readings in {seconds(window_s)}, but a peak needs {MIN_READINGS}: run more "
+            "batches, or read more often (load.metrics_sample_rate_s)"
         )
         return Quantity(stats=None, missing=reason or few)
     return Quantity(

@@ -1,4 +1,4 @@
-"""The suite of a matrix of cases: a command of the user's, or a workload, at every combination of fields."""
+"""The suite for a matrix of cases: a user's command, or a workload, at every combination of fields."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gpuproof.suites.points.plan import PlannedSuite
 
 
 class MatrixSuite(PlannedSuite):
-    """Cases side by side, each with what it took: time, memory, energy, and its own figures."""
+    """Run cases side by side, each with its time, memory, energy, and own results."""
 
     name = "matrix"
-    summary = "a command or a workload at every combination of fields, each case monitored"
+    summary = "a command or a workload at every combination of fields, with each case monitored"
     command = "matrix"
     scope: Literal["each_host", "whole"] = "whole"
 
     def answers(self, config: RunConfig) -> bool:
-        """Take commands; recipes of a model have to name it, or are a sweep."""
+        """Accept commands; a model recipe must name this suite, since it otherwise means a sweep."""
         return config.kind == "command"
 
     def remaining(self, state: Any) -> Remaining:
-        """Say how many launches are left, and how long they will take by what others of their kind took."""
+        """Report how many launches are left, with their time based on finished launches of the same kind."""
         return Remaining(num_launches=state.num_left, seconds=state.seconds_left)
 
 

@@ -1,8 +1,8 @@
-"""One launch of a case in figures: time, memory, energy, and what it said of itself.
+"""One launch of a case in numbers: time, memory, energy, and its own output.
 
-In: the records of a launch and the recording beside it. Out: `CaseValues`. Memory and energy are of the case
-alone, or they are missing with the reason: where several cases share a device, memory comes from the driver's
-list of processes and the case's own process tree, and energy cannot be told apart.
+Input: the records of a launch and the recording made during it. Output: `CaseValues`. Memory and energy
+belong to the case alone, or are missing with a reason: if several cases share a device, memory comes from the
+driver's process list and the case's own process tree, and energy cannot be attributed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandS
 from gpuproof.suites.matrix.plan import kind_of, seconds_taken
 
 SCHEDULES = ("sparsity", "learning_rate")
-"""Courses that are compared between configurations."""
-NO_DEVICE = "no GPU was recorded beside it"
-SHARED = "other cases ran on its GPU, whose energy is that of all"
+"""Time series that are compared between configurations."""
+NO_DEVICE = "no GPU was recorded during it"
+SHARED = "other cases ran on its GPU, and the energy covers all of them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """Bytes over a launch, and what they are of; or why they are not known."""
+    """Memory in bytes during a launch, and what it measures; or why it is unknown."""
 
     basis: str = ""
     peak_bytes: float | None = None
     mean_bytes: float | None = None
     missing: str | None = None
     course: tuple[tuple[float, float], ...] = ()
-    """Seconds since the launch began, and bytes from then on."""
+    """Pairs of seconds since the start of the launch and the bytes from that time on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +61,15 @@ class CaseValues:
     status: str
     failure: str | None
     exit_status: int | None
-    """Of the command; None where there was none, or it did not begin."""
+    """Exit status of the command; None if there was no command, or if it did not start."""
     wall_s: float | None
     metrics: Mapping[str, float]
     metrics_missing: str | None
     schedules: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     memory: Amount
-    """Of its device."""
+    """Memory of its device."""
     resident: Amount
-    """Of its processes on the host."""
+    """Memory of its processes on the host."""
     energy_j: float | None
     energy_missing: str | None
     devices: tuple[str, ...]
@@ -79,7 +79,7 @@ class CaseValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """Where and when a launch ran, on its host's monotonic clock."""
+    """The host on which a launch ran, and when, on that host's monotonic clock."""
 
     host: str
     begin_s: float
@@ -88,13 +88,13 @@ class _Span:
 
 
 def shown_memory(cases: Iterable[CaseValues]) -> Callable[[CaseValues], Amount]:
-    """Return which memory a picture or a front is of: of devices where any case has it, else resident."""
+    """Return the memory for a picture or front: device memory if any case has it, else resident."""
     has_device = any(case.memory.peak_bytes is not None for case in cases)
     return attrgetter("memory" if has_device else "resident")
 
 
 def case_values(records: CaseRecords, evidence: Evidence, assignment: Assignment) -> CaseValues:
-    """Put together what is known of one launch."""
+    """Collect what is known about one launch."""
     config: RunConfig = evidence.config
     case, failure = records.case, records.primary_failure
     launch, span = summarize_launch(records), _span(records)
@@ -133,9 +133,9 @@ def case_values(records: CaseRecords, evidence: Evidence, assignment: Assignment
 
 
 def case_limits(records: CaseRecords, evidence: Evidence) -> LaunchLimits:
-    """Say what limited a launch, of a command from the readings beside it alone."""
+    """Report what limited a launch; for a command, judging only by the readings during it."""
     launch, span = summarize_launch(records), _span(records)
-    read = MissingReadings(reason="it did not begin") if span is None else _read(records, evidence, span)
+    read = MissingReadings(reason="it did not start") if span is None else _read(records, evidence, span)
     if launch is not None:
         name, precision = launch.setup.device.name, launch.case.model_work.training.precision
         return limits_of(
@@ -147,12 +147,12 @@ def case_limits(records: CaseRecords, evidence: Evidence) -> LaunchLimits:
     if isinstance(read, MissingReadings):
         return LaunchLimits(found=(), unknown=read.reason)
     if len(read.devices) > 1 and not _uuids(records):
-        return LaunchLimits(found=(), unknown=f"which of {len(read.devices)} GPUs it used is not known")
+        return LaunchLimits(found=(), unknown=f"it is not known which of {len(read.devices)} GPUs it used")
     return limits_of_readings(read)
 
 
 def _uuids(records: CaseRecords) -> list[str]:
-    """Name the devices that a case used, as far as its records say."""
+    """Return the devices that a case used, as far as its records show."""
     in_use = [s.device.uuid for s in records.setups] or [taken.uuid for taken in records.of(DeviceTaken)]
     return [uuid for uuid in in_use if uuid is not None]
 
@@ -168,7 +168,7 @@ def _read(records: CaseRecords, evidence: Evidence, span: _Span) -> WindowReadin
 
 
 def _span(records: CaseRecords) -> _Span | None:
-    """Return when the command ran, or else when the model was measured; None where neither began."""
+    """Return when the command ran, or else when the model was measured; None if neither started."""
     pids = frozenset(pid for tree in records.of(ProcessTree) for pid in tree.pids)
     starts = {start.pid for start in records.of(Start)}
     for command in records.of(CommandStarted):
@@ -188,7 +188,7 @@ def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, flo
     if launch is None:
         return {}, None
     values = {name: float(launch.figures[name]) for name in (THROUGHPUT, STEPS)}
-    for evaluation in reversed(launch.evaluations):  # of several ranks the first is told
+    for evaluation in reversed(launch.evaluations):  # if there are several ranks, the first is reported
         prefix = "test_" if evaluation.is_held_out else ""
         named = {f"{prefix}accuracy": evaluation.accuracy, f"{prefix}loss": evaluation.mean_loss}
         values |= {name: value for name, value in named.items() if value is not None}
@@ -206,7 +206,7 @@ def _memory(
     span: _Span | None,
     recording: RecordingData | MissingReadings | None,
 ) -> Amount:
-    """Return the device memory of the case: by the allocator, else by process, else of the whole device."""
+    """Return the case's device memory: from the allocator, else per process, else the whole device."""
     peaks = [w.peak_allocated_bytes for w in (launch.windows if launch else ()) if w.peak_allocated_bytes]
     if peaks:
         return Amount(basis="allocator", peak_bytes=float(max(peaks)))
@@ -217,17 +217,19 @@ def _memory(
     if course := _process_memory(recording, span):
         return _over(course, span.end_s - span.begin_s, basis="process tree")
     if _shares_its_device(records):
-        return Amount(missing="the driver listed none of its processes, and others were on the device")
+        return Amount(
+            missing=("the driver listed none of its processes, and other processes were on the device")
+        )
     return _whole_device(recording, records, span)
 
 
 def _shares_its_device(records: CaseRecords) -> bool:
-    """Say whether other cases may have been on its device at the same time."""
+    """Report whether other cases may have been on its device at the same time."""
     return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
 
 
 def _process_memory(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
-    """Return the memory that the case's processes held on all devices, whenever it changed."""
+    """Return the memory held by the case's processes on all devices, at each time it changes."""
     course = []
     was_seen = False
     for listed in recording.processes:
@@ -243,7 +245,7 @@ def _process_memory(recording: RecordingData, span: _Span) -> list[tuple[float, 
 
 
 def _whole_device(recording: RecordingData, records: CaseRecords, span: _Span) -> Amount:
-    """Return the memory that all processes held on the device that the case had to itself, or on all."""
+    """Return the memory held by all processes, on the case's exclusive device or else on all devices."""
     taken = {device.physical_index for device in records.of(DeviceTaken)}
     begin_s = span.begin_s - recording.recording.monotonic_s
     end_s = span.end_s - recording.recording.monotonic_s
@@ -257,7 +259,7 @@ def device_memory(
     begin_s: float = 0.0,
     end_s: float | None = None,
 ) -> Amount:
-    """Return what was in use on whole devices between two times of a recording; by default always."""
+    """Return whole-device memory use between two times of a recording; by default, at all times."""
     tracks = [
         track
         for track in recording.devices
@@ -278,7 +280,7 @@ def device_memory(
 
 
 def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str) -> Amount:
-    """Take the peak and the mean over time of steps that last until the next one."""
+    """Return the peak and the time-weighted mean of a step function of time."""
     times = [*(time_s for time_s, _ in course), max(length_s, course[-1][0])]
     held = np.array([value for _, value in course])
     lasting = np.diff(times)
@@ -287,7 +289,7 @@ def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str)
 
 
 def _resident(records: CaseRecords, span: _Span | None) -> Amount:
-    """Return the memory that the process tree of a command held on the host."""
+    """Return the host memory held by a command's process tree."""
     trees = records.of(ProcessTree)
     if not trees or span is None:
         return Amount(missing="no process tree was followed")
@@ -303,9 +305,9 @@ def _energy(
     span: _Span | None,
     recording: RecordingData | MissingReadings | None,
 ) -> tuple[float | None, str | None]:
-    """Return the energy of the case's devices while it ran; None with the reason."""
+    """Return the energy that the case's devices used while it ran; None with the reason."""
     if span is None or recording is None:
-        return None, "it did not begin"
+        return None, "it did not start"
     reason = _reason_no_energy(records, recording)
     if reason is not None:
         return None, reason
@@ -319,7 +321,7 @@ def _energy(
 
 
 def _no_device(recording: RecordingData) -> str:
-    """Say that no GPU was recorded, with why vendors have none."""
+    """Report that no GPU was recorded, with a reason per vendor."""
     absent = recording.recording.host_facts.get("vendors_absent", {})
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in absent.items())
     return f"{NO_DEVICE} ({reasons})" if reasons else NO_DEVICE

@@ -1,8 +1,8 @@
-"""Configurations side by side: what each came to over its seeds, and whether one is the best.
+"""Configurations side by side: the result of each over its seeds, and whether one is best.
 
-In: the launches of all cases. Out: a row a configuration with intervals, the best one where every comparison
-with another shows it (all share one error rate), and why there is none elsewhere. Configurations that
-did not do the same work (other steps, other schedules) are not ranked.
+Input: the launches of all cases. Output: one row per configuration with intervals; and the best configuration
+if every comparison with another one shows it (all comparisons share one error rate), otherwise the reason why
+there is none. Configurations that did not do the same work (different steps or schedules) are not ranked.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from gpuproof.suites.matrix.case_values import CaseValues
 from gpuproof.suites.matrix.measures import MEAN_MEMORY, MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
 
 CONFIDENCE = 0.95
-"""Of naming none but the best, over all configurations of a matrix together."""
+"""Confidence that only the true best is named, jointly over all configurations of a matrix."""
 ACCURACIES = ("test_accuracy", "final_accuracy", "accuracy", "val_accuracy", "best_accuracy")
 STEPS = ("steps", "total_steps", "global_step", "iterations", "epochs")
-"""What counts the work of a case, by the names that programs give it."""
+"""Names that programs use for the amount of work per case."""
 LOWER_IS_BETTER = ("loss", "perplexity", "_s", "time", "error", "bytes", "seconds")
 SPARSITY_APART, RATE_APART = 0.05, 0.05
-"""Schedules further apart than this at the same point are not the same; rates as a share of their highest."""
+"""Schedules differ if they are further apart than this at the same point; rates are relative to their
+highest."""
 DoubtsOfCases = Mapping[LaunchKey, Sequence[Doubt]]
-"""What speaks against the figures of a launch."""
+"""Warnings about the results of a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,81 +41,81 @@ class ConfigurationValues:
 
     name: str
     assignment: Mapping[str, Any]
-    """Without the seed."""
+    """The values of its fields, without the seed."""
     num_launches: int
     num_done: int
     metric: str
-    """What is compared."""
+    """The metric that is compared."""
     memory_basis: str
-    """What the memory of its devices is of; empty where launches differ in it."""
+    """What its device memory measures; empty if launches differ."""
     doubts: tuple[Doubt, ...] = ()
-    """Of its launches."""
+    """Warnings about its launches."""
     measures: tuple[Measure, ...] = ()
-    """Its figures; a result has them among its own, and not with the configuration."""
+    """Its results. In a run's result they are stored among the run's measures, not with the configuration."""
 
     def measure(self, name: str) -> Measure | None:
-        """Return the measure of a name; None where there is none."""
+        """Return the measure with a name; None if there is none."""
         return next((measure for measure in self.measures if measure.name == name), None)
 
     def value(self, name: str) -> float | None:
-        """Return the value of a measure; None where it has none."""
+        """Return the value of a measure; None if it has none."""
         measure = self.measure(name)
         return None if measure is None else measure.value
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Of what is compared, a value a launch."""
+        """Values of the compared metric, one per launch."""
         return self.values_of(self.metric)
 
     def values_of(self, name: str) -> tuple[float, ...]:
-        """Return a measure's values, one a launch."""
+        """Return a measure's values, one per launch."""
         measure = self.measure(name)
         return () if measure is None else tuple(launch.value for launch in measure.launches)
 
     @property
     def mean(self) -> float | None:
-        """Of what is compared."""
+        """Mean of the compared metric."""
         return self.value(self.metric)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the mean; None where there is none."""
+        """Interval of the mean; None if there is none."""
         measure = self.measure(self.metric)
         span = None if measure is None else measure.interval
         return None if span is None else (span.low, span.high)
 
     @property
     def side(self) -> ComparedSide:
-        """The configuration as others are held against it."""
+        """The configuration as a side of a comparison."""
         return ComparedSide(name=self.name, values=self.values, doubts=self.doubts, value=self.mean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRanking:
-    """Which configuration is best, if that is shown."""
+    """Which configuration is best, if this has been shown."""
 
     metric: str
     better: Better
     best: str | None
     missing: str | None
-    """Why none is named."""
+    """Why none is named as best."""
     contenders: tuple[str, ...]
-    """Those that nothing shows to be worse than the one with the best mean, itself included."""
+    """The configurations not shown to be worse than the one with the best mean, including that one."""
     num_compared: int
-    """Configurations that share one error rate."""
+    """Number of configurations that share one error rate."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """By configuration, why it can be neither the best nor worse than it, and is on no front."""
+    """Per configuration, why it can be neither best nor ranked, and is not on any front."""
 
 
 def memory_cost(configurations: Sequence[ConfigurationValues]) -> str:
-    """Return the memory that a front is against: of devices where any configuration has it, else resident."""
+    """Return the memory used for fronts: device memory if any configuration has it, else resident."""
     return MEMORY if any(one.value(MEMORY) is not None for one in configurations) else RESIDENT
 
 
 def choose_metric(
     cases: Sequence[CaseValues], metric: str | None, better: Better | None
 ) -> tuple[str, Better]:
-    """Return what is compared: the metric, else an accuracy that all have, else throughput, else time."""
+    """Return what is compared: the given metric, else an accuracy that all have, throughput, or time."""
     done = [case for case in cases if case.status == "done"]
 
     def all_have(name: str) -> bool:
@@ -134,7 +135,7 @@ def configurations(
     doubts: DoubtsOfCases = MappingProxyType({}),
     positions: Mapping[LaunchKey, int] = NO_POSITIONS,
 ) -> list[ConfigurationValues]:
-    """Put the launches of each configuration together, in the order of the matrix."""
+    """Group the launches of each configuration, in matrix order."""
     groups = grouped((case.configuration, case) for case in cases)
     found = []
     for name, group in groups.items():
@@ -165,12 +166,13 @@ def configurations(
 def rank_configurations(
     figures: Sequence[ConfigurationValues], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
 ) -> MatrixRanking:
-    """Name the best configuration where each comparison with another shows it.
+    """Name the best configuration if each comparison with another shows it.
 
-    To name one wrongly is to show it better than the one that truly is: of k that might be named, each does
-    so with at most its own one-tailed error, so that each is given a k-th of the whole. All its comparisons
-    have to show it, and need no more correction (an intersection-union test; Berger 1982, Technometrics 24).
-    Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
+    The wrong one is named if it is shown to be better than the true best. Each of k candidates does so with
+    at most its own one-tailed error, so each gets one k-th of the total. All comparisons of a candidate have
+    to show it, so they need no further correction (an intersection-union test; Berger 1982, Technometrics
+    24). Degrees of freedom are those of the smaller side, since there are few seeds and configurations
+    scatter differently.
     """
     measured = [one for one in figures if one.mean is not None]
     sides = contest([one.side for one in measured], better=better, figure=metric)
@@ -204,16 +206,16 @@ def rank_configurations(
 def _reason_not_ranked(
     usable: Sequence[ConfigurationValues], metric: str, unlike: Sequence[Doubt]
 ) -> str | None:
-    """Say why configurations cannot be compared; None where they can."""
+    """Report why configurations cannot be compared; None if they can."""
     if len(usable) < 2:
-        return "there is only one configuration, and nothing to compare it with"
+        return "there is only one configuration, with nothing to compare it with"
     if unlike:
-        return "configurations did not do the same work, as said above"
+        return "configurations did not do the same work, as noted above"
     few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
     if few:
         return f"{few[0]} has {_launches(usable, few[0])} (needs {MIN_LAUNCHES}: more seeds, or run.repeats)"
     if any(value <= 0 for one in usable for value in one.values):
-        return f"a value of {metric} is not above 0, so that no ratio is defined"
+        return f"a value of {metric} is not above 0, so no ratio is defined"
     return None
 
 
@@ -223,7 +225,7 @@ def _launches(usable: Sequence[ConfigurationValues], name: str) -> str:
 
 
 def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
-    """Yield why configurations cannot be ranked: other numbers of steps, other schedules."""
+    """Yield why configurations cannot be ranked: different numbers of steps, or schedules."""
     done = [case for case in cases if case.status == "done"]
     for name in STEPS:
         counts = {case.configuration: case.metrics[name] for case in done if name in case.metrics}
@@ -232,8 +234,8 @@ def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
             yield Doubt(
                 validity="SUSPECT",
                 code="unequal-steps",
-                reason=f"cases did not do the same work: {counts[low]:g} {name} of {low}, "
-                f"{counts[high]:g} of {high}",
+                reason=f"cases did not do the same work: {counts[low]:g} {name} for {low}, "
+                f"{counts[high]:g} for {high}",
                 remedy="Give all of them the same number of steps; until then they are not ranked",
             )
             break
@@ -241,14 +243,14 @@ def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
 
 
 def _differing_schedules(done: Sequence[CaseValues]) -> Iterator[Doubt]:
-    """Compare courses at the same point of the way, between cases that end alike."""
+    """Compare schedules at the same relative point, between cases whose schedules end the same."""
     for name, limit in (("sparsity", SPARSITY_APART), ("learning_rate", RATE_APART)):
         first: dict[float, tuple[str, tuple[float, ...]]] = {}
         for case in done:
             course = case.schedules.get(name)
             if not course:
                 continue
-            # Sparsities that end apart are to be apart; rates are the same for all.
+            # Cases with different final sparsities are meant to differ; rates should be the same for all.
             end = round(course[-1] / limit) if name == "sparsity" else 0.0
             other, reference = first.setdefault(end, (case.configuration, course))
             apart, at = _furthest(
@@ -258,8 +260,8 @@ def _differing_schedules(done: Sequence[CaseValues]) -> Iterator[Doubt]:
                 yield Doubt(
                     validity="SUSPECT",
                     code=f"unlike-{name.replace('_', '-')}",
-                    reason=f"schedules differ: {name} of {case.configuration} and of {other} are "
-                    f"{apart:.0%} apart at point {at + 1} of {min(len(course), len(reference))}",
+                    reason=f"schedules differ: {name} of {case.configuration} and {other} differ "
+                    f"by {apart:.0%} at point {at + 1} of {min(len(course), len(reference))}",
                     remedy="Give all cases the same schedule; until then they are not ranked",
                 )
                 break
@@ -278,18 +280,19 @@ def pareto_front(
     *,
     figures: Sequence[str] = ("",),
 ) -> list[str]:
-    """Name the configurations that trade the metric against a cost, by differences that launches show.
+    """Return configurations that trade the metric against a cost, if launches show the difference.
 
-    One is beaten by another that is shown better in either and worse in neither. On the front is what nothing
-    beats and what trades with another such, each being shown better in one: one alone is no front, nor are
-    configurations between which nothing was shown. All comparisons share one error rate. What cannot be used
-    in one of the `figures` is on none.
+    A configuration is dominated by another that is shown to be better in one of the two and worse in neither.
+    The front contains those that nothing dominates and that have a trade-off with another such configuration,
+    each being shown to be better in one of the two. So a single configuration is not a front, and neither are
+    configurations with no difference shown between them. All comparisons share one error rate. Configurations
+    that are unusable in one of the `figures` are not on any front.
     """
     measured = [one for one in group if one.mean is not None and one.value(cost) is not None]
     sides = [one.side for one in measured]
     left_out = {name for figure in figures for name in contest(sides, better=better, figure=figure).left_out}
     usable = [one for one in measured if one.name not in left_out]
-    level = 1 - (1 - CONFIDENCE) / max(1, len(usable) * (len(usable) - 1))  # of two figures a pair
+    level = 1 - (1 - CONFIDENCE) / max(1, len(usable) * (len(usable) - 1))  # two metrics per pair
     shown = {
         (a.name, b.name): (
             _is_better(a.values, b.values, better, level),
@@ -311,9 +314,9 @@ def pareto_front(
 def _is_better(
     a: Sequence[float], b: Sequence[float], better: Better, confidence: float, *, is_exact: bool = False
 ) -> bool:
-    """Say whether launches show that A is better than B; values that have no ratio show nothing.
+    """Report whether launches show that A is better than B; without a ratio, they show nothing.
 
-    Exact values (bytes) that all launches of each side repeat differ or are equal.
+    Exact values (bytes) that are the same in all launches of each side are compared directly.
     """
     if min(*a, *b, 1.0) <= 0:
         return False

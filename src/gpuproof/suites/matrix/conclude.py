@@ -1,8 +1,7 @@
-"""What the cases of a matrix come to: figures a configuration, doubts, failures, and the matrix's files.
+"""Results of a matrix: metrics per configuration, warnings, failures, and the matrix's files.
 
-A launch of a model is judged by its own window. Of a command only this is known: the processor time that it
-took, and how busy its host was meanwhile; its times are doubted where others, such as cases of the same
-matrix, kept the processors full.
+A model launch is judged by its own window. For a command, only its CPU time and the load of its host are
+known; its times get a warning if other processes, such as cases of the same matrix, kept the CPUs busy.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixDetail:
-    """What the page of a matrix needs beyond the result."""
+    """Data for the matrix page that is not part of the result."""
 
     common: Common
     configurations: tuple[ConfigurationValues, ...]
     cases: tuple[CaseValues, ...]
-    """Without their courses over time."""
+    """The values of each case, without their time series."""
     ranking: MatrixRanking
     front_by_memory: tuple[str, ...] = ()
     front_by_time: tuple[str, ...] = ()
-    """Neither where configurations did not do the same work."""
+    """There are no fronts if configurations did not do the same work."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -133,7 +132,7 @@ def matrix_result(
 
 
 def _fronts(group: Sequence[ConfigurationValues], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
-    """Return both fronts, by time and by the one kind of memory that there is."""
+    """Return both fronts, by time and by the available kind of memory."""
     by_time = pareto_front(group, WALL, better, figures=(metric, WALL))
     by_memory = pareto_front(group, memory_cost(group), better, figures=(metric,))
     return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
@@ -159,7 +158,7 @@ def _title(config: RunConfig, num_cases: int) -> str:
 
 
 def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[Doubt, ...]]:
-    """Judge the launches that measured steps of a model; of a command there are none to judge."""
+    """Judge the launches that measured model steps; commands have no steps to judge."""
     return {
         launch_key(records.case): doubts_about(Measured(launch=launch))
         for records in launches
@@ -168,7 +167,7 @@ def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[
 
 
 def _failures(launches: Sequence[CaseRecords], planned: MatrixPlan) -> list[Failure]:
-    """Return one failure a reason, that of the first case which it was met at."""
+    """Return one failure per reason, from the first case that hit it."""
     by_reason: dict[str, list[CaseRecords]] = {}
     for records in launches:
         if (reason := failure_reason(records)) is not None:
@@ -177,7 +176,7 @@ def _failures(launches: Sequence[CaseRecords], planned: MatrixPlan) -> list[Fail
 
 
 def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: MatrixPlan) -> Failure:
-    """Return the failure of launches for one reason, with what to do about those that were not begun."""
+    """Return one failure for launches with the same reason, and what to do about those not started."""
     failure, place = alike[0].primary_failure, launch_key(alike[0].case)[0]
     assert failure is not None
     if len(alike) > 1:
@@ -188,8 +187,9 @@ def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: Matrix
     if spec.keep_going or spec.stop_on_failure or len(alike) < max(MOST_ALIKE, num_launches) or not num_left:
         return failure
     step = (
-        f"{num_left:,} launches were not begun, since the first {len(alike)} failed alike. Mend it, and go "
-        "on with `gpuproof matrix --continue-dir RUN --retry-failed`; --keep-going begins them all the same"
+        f"{num_left:,} launches were not started, since the first {len(alike)} failed the same "
+        "way. Fix the cause, and continue with `gpuproof matrix --continue-dir RUN "
+        "--retry-failed`; --keep-going starts them anyway"
     )
     return replace(failure, next_step=f"{failure.next_step}. {step}" if failure.next_step else step)
 
@@ -197,7 +197,7 @@ def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: Matrix
 def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseValues]) -> Iterator[str]:
     for reason in dict.fromkeys(case.metrics_missing for case in cases if case.metrics_missing):
         names = list(dict.fromkeys(case.case_id for case in cases if case.metrics_missing == reason))
-        yield f"no figures of its own from {units.first_of(names, MOST_NAMED)}: {reason}"
+        yield f"no results of its own from {units.first_of(names, MOST_NAMED)}: {reason}"
     for records in launches:
         for files in records.of(CollectedFiles):
             if files.missing:
@@ -213,29 +213,33 @@ def _basis_note(basis: str) -> str:
     if basis == "process tree":
         return "GPU memory is what the driver reports for the case's own processes, read about once a second"
     if basis == "allocator":
-        return "GPU memory is the most that the framework's allocator held for tensors"
+        return "GPU memory is the maximum that the framework's allocator held for tensors"
     if basis.startswith("resident"):
         return (
-            "resident is what the case's processes held on the host; shared pages count once in each process"
+            "resident is what the case's processes held on the host; shared pages are counted "
+            "once per process"
         )
-    return f"GPU memory is of the {basis}, others' included: the driver listed none of the case's processes"
+    return (
+        f"GPU memory is for the {basis}, including other processes: the driver listed none of "
+        "the case's processes"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ran:
-    """When and where a command ran, on its host's monotonic clock, and what it took."""
+    """When and where a command ran, on its host's monotonic clock, and its CPU use."""
 
     case: Case
     host: str
     begin_s: float
     end_s: float
     command_cpus: float
-    """Processors that it kept busy, on average."""
+    """Average number of CPUs that the command kept busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Crowded:
-    """A command that shared processors which were all in use."""
+    """A command that shared CPUs which were fully used."""
 
     case_id: str
     others_cpus: float
@@ -243,7 +247,7 @@ class _Crowded:
 
 
 def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
-    """Doubt the times of commands while others kept their processors full: by launch, a doubt a host."""
+    """Warn, per launch, about times of commands while others kept the CPUs busy; one warning per host."""
     by_host = grouped((ran.host, ran) for ran in _commands(evidence.launches))
     doubts: dict[LaunchKey, list[Doubt]] = {}
     for host, commands in by_host.items():
@@ -254,7 +258,7 @@ def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
 
 
 def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
-    """Return how many of the spans of time overlapped at most; one that begins as another ends does not.
+    """Return the most time spans that overlap; one that starts as another ends does not overlap.
 
     >>> most_at_once([(0, 2), (1, 3), (2, 4)])
     2
@@ -287,10 +291,10 @@ def _host_doubt(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]
     alone = ", one case at a time (cases.parallel=1)" if at_once > 1 else ""
     return suspect(
         NEIGHBOURS_CODE,
-        f"the processors of {host} were all in use while {len(crowded)} of {len(commands)} commands ran, and "
-        f"others had part of them (beside {worst.case_id} {worst.others_cpus:.1f} of {worst.num_cpus})"
-        f"{beside}: times may be longer than those of a case alone",
-        f"For times that can be compared, run it again on a quiet machine{alone}",
+        f"the CPUs of {host} were all in use while {len(crowded)} of {len(commands)} commands ran, "
+        f"with other processes using part of them (during {worst.case_id} {worst.others_cpus:.1f} "
+        f"of {worst.num_cpus}){beside}: times may be longer than for a case alone",
+        f"For comparable times, run it again on an idle machine{alone}",
     )
 
 

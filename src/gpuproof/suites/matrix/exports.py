@@ -1,11 +1,11 @@
-"""The files of a matrix in S4's form, derived from the run: a folder a case, a summary, and pictures.
+"""A matrix's files in S4's form, created from the run: a folder per case, a summary, and pictures.
 
 test_matrix_results_<time>/
   config.txt all_results.json summary_report.txt
   <case>/ gpu_stats_<case>_<time>.json, _summary.txt, _plot.png, output.log, error.txt, and what was kept
   graphs/ gpu_memory_timeline.png training_memory_comparison.png comparison.png
 
-The pictures show memory over time and in bars, and what is compared with its intervals.
+The pictures show memory over time and as bars, and the compared metric with intervals.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gpuproof.suites.results import json_export
 STAMP = "%Y%m%d_%H%M%S"
 TREE = "test_matrix_results_"
 MOST = 24
-"""Lines or rows of one picture."""
+"""Maximum number of lines or rows in one picture."""
 
 
 def tree_name(created: str) -> str:
-    """Name the folder of a matrix after the time at which its run was made.
+    """Name the folder of a matrix after its run's creation time.
 
     >>> tree_name("2026-11-22T13:05:09+00:00")
     'test_matrix_results_20261122_130509'
@@ -46,7 +46,7 @@ def tree_name(created: str) -> str:
 
 
 def exports_of(cases: Sequence[CaseValues], result: Result, evidence: Evidence) -> Iterator[Export]:
-    """Yield every file; what cannot be drawn is said when it is written."""
+    """Yield every file; if one cannot be drawn, that is reported when it is written."""
     tree = tree_name(evidence.description["created"])
     yield json_export(f"{tree}/all_results.json", [as_row(case) for case in cases])
     yield Export(name=f"{tree}/summary_report.txt", content=summary_text(cases, result))
@@ -84,7 +84,8 @@ def _case_exports(figures: CaseValues, case: Case, evidence: Evidence, tree: str
     collected = [
         path
         for path in sorted((source / FILES).rglob("*"))
-        if path.is_file() and path.resolve().is_relative_to(collected_in)  # no link out of a foreign folder
+        if path.is_file()
+        and path.resolve().is_relative_to(collected_in)  # do not follow links out of a folder from elsewhere
     ]
     logs = [path for log in (OUTPUT_LOG, ERROR_LOG) if (path := source / log).is_file()]
     for path in (*logs, *collected):
@@ -94,12 +95,12 @@ def _case_exports(figures: CaseValues, case: Case, evidence: Evidence, tree: str
 
 def _recording(evidence: Evidence, case: Case, host: str) -> RecordingData:
     recording = evidence.recording(case, host)
-    assert not isinstance(recording, MissingReadings)  # it was looked at when the export was made
+    assert not isinstance(recording, MissingReadings)  # it was checked when the export was built
     return recording
 
 
 def _config_text(evidence: Evidence) -> str:
-    """Write down where it comes from: every name in it can be found in the run's own files."""
+    """Record the origin of the export: every name in it can be found in the run's own files."""
     description = evidence.description
     return (
         f"run: {description['run_id']}\nsource: {description['source']}\ncreated: {description['created']}\n"
@@ -107,7 +108,7 @@ def _config_text(evidence: Evidence) -> str:
 
 
 def summary_text(cases: Sequence[CaseValues], result: Result) -> str:
-    """Write the summary: each case's outcome, memory, energy and time, then what was compared."""
+    """Write the summary: each case's outcome, memory, energy and time, then the comparison."""
     lines = [f"{result.headline}", f"{result.verdict}", ""]
     for case in cases:
         memory, resident = units.memory(case.memory.peak_bytes), units.memory(case.resident.peak_bytes)
@@ -127,10 +128,10 @@ def summary_text(cases: Sequence[CaseValues], result: Result) -> str:
 
 
 def memory_timeline(cases: Sequence[CaseValues]) -> Picture:
-    """Return the memory of each configuration's first launch since it began.
+    """Return the memory over time of each configuration's first launch.
 
     Raises:
-        EnvironmentUnfitError: no case has any.
+        EnvironmentUnfitError: no case has memory values.
     """
     memory = shown_memory(cases)
     shown = _firsts(cases, lambda case: bool(memory(case).course))
@@ -139,7 +140,7 @@ def memory_timeline(cases: Sequence[CaseValues]) -> Picture:
     chart = Chart(
         title="",
         kind="line",
-        x=Axis(label="time since each began", unit="s", reach=(0.0,)),
+        x=Axis(label="time since each started", unit="s", reach=(0.0,)),
         y=Axis(label="memory", unit="B", reach=(0.0,)),
         series=tuple(
             Series(name=case.configuration, points=memory(case).course, form="step") for case in shown
@@ -156,7 +157,7 @@ def memory_bars(cases: Sequence[CaseValues]) -> Picture:
     """Return mean and peak memory of each configuration's first launch.
 
     Raises:
-        EnvironmentUnfitError: as `memory_timeline`.
+        EnvironmentUnfitError: as for `memory_timeline`.
     """
     memory = shown_memory(cases)
     shown = _firsts(cases, lambda case: memory(case).peak_bytes is not None)[:MOST]
@@ -176,7 +177,7 @@ def memory_bars(cases: Sequence[CaseValues]) -> Picture:
 
 
 def comparison(cases: Sequence[CaseValues], *, metric: str, better: Better, seed: str) -> Picture:
-    """Return what is compared: each configuration's launches, their mean and its interval.
+    """Return the compared metric of each configuration: its launches, their mean and its interval.
 
     Raises:
         EnvironmentUnfitError: no case has a value.
@@ -212,10 +213,10 @@ def comparison(cases: Sequence[CaseValues], *, metric: str, better: Better, seed
 
 
 def _firsts(cases: Sequence[CaseValues], is_shown: Callable[[CaseValues], bool]) -> list[CaseValues]:
-    """Return the first launch of each configuration of those that have memory.
+    """Return the first launch of each configuration that has memory values.
 
     Raises:
-        EnvironmentUnfitError: none has.
+        EnvironmentUnfitError: no launch has any.
     """
     first: dict[str, CaseValues] = {}
     for case in filter(is_shown, cases):

@@ -1,4 +1,4 @@
-"""The figures of a configuration over its launches: what is compared, then time, memory and energy."""
+"""The metrics of a configuration over its launches: the compared one, then time, memory and energy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gpuproof.suites.results import with_interval
 
 WALL, MEMORY, RESIDENT, ENERGY = "wall_s", "memory_bytes", "resident_bytes", "energy_j"
 MEAN_MEMORY = "mean_memory_bytes"
-"""What cases are compared by that left recordings alone."""
+"""The metric that cases are compared by if there are only recordings."""
 NO_POSITIONS: Mapping[LaunchKey, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixMeasure:
-    """A figure of every configuration: how it is called, which way is better, and how a launch has it."""
+    """A metric of every configuration: its name, which direction is better, and how to read it."""
 
     name: str
     better: Better
@@ -54,7 +54,7 @@ COSTS = (
 
 
 def value_of(case: CaseValues, metric: str) -> float | None:
-    """Return what a launch says of a metric."""
+    """Return a launch's value of a metric."""
     return case.wall_s if metric == WALL else case.metrics.get(metric)
 
 
@@ -72,9 +72,10 @@ def measures_of(
     labels: Mapping[str, Any],
     positions: Mapping[LaunchKey, int] = NO_POSITIONS,
 ) -> Iterator[Measure]:
-    """Yield the figures of the launches of a configuration that ended well, the one compared first.
+    """Yield a configuration's metrics over successful launches, the compared one first.
 
-    It is the mean of the launches that have it; a cost is that of all, or missing.
+    The value is the mean of the launches that have the metric; for a cost, every launch must have it, or it
+    is missing.
     """
     for what in (*([_compared(metric, better)] if metric != WALL else []), *COSTS):
         measured = [(case, value) for case in done if (value := what.read(case)) is not None]
@@ -87,7 +88,7 @@ def measures_of(
             for at, (case, value) in enumerate(measured)
         )
         if what.name == MEMORY and len(_bases(done)) > 1:
-            launches = ()  # they are not of one thing, and no other run is compared with them
+            launches = ()  # they measure different things, and are not compared with any other run
         text = units.amount(mean, what.unit, digits=4)
         yield with_interval(
             what.name,
@@ -105,7 +106,7 @@ def measures_of(
 
 
 def _reason_missing(what: MatrixMeasure, done: Sequence[CaseValues], num_measured: int) -> str | None:
-    """Say why there is no mean over all launches; None where there is one."""
+    """Report why there is no mean over all launches; None if there is one."""
     bases = _bases(done)
     if what.name == MEMORY and len(bases) > 1:
         return f"memory of launches was measured in different ways: {', '.join(bases)}"
@@ -116,5 +117,5 @@ def _reason_missing(what: MatrixMeasure, done: Sequence[CaseValues], num_measure
 
 
 def _bases(done: Sequence[CaseValues]) -> list[str]:
-    """Return what the memory of launches is of, those left out of which none is known."""
+    """Return what the launches' memory measures, skipping launches without memory values."""
     return list(dict.fromkeys(case.memory.basis for case in done if case.memory.basis))

@@ -1,9 +1,9 @@
-"""A folder `test_matrix_results_…` of the older test matrix, read as the cases of one of ours.
+"""A folder `test_matrix_results_…` of the older test matrix, read as cases of this one.
 
-In: the folder; of each test its training_metrics.json (either shape), its recording in whatever format, and
-its row of all_results.json, each where it is there; a tree of recordings alone is of memory. Out: figures a
-case and the same result and page. What a test's memory was is that of its whole GPU: nothing else was
-written down.
+Input: the folder; for each test its training_metrics.json (either shape), its recording in any format, and
+its row of all_results.json, as far as they exist. A tree with only recordings is about memory. Output:
+metrics per case, and the same result and page as a run. A test's memory is that of its whole GPU: nothing
+else was recorded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMES = ("elapsed_time", "total_time", "total_training_time")
 
 
 def is_old_tree(folder: Path) -> bool:
-    """Say whether a folder holds tests of an older matrix, and is no run of ours."""
+    """Report whether a folder holds tests of an older matrix, and is not one of gpuproof's runs."""
     if not folder.is_dir() or (folder / "run.json").exists():
         return False
     return (
@@ -52,10 +52,10 @@ def is_old_tree(folder: Path) -> bool:
 
 
 def read_old_tree(folder: Path) -> list[CaseValues]:
-    """Read every test of the folder.
+    """Read every test in the folder.
 
     Raises:
-        UsageError: it holds none.
+        UsageError: it contains no tests.
     """
     rows = _rows(folder / RESULTS)
     tests = sorted(
@@ -75,7 +75,7 @@ def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
         content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else []
     except ValueError as error:
         raise UsageError(
-            f"no JSON: {error}", place=str(path), next_step="Repair it, or move it away"
+            f"not JSON: {error}", place=str(path), next_step="Repair it, or move it away"
         ) from error
     rows = content if isinstance(content, list) else []
     return {str(row["test_id"]): row for row in rows if isinstance(row, Mapping) and "test_id" in row}
@@ -118,7 +118,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseValues:
 
 
 def _recorded_case(folder: Path) -> CaseValues:
-    """Return a test of a tree of recordings alone: it is done where its recording tells of memory."""
+    """Return a test of a tree with only recordings; it is done if its recording contains memory."""
     case = _case(folder, {"success": not (folder / ERROR).exists(), "error": f"it left {ERROR}"})
     memory = case.memory.mean_bytes
     if case.status == "done" and memory is None:
@@ -136,7 +136,7 @@ def _metrics(path: Path) -> tuple[FileMetrics, str | None]:
 
 
 def _recording(folder: Path) -> tuple[RecordingData | None, str | None]:
-    """Load the newest recording of a test; why there is none is said."""
+    """Load the newest recording of a test; if there is none, report why."""
     try:
         return load(recordings_in(folder)[-1]), None
     except GpuproofError as error:
@@ -152,7 +152,7 @@ def _energy(recording: RecordingData | None) -> tuple[float | None, str | None]:
 
 
 def tree_evidence(folder: Path) -> Evidence:
-    """Return what is known of an older tree as a run is known: that it has no launches of ours."""
+    """Return an older tree's description in the form of a run, which has no launches by gpuproof."""
     description = {"run_id": folder.name, "gpuproof_version": __version__, "source": str(folder)}
     return Evidence(
         description=description,
@@ -165,15 +165,15 @@ def tree_evidence(folder: Path) -> Evidence:
 
 
 def pictures_of(cases: Sequence[CaseValues], result: Result) -> Iterator[Export]:
-    """Return the pictures of an older tree, in its folder graphs/."""
+    """Return the pictures of an older tree, from its folder graphs/."""
     return graphs_of(cases, result, "graphs", seed="seed")
 
 
 def conclude_old_tree(folder: Path) -> tuple[list[CaseValues], Result]:
-    """Return the cases of an older tree, and the result that they make.
+    """Return the cases of an older tree, and their result.
 
     Raises:
-        UsageError: it holds no test.
+        UsageError: it contains no tests.
     """
     cases = read_old_tree(folder)
     title = f"{folder.name}, {len(cases)} tests of an older matrix"
@@ -186,7 +186,7 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseValues], Result]:
 
 
 def _memory_headline(cases: Sequence[CaseValues]) -> str:
-    """Set the two least mean memories of recordings against each other; empty where other figures lead."""
+    """Compare the two lowest mean memories from recordings; empty if another metric comes first."""
     done = [case for case in cases if case.status == "done"]
     if not all(MEAN_MEMORY in case.metrics for case in done):
         return ""

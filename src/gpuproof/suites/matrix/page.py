@@ -1,4 +1,4 @@
-"""The page of a matrix: a row a configuration, which is best, what memory and time buy, and every case."""
+"""The page of a matrix: configurations in rows, the best, memory and time trade-offs, and all cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuproof.suites.sections import benchmark_page
 from gpuproof.verdict.page import plain_chart
 
 MOST_ROWS = 50
-"""Cases that are listed where all ended well; result.json has every one."""
+"""Maximum number of cases listed if all succeeded; result.json contains every case."""
 
 
 def page(result: Result) -> Page:
@@ -70,7 +70,7 @@ def _interval(one: ConfigurationValues) -> str:
 
 
 def _best(detail: MatrixDetail) -> Iterator[str]:
-    """Say which configuration is best, or why none is named."""
+    """Report which configuration is best, or why none is named."""
     ranking = detail.ranking
     way = "highest" if ranking.better == "higher" else "lowest"
     if ranking.best is not None:
@@ -82,7 +82,7 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
     else:
         yield f"no best configuration by {ranking.metric}: {ranking.missing}"
     if ranking.left_out:
-        yield f"neither the best nor on a front: {'; '.join(ranking.left_out.values())}"
+        yield f"neither best nor on a front: {'; '.join(ranking.left_out.values())}"
     if len(detail.configurations) > 1:
         for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
             if front and not (what == "time" and ranking.metric == WALL):
@@ -93,11 +93,11 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
 
 
 Cost = tuple[str, str, tuple[str, ...], str]
-"""What it is, its unit, the front against it, and the measure."""
+"""The cost's name and unit, the front against it, and the measure."""
 
 
 def _fronts(detail: MatrixDetail) -> Iterator[Section]:
-    """Draw what is compared against what it costs; the front is a series of its own."""
+    """Plot the compared metric against its cost; the front is a separate series."""
     ranking = detail.ranking
     costs: tuple[Cost, ...] = (
         ("memory", "B", detail.front_by_memory, memory_cost(detail.configurations)),
@@ -122,7 +122,7 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
 
 
 def _cases(detail: MatrixDetail) -> Section:
-    """Lay out launches: what those that ended well took is in their configuration's measures."""
+    """Lay out launches; the results of successful ones are in their configuration's measures."""
     cases, by_name = detail.cases, {one.name: one for one in detail.configurations}
     shown = [case for case in cases if case.status != "done"]
     shown = [*shown, *(case for case in cases if case.status == "done")][: max(MOST_ROWS, len(shown))]
@@ -155,7 +155,7 @@ def _cases(detail: MatrixDetail) -> Section:
 
 
 def _status_cell(case: CaseValues, first: Mapping[str, str]) -> Cell:
-    """Say how a case ended; `first` names the first case of each text, and others like it name that one."""
+    """Report how a case ended; `first` maps each text to its first case, which repeats refer to."""
     if case.status == "done":
         return Cell("done", "good")
     text = _status_text(case)

@@ -1,7 +1,7 @@
-"""The cases of a matrix: which there are, in what order they run, how many at once, and for how long.
+"""The cases of a matrix: which cases, in what order, how many at once, and for how long.
 
-A case is built when it is launched. Its kind is its configuration without the seed: what launches of a kind
-took says what the others of it will take.
+A case is built when it is launched. Its kind is its configuration without the seed: the durations of finished
+launches of a kind predict the others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describi
 from gpuproof.suites.points.plan import Point, config_at
 
 MOST_ALIKE = 3
-"""Launches that fail for one reason before any ends well: the others would, too."""
+"""If this many launches fail for the same reason before any succeeds, the others are not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What launches of one kind took that have ended."""
+    """Number and total duration of the finished launches of one kind."""
 
     num: int = 0
     seconds: float = 0.0
@@ -45,37 +45,38 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixPlan:
-    """Every launch of the matrix, and how far it is."""
+    """Every launch of the matrix, and the progress so far."""
 
     config: RunConfig
     cases: Mapping[str, Assignment]
     order: tuple[LaunchKey, ...]
     at_once: int
     on_queue: bool = False
-    """Whether a scheduler gives each case a job, and devices of its own."""
+    """Whether a scheduler gives each case its own job and devices."""
     position: int = 0
-    """Launches before this one in the order are settled …"""
+    """All launches before this position in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
-    """… and so are these after it."""
+    """… and so are these later ones."""
     hosts: frozenset[str] = frozenset()
-    """Hosts that told what they have."""
+    """Hosts that have reported their hardware."""
     taken: Mapping[str, Taken]
-    """By kind."""
+    """Durations by kind."""
     left: Mapping[str, int]
-    """Launches of each kind that are not settled."""
+    """Number of unsettled launches of each kind."""
     is_stopped: bool = False
-    """A case failed, or the first ones all alike, and none is to begin any more."""
+    """No more launches are started, because a case failed, or because the first ones all failed the same
+    way."""
     failed_alike: tuple[str, ...] | None = ()
-    """What the launches so far failed with, where all failed for one reason; None where one did not."""
+    """The failure reason that all launches so far share; None if one did not fail with it."""
 
     @property
     def num_left(self) -> int:
-        """Launches that are not settled."""
+        """Number of launches that are not settled."""
         return 0 if self.is_stopped else len(self.order) - self.position - len(self.ahead)
 
     @property
     def seconds_left(self) -> float | None:
-        """Time for what is left, by kind; None before any launch has ended, and where a queue decides."""
+        """Time for the remaining launches, by kind; None before any has ended, or if a queue decides."""
         num = sum(times.num for times in self.taken.values())
         if not num or self.on_queue:
             return None
@@ -87,7 +88,7 @@ class MatrixPlan:
         return total_s / self.at_once
 
     def settle(self, launch: CaseRecords) -> MatrixPlan:
-        """Return the plan after a launch ended; one that is not in it changes nothing."""
+        """Return the plan after a launch ended; a launch that is not in the plan changes nothing."""
         key = launch_key(launch.case)
         if key[0] not in self.cases or key[1] >= self.config.run.repeats:
             return self
@@ -112,7 +113,7 @@ class MatrixPlan:
         )
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what may begin now, each case built when it is asked for."""
+        """Yield the launches that may start now, each case built lazily."""
         room = self.at_once - len(running)
         for position in range(self.position, len(self.order)):
             if room <= 0 or self.is_stopped:
@@ -126,7 +127,7 @@ class MatrixPlan:
         """Build a launch.
 
         Raises:
-            UsageError: it is nothing that can be run.
+            UsageError: it cannot run.
         """
         case_id, replicate = key
         point = point_of(self.config, case_id, self.cases[case_id])
@@ -138,7 +139,7 @@ class MatrixPlan:
         return replace(case, placement=replace(case.placement, exclusive="nothing", share=self._share()))
 
     def described(self, key: LaunchKey) -> str:
-        """Write what a launch would start: a command's words, or a workload with its fields."""
+        """Format what a launch would start: a command's arguments, or a workload with its fields."""
         work, fields = self.case(key).work, self.cases[key[0]]
         if isinstance(work, CommandWork):
             return shlex.join(work.command.argv)
@@ -150,7 +151,7 @@ class MatrixPlan:
         return (cases.parallel > 1 and not self.on_queue) or cases.wait_for_memory is not None
 
     def _share(self) -> DeviceShare:
-        """Put a case on each device before any has two."""
+        """Put one case on each device before any device gets two."""
         cases = self.config.cases
         return DeviceShare(
             cases_at_once=cases.parallel,
@@ -160,13 +161,13 @@ class MatrixPlan:
 
 
 def point_of(config: RunConfig, case_id: str, assignment: Assignment) -> Point:
-    """Return a case's recipe; that of a command is the same for all."""
+    """Return a case's recipe; for a command, it is the same for all cases."""
     recipe = config if config.kind == "command" else config_at(config, assignment)
     return Point(case_id=case_id, assignment=assignment, config=recipe)
 
 
 def kind_of(assignment: Assignment, config: RunConfig) -> str:
-    """Name the configuration that a case is a repetition of: all its fields but the seed."""
+    """Name the configuration that a case repeats: all its fields except the seed."""
     seed = config.cases.seed
     fields = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
     names = short_names(list(fields))
@@ -174,7 +175,7 @@ def kind_of(assignment: Assignment, config: RunConfig) -> str:
 
 
 def seconds_taken(launch: CaseRecords) -> float | None:
-    """Return the seconds of a launch, from its first record to its last; None where it did not end well."""
+    """Return how many seconds a launch took, from first to last record; None if it failed."""
     if launch.status != "done":
         return None
     ended = [end.wall_s for end in launch.of(CommandEnded)]
@@ -188,7 +189,7 @@ def seconds_taken(launch: CaseRecords) -> float | None:
 
 
 def failure_reason(launch: CaseRecords) -> str | None:
-    """Return why a launch failed, in the same words for every case; None where it ended well."""
+    """Return why a launch failed, worded the same for every case; None if it succeeded."""
     failure = launch.primary_failure
     if launch.status == "done" or failure is None:
         return None
@@ -210,10 +211,10 @@ def _count_launch(taken: Mapping[str, Taken], kind: str, seconds: float | None) 
 
 
 def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
-    """Plan every launch: all cases once, shuffled, before any is repeated. A queue names no hosts.
+    """Plan every launch: all cases once, shuffled, before any is repeated. Queues name no hosts.
 
     Raises:
-        UsageError: there are too many.
+        UsageError: there are too many launches.
     """
     chosen = chosen_cases(config)
     names = names_from_template(chosen, config) or [
@@ -242,7 +243,7 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
 
 
 def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
-    """Return how many may run at a time: all on a queue, but for a limit and for `stop_on_failure`."""
+    """Return how many may run at a time: all on a queue, unless limited or with `stop_on_failure`."""
     cases = config.cases
     if num_hosts or cases.parallel > 1 or cases.stop_on_failure:
         return cases.parallel * max(1, num_hosts)
@@ -250,10 +251,10 @@ def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
 
 
 def begin(config: RunConfig, places: Sequence[HostPlace]) -> MatrixPlan:
-    """Plan every case, and build the first.
+    """Plan every case, and build the first one.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     first_plan = plan(config, num_hosts=len(places))
     first_plan.case(first_plan.order[0])

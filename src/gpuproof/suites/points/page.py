@@ -1,4 +1,4 @@
-"""The page of several points: a row a point, how each stands to the best, and pictures along the axis."""
+"""The page of several points: one row per point, how each compares to the best, and charts by axis."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from gpuproof.suites.sections import TONES, benchmark_page
 from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
 
 WIDE = 8.0
-"""An axis whose last value is that many times its first is logarithmic."""
+"""An axis is logarithmic if its last value is at least this many times its first."""
 
 
 def points_page(result: Result) -> Page:
-    """Lay out the figures of the whole, then the points."""
+    """Lay out the overall results, then the points."""
     detail = from_json(PointsDetail, result.detail, place="result.json: detail")
     points = read_values(result)
     ranking = rank(points)
@@ -52,7 +52,7 @@ def points_page(result: Result) -> Page:
 
 
 def continued(points: Sequence[PointMeasures]) -> Text:
-    """Say of which points more steps were measured than requested, and why."""
+    """Report at which points more steps were measured than requested, and why."""
     details = [steps.detail for point in points if (steps := point.measure(STEPS)) is not None]
     lines = (f"{details.count(text)} of {len(points)}: {text}" for text in dict.fromkeys(details) if text)
     return Text(title="", lines=tuple(lines))
@@ -63,7 +63,7 @@ def _axis(key: str, name: str) -> Column:
 
 
 def measure_columns(points: Sequence[PointMeasures]) -> tuple[Column, ...]:
-    """Return the columns of the points' own figures; in latency mode a rate is no throughput."""
+    """Return the columns for the points' own results; in latency mode a rate is not a throughput."""
     rate = (Column.of("throughput", lambda point: measure_cell(point.rate)), Column.of("", uncertainty))
     latencies = [x.measures[0] for x in points if x.measure(RATE_ONE_BY_ONE) is not None]
     if latencies:
@@ -79,23 +79,23 @@ def measure_columns(points: Sequence[PointMeasures]) -> tuple[Column, ...]:
 
 
 def uncertainty(point: PointMeasures) -> str:
-    """Write the uncertainty of a point's rate, or nothing where there is no interval."""
+    """Format the uncertainty of a point's rate; empty if there is no interval."""
     return "" if point.rate is None else point.rate.uncertainty or ""
 
 
 def limit_text(point: PointMeasures) -> str:
-    """Name what limited a point; nothing where that is not known."""
+    """Name what limited a point; empty if unknown."""
     limit = point.measure(LIMITED_BY)
     return "" if limit is None or limit.missing is not None else limit.text
 
 
 def validity_cell(point: PointMeasures) -> Cell:
-    """Return a point's validity, set off by its gravity."""
+    """Return a point's validity, highlighted according to severity."""
     return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))
 
 
 def point_charts(points: Sequence[PointMeasures]) -> Iterator[Chart]:
-    """Yield throughput, or in latency mode latency, and memory of all points."""
+    """Yield throughput, or latency in latency mode, and memory of all points."""
     first = next((point.measures[0] for point in points if point.measures), None)
     for name in dict.fromkeys([*([] if first is None else [first.name]), PEAK_MEMORY]):
         if (chart := _along(points, name) or in_rows(points, name)) is not None:
@@ -103,10 +103,10 @@ def point_charts(points: Sequence[PointMeasures]) -> Iterator[Chart]:
 
 
 def trade_off(points: Sequence[PointMeasures], ranking: Ranking) -> Chart | None:
-    """Draw tokens/s over the time that each token takes, where points decode.
+    """Plot tokens/s against the time per token, if the points decode.
 
-    The knee is the point of the least time whose throughput is not shown to be under the best one's: beyond
-    it, tokens take longer, and no more of them a second are shown.
+    The knee is the fastest point whose throughput is not shown to be below the best one's: beyond it, tokens
+    take longer, and no gain in tokens per second is shown.
     """
     timed = {
         point.case_id: (time.value, point.rate)
@@ -138,7 +138,7 @@ def _knee(timed: Mapping[str, tuple[float, Measure]], ranking: Ranking) -> str |
 
 
 def _along(points: Sequence[PointMeasures], name: str) -> Chart | None:
-    """Return a measure along the swept number with most values; other keys tell curves apart."""
+    """Return a measure along the swept number with the most values; other keys separate the curves."""
     numbers = {
         key: {point.assignment[key] for point in points}
         for key in (points[0].assignment if points else ())
@@ -170,5 +170,5 @@ def _others(point: PointMeasures, key: str, titles: dict[str, str]) -> str:
 
 
 def in_rows(points: Sequence[PointMeasures], name: str) -> Chart | None:
-    """Return a measure of every point in rows; None where fewer than two have it."""
+    """Return a measure of every point in rows; None if fewer than two points have it."""
     return bars(titled(name), [(point.case_id, point.measure(name)) for point in points], name)

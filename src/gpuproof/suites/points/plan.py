@@ -1,4 +1,4 @@
-"""Points: recipes that differ in some keys, each under a name of its own, and plans of launches at them."""
+"""Points: recipes that differ in some keys, each with its own name, and launch plans for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One combination of the swept keys, and the recipe that it makes."""
+    """One combination of the swept keys, and the resulting recipe."""
 
     case_id: str
     assignment: Assignment
@@ -36,25 +36,25 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Launches that are known from the beginning, in order. How far it is, is part of it."""
+    """Launches that are all known from the start, in order, with the progress so far."""
 
     points: Mapping[str, Point]
     order: tuple[LaunchKey, ...]
     is_sweep: bool = True
     position: int = 0
-    """Launches before this one in the order are settled …"""
+    """All launches before this position in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
-    """… and so are these after it."""
+    """… and so are these later ones."""
     hosts: frozenset[str] = frozenset()
-    """Hosts that told what they have."""
+    """Hosts that have reported their hardware."""
 
     @property
     def num_left(self) -> int:
-        """Launches that are not settled."""
+        """Number of launches that are not settled."""
         return len(self.order) - self.position - len(self.ahead)
 
     def settle(self, launch: CaseRecords) -> Plan:
-        """Return the plan after a launch ended; one that is not in it changes nothing."""
+        """Return the plan after a launch ended; a launch that is not in the plan changes nothing."""
         key = launch_key(launch.case)
         if key[0] not in self.points or key[1] >= len(self.order) // len(self.points):
             return self
@@ -66,7 +66,7 @@ class Plan:
         return replace(self, position=position, ahead=frozenset(ahead), hosts=hosts)
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what is neither settled nor running, each case built when it is asked for."""
+        """Yield launches that are neither settled nor running, each case built lazily."""
         for position in range(self.position, len(self.order)):
             key = self.order[position]
             if key not in self.ahead and key not in running:
@@ -76,7 +76,7 @@ class Plan:
         """Build a launch.
 
         Raises:
-            UsageError: its point is no recipe that can be run.
+            UsageError: its point is not a runnable recipe.
         """
         point = self.points[key[0]]
         try:
@@ -91,10 +91,10 @@ class Plan:
 
 
 def plan_repeats(config: RunConfig) -> Plan:
-    """Plan `run.repeats` launches of one recipe, all alike.
+    """Plan `run.repeats` identical launches of one recipe.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     return check_points(
         Plan(
@@ -106,10 +106,10 @@ def plan_repeats(config: RunConfig) -> Plan:
 
 
 def check_points(plan: Plan) -> Plan:
-    """Return a plan of which each point can be run.
+    """Return a plan in which every point can run.
 
     Raises:
-        UsageError: a point cannot.
+        UsageError: a point cannot run.
     """
     for case_id in plan.points:
         plan.case((case_id, 0))
@@ -117,21 +117,21 @@ def check_points(plan: Plan) -> Plan:
 
 
 class PlannedState(Protocol):
-    """A suite's state that knows itself what a launch changes, and what comes next."""
+    """A suite's state that knows how a launch changes it, and which launches come next."""
 
     @property
     def num_left(self) -> int:
-        """Launches that are known to be still to do."""
+        """Number of launches known to be pending."""
 
     def settle(self, launch: CaseRecords) -> Any:
         """Return the state after a launch ended."""
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what may begin now."""
+        """Yield the launches that may start now."""
 
 
 def shuffled_order(config: RunConfig, points: Mapping[str, Point]) -> tuple[LaunchKey, ...]:
-    """Return every launch of the points: replicate by replicate, the points of each shuffled anew."""
+    """Return every launch of the points: replicate by replicate, reshuffling the points each time."""
     order: list[LaunchKey] = []
     for replicate in range(config.run.repeats):
         names = list(points)
@@ -141,33 +141,33 @@ def shuffled_order(config: RunConfig, points: Mapping[str, Point]) -> tuple[Laun
 
 
 def settle_all(state: Any, launches: Iterable[CaseRecords]) -> Any:
-    """Return the `PlannedState` after these launches ended, in whichever order."""
+    """Return the `PlannedState` after these launches ended, in any order."""
     for launch in launches:
         state = state.settle(launch)
     return state
 
 
 class PlannedSuite:
-    """What suites share whose state is a `PlannedState`; their folders have `plan`, `conclude` and `page`.
+    """Common code of suites with a `PlannedState`; their packages have `plan`, `conclude` and `page`.
 
-    Each of these modules has the function that its method here calls, and is imported when it is used.
+    Each of these modules has the function that the corresponding method calls, and is imported on first use.
     """
 
     command = "run"
     scope: Literal["each_host", "whole"] = "each_host"
     options: type | None = None
     is_sweep = True
-    """Whether a launch may do without what another lacks."""
+    """Whether launches differ, so that one may work even if another lacks something it needs."""
 
     def answers(self, config: RunConfig) -> bool:
-        """Take no recipe that does not name it."""
+        """Accept only recipes that name this suite."""
         return False
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Any:
-        """Return the state before the first launch, by `begin` of the suite's `plan`.
+        """Return the state before the first launch, using `begin` of the suite's `plan`.
 
         Raises:
-            UsageError: the recipe cannot be run.
+            UsageError: the recipe cannot run.
         """
         return self._module("plan").begin(config, places)
 
@@ -178,29 +178,29 @@ class PlannedSuite:
     def next(
         self, state: PlannedState, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
-        """Yield what may begin now."""
+        """Yield the launches that may start now."""
         return state.next(running)
 
     def remaining(self, state: PlannedState) -> Remaining:
-        """Count what is known to be left, and say until when more follow."""
+        """Count what is known to be left, and report the condition until which more are added."""
         return Remaining(num_launches=state.num_left, until=self.until(state))
 
     def until(self, state: Any) -> str | None:
-        """Say until when launches follow that are not planned yet; None where there are no such."""
+        """Report the condition until which launches not planned yet are added; None if there are none."""
         del state
         return None
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Stop on a full disk, and where launches are alike and the machine lacks what each of them needs."""
+        """Stop on a full disk, or if launches are identical and the machine lacks what they all need."""
         return after_failure(launch, is_sweep=self.is_sweep)
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Conclude by `conclude` of the suite's `conclude`."""
+        """Conclude, using `conclude` from the suite's `conclude` module."""
         conclusion: Conclusion = self._module("conclude").conclude(evidence)
         return conclusion
 
     def page(self, result: Result) -> Page:
-        """Lay out by `page` of the suite's `page`."""
+        """Lay out the result, using `page` from the suite's `page` module."""
         page: Page = self._module("page").page(result)
         return page
 
@@ -209,28 +209,28 @@ class PlannedSuite:
 
 
 def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
-    """Say whether others may fare better: not on a full disk, nor where the machine lacks what all need."""
+    """Report whether other launches may succeed: not if the disk is full or what all need is missing."""
     failure = launch.primary_failure
     hopeless = ("disk_full",) if is_sweep else ("disk_full", "environment")
     return "stop" if failure is not None and failure.cause in hopeless else "skip"
 
 
 def refuse_keys(suite: str, *keys: tuple[str, bool, str]) -> None:
-    """Refuse keys that a suite could not heed: each with whether it is wrong, and what to do then.
+    """Reject keys that a suite cannot use; each comes with whether it is wrong, and what to do then.
 
     Raises:
-        UsageError: one is.
+        UsageError: one of them is wrong.
     """
     for key, is_wrong, next_step in keys:
         if is_wrong:
-            raise UsageError(f"the suite {suite} does not take this", place=key, next_step=next_step)
+            raise UsageError(f"the suite {suite} does not support this", place=key, next_step=next_step)
 
 
 def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
     """Return the recipe of one point, without the sweep.
 
     Raises:
-        UsageError: it is none that can be run.
+        UsageError: it is not a runnable recipe.
     """
     values = config.model_dump(exclude={"matrix", "search", "load"})
     values["run"]["order_seed"] = 0

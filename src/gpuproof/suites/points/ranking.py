@@ -1,8 +1,8 @@
-"""Points of a sweep, or tests of a suite, side by side: the best, how others compare, and their files.
+"""Points of a sweep or tests of a suite side by side: the best, the comparisons, and their files.
 
-In: each point's figures. Out: the best one, comparisons against it, and for a search of batch sizes the
-largest that fits and the knee. A point is only compared where its launches are replicates. The files are
-run_summary.json and summary.csv, whose rows are points, and all epochs.
+Input: each point's results. Output: the best one, comparisons with it, and for a batch-size search the
+largest that fits and the knee. A point is only compared if its launches are replicates. The files are
+run_summary.json and summary.csv, with one row per point, and a file with all epochs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 
 CONFIDENCE = 0.95
-"""Of all comparisons of a sweep together: the best point was picked by the data, so that each pair counts
-(Bonferroni's correction; Dunn 1961, https://doi.org/10.1080/01621459.1961.10482090)."""
+"""Joint confidence for all comparisons of a sweep: the best point was picked using the data, so each pair
+counts (Bonferroni's correction; Dunn 1961, https://doi.org/10.1080/01621459.1961.10482090)."""
 TOO_FEW = (
-    f"a point needs {MIN_LAUNCHES} launches, or a difference may be that of any two launches (run.repeats)"
+    f"a point needs {MIN_LAUNCHES} launches, since a difference may otherwise be that of any two "
+    "launches (run.repeats)"
 )
 NEAR_BEST = 0.95
-"""The knee is the smallest batch with so much of the best throughput."""
+"""The knee is the smallest batch with at least this share of the best throughput."""
 NOT_OF_A_POINT = (
     *("experiment_name", "run_id", "env", "notes", "commit_hash", "total_wall_clock_s"),
     *("flops_per_step", "flops_per_step_closed_form", "flops_per_step_counted", "flops_not_counted"),
@@ -40,47 +41,48 @@ NOT_OF_A_POINT = (
     *("measured_ceilings", "evaluations", "comm_exposed_ms", "comm_kernel_ms", "allreduce_standalone_ms"),
     *("communication_missing", "profile"),
 )
-"""Keys of a recipe's run_summary.json that stand above the points, or are told of a single recipe only."""
+"""Keys of a recipe's run_summary.json that are on the level above the points, or exist only for a single
+recipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstBest:
-    """How a point stands to the best one."""
+    """How a point compares to the best one."""
 
     comparison: Comparison | None
-    """None where there is nothing to compare."""
+    """None if there is nothing to compare."""
     missing: str | None
     """Why there is no comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """All points of a sweep against the best one."""
+    """All points of a sweep compared with the best one."""
 
     best: PointMeasures | None
-    """The point of the highest throughput."""
+    """The point with the highest throughput."""
     missing: str | None
     """Why no point can be called the best."""
     against_best: Mapping[str, AgainstBest]
-    """By point, those that can stand beside the best one."""
+    """The points that can be compared with the best one, with their comparisons."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """By point, why it can be neither the best nor worse than it."""
+    """Per point, why it can be neither the best nor worse than the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """What a search of batch sizes found."""
+    """The result of a batch-size search."""
 
     largest: int | None
-    """The largest batch size that fits; None where none did."""
+    """The largest batch size that fits; None if none fits."""
     too_large: int | None
-    """The smallest batch size that ran out of memory; None where all fit."""
+    """The smallest batch size that ran out of memory; None if all fit."""
     knee: PointMeasures | None
-    """The smallest batch whose throughput is near the best one's."""
+    """The smallest batch whose throughput is near the best."""
 
 
 def side_of(point: PointMeasures) -> ComparedSide:
-    """Return a point as others are held against it, by its rate."""
+    """Return a point as a side of a comparison, by its rate."""
     return ComparedSide(
         name=point.case_id,
         values=[launch.value for launch in point.launches],
@@ -91,7 +93,7 @@ def side_of(point: PointMeasures) -> ComparedSide:
 
 
 def rank(points: Sequence[PointMeasures]) -> Ranking:
-    """Find the best point of those that can be used and compare the others with it."""
+    """Find the best of the usable points and compare the others with it."""
     measured = [point for point in points if point.rate_value is not None]
     outcome = contest([side_of(point) for point in measured], better="higher")
     names = {side.name for side in outcome.contenders}
@@ -126,7 +128,7 @@ def _compare(point: PointMeasures, best: PointMeasures, *, confidence: float) ->
 
 
 def batch_limits(points: Sequence[PointMeasures], ranking: Ranking, *, key: str) -> BatchLimits:
-    """Read the limits off a search over `key`, whose values are batch sizes."""
+    """Read the limits from a search over `key`, whose values are batch sizes."""
     fit = [point for point in points if point.num_launches and not point.refused]
     best = ranking.best
     usable = [point for point in fit if point.case_id not in ranking.left_out]
@@ -139,7 +141,7 @@ def batch_limits(points: Sequence[PointMeasures], ranking: Ranking, *, key: str)
 
 
 def describe_comparison(point: PointMeasures, ranking: Ranking) -> str:
-    """Say in words how a point stands to the best one; "" where they cannot stand beside each other."""
+    """Describe how a point compares to the best one; "" if the two cannot be compared."""
     if reason := ranking.left_out.get(point.case_id):
         return f"cannot tell: {reason.removeprefix(f'{point.case_id} is ')}"
     against = ranking.against_best.get(point.case_id)
@@ -164,7 +166,7 @@ def exports_of_points(
     limits: BatchLimits | None = None,
     is_ranked: bool,
 ) -> Iterator[Export]:
-    """Yield the files; points that are not ranked are of several models."""
+    """Yield the files; points that are not ranked belong to different models."""
     yield from _rows(evidence, points, ranking)
     yield json_export(
         "run_summary.json",
@@ -192,7 +194,7 @@ def exports_of_points(
 
 
 def _rows(evidence: Evidence, points: Sequence[PointResult], ranking: Ranking) -> Iterator[Export]:
-    """Yield the files of rows, of epochs and of points."""
+    """Yield the files of rows, epochs and points."""
 
     def epochs() -> str:
         return "".join(point.epochs() for point in points)
@@ -244,15 +246,15 @@ def _row(point: PointMeasures, ranking: Ranking, evidence: Evidence) -> dict[str
 
 
 def value_text(value: Any) -> str:
-    """Write a swept value."""
+    """Format a swept value."""
     words = {None: "null", True: "true", False: "false"}
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def outcome_text(point: PointMeasures, ranking: Ranking) -> str:
-    """Say what a point says: best, how it compares with the best one, or why it measured nothing."""
+    """Return a point's verdict: best, how it compares to the best one, or why it measured nothing."""
     if point.refused:
-        return "out of memory, as was to be found"
+        return "out of memory, as expected"
     if point.failures:
         failure = point.failures[0]
         return f"{failure.cause.replace('_', ' ')}: {(failure.message.splitlines() or [''])[0]}"

@@ -1,6 +1,6 @@
-"""What several recipes of one run come to: each concluded by its own suite, then side by side.
+"""Results of several recipes in one run: each concluded by its own suite, then compared.
 
-Of a sweep these are its points, of a search the sizes that were tried, of the load suite its tests.
+They are the points of a sweep, the sizes tried by a search, or the tests of the load suite.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ from gpuproof.suites.sections import (
 from gpuproof.verdict.doubts.rules import invalid_first
 
 EPOCHS = "metrics_epoch.jsonl"
-"""Of training and inference; requests have none."""
-NOT_RANKED = "the tests of the load suite are of different models and kinds of work, which are not ranked"
+"""Written for training and inference, but not for requests."""
+NOT_RANKED = "the tests of the load suite use different models and kinds of work, which are not ranked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """One point: what its own suite made of it."""
+    """One point, as concluded by its own suite."""
 
     point: Point
     figures: PointMeasures
     result: Result
-    """Its measures bear the point's name and labels, and the place of each launch in the whole run."""
+    """Its measures carry the point's name and labels, and each launch's position in the entire run."""
     summary: Mapping[str, Any]
     """Its run_summary.json."""
     epochs: Callable[[], str]
-    """Makes its metrics_epoch.jsonl."""
+    """Creates its metrics_epoch.jsonl."""
     launches: tuple[Launch, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointsDetail:
-    """What the page of several points needs beyond the result."""
+    """Data for the page of several points that is not part of the result."""
 
     common: Common
     points: tuple[PointMeasures, ...]
     num_headlines: int
-    """Of the measures, those of the whole: they come first, and those of the points after them."""
+    """Number of measures of the entire run; they come before those of the points."""
     is_search: bool = False
-    """Whether the points were chosen by what came of the points before."""
+    """Whether the points were chosen based on earlier points' results."""
 
 
 def conclude_points(
     evidence: Evidence, points: Iterable[Point], *, refused: Collection[str] = ()
 ) -> Iterator[PointResult]:
-    """Conclude each point by the suite of its recipe when it is asked for.
+    """Conclude each point by the suite of its recipe, lazily.
 
-    Those `refused` failed as they were meant to.
+    The points in `refused` failed as intended.
     """
     positions = positions_in_time(evidence.launches)
     for point in points:
@@ -102,17 +102,17 @@ def _conclude_point(
 
 
 def read_values(result: Result) -> tuple[PointMeasures, ...]:
-    """Return every recipe that a result is of, with its measures; none where it is of other work."""
+    """Return every recipe that a result covers, with its measures; none if it is for other work."""
     points = [from_json(PointMeasures, point, place="points") for point in result.detail.get("points", ())]
     of_points = result.measures[result.detail.get("num_headlines", 0) :]
     by_case = grouped((measure.case, measure) for measure in of_points if measure.subject == WHOLE)
-    if len(points) == 1:  # a recipe by itself, which needs no name of a case
+    if len(points) == 1:  # a single recipe, which does not need a case name
         by_case = {points[0].case_id: [measure for of_case in by_case.values() for measure in of_case]}
     return tuple(replace(point, measures=tuple(by_case.get(point.case_id, ()))) for point in points)
 
 
 def _values(result: Result, point: Point) -> PointMeasures:
-    """Return the point that a result, whose measures bear its name, is of."""
+    """Return the point that a result belongs to, whose measures carry its name."""
     figures = next(iter(read_values(result)), None) or _values_of_requests(result, point)
     return replace(figures, case_id=point.case_id, assignment=point.assignment, doubts=result.doubts)
 
@@ -168,9 +168,9 @@ def conclusion_of_points(
     measures: Sequence[Measure] = (),
     is_ranked: bool = True,
 ) -> Conclusion:
-    """Put points side by side; the device's name comes after the first part of `title`.
+    """Compare points; the device's name comes after the first part of `title`.
 
-    `measures` stand after the best throughput, before those of the points.
+    `measures` come after the best throughput and before those of the points.
     """
     figures = tuple(point.figures for point in points)
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
@@ -209,9 +209,10 @@ def result_of_points(
     detail: Any,
     headline_text: str | None = None,
 ) -> Result:
-    """Return the result of a run of several recipes, with the doubts and failures of all of them.
+    """Return the result of a run of several recipes, with all their warnings and failures.
 
-    `detail` is what the page needs beyond it; without `headline_text` the first measure is the headline.
+    `detail` is additional data for the page; if `headline_text` is not given, the first measure is the
+    headline.
     """
     return benchmark_result(
         suite,
@@ -237,7 +238,7 @@ def common_of_points(
     labels: tuple[PointLabel, ...] = (),
     is_ranked: bool = False,
 ) -> Common:
-    """Return what the pages of all benchmarks say; a device's name comes after the first part of `title`."""
+    """Return what all benchmark pages contain; a device's name comes after the first part of `title`."""
     launches = [launch for point in points for launch in point.launches]
     return Common(
         title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
@@ -262,7 +263,7 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
 
 
 def _best(ranking: Ranking) -> list[Measure]:
-    """Return the throughput of the best point, if there is one, under a name of its own."""
+    """Return the best point's throughput, if any, under a separate name."""
     best = None if ranking.best is None else ranking.best.measure(THROUGHPUT)
     return (
         []
@@ -272,7 +273,7 @@ def _best(ranking: Ranking) -> list[Measure]:
 
 
 def _read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
-    """Return the readings beside the launches of all points."""
+    """Return the readings during the launches of all points."""
     shared = [from_json(Common, point.result.detail["common"]) for point in points]
     return {
         "devices": tuple(row for common in shared for row in common.devices),
@@ -283,7 +284,7 @@ def _read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
 
 
 def _doubts(points: Iterable[PointResult]) -> tuple[Doubt, ...]:
-    """Return each doubt of several points once, with the first point that has it."""
+    """Return each warning that several points share once, with the first point that has it."""
     by_code: dict[str, list[tuple[Doubt, str]]] = {}
     for point in points:
         if point.figures.num_launches:

@@ -1,4 +1,4 @@
-"""What a probe comes to: figures of every device, link and host, and who stands apart."""
+"""Results of a probe: values for every device, link and host, and the outliers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, i
 
 CSV_FILE = "probe.csv"
 BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
-"""Of other units, less is better: wrong values, seconds."""
+"""Units for which higher is better. For the others (wrong values, seconds), lower is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeDetail:
-    """What the page of a probe needs beyond the result."""
+    """Data for the page of a probe that is not part of the result."""
 
     common: Common
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """Return the result of a probe and its file of figures."""
+    """Return the result of a probe, and its results file."""
     config = evidence.config
     probes = [probe for one in evidence.launches if (probe := summarize_probe(one)) is not None]
     measured = [probe for probe in probes if probe.launch is not None]
@@ -74,14 +74,14 @@ def _limits(
     config: RunConfig, probes: Sequence[ProbeLaunch], explanations: Sequence[LaunchExplanation]
 ) -> list[LaunchLimits]:
     read, name = readings_by_launch(explanations), config.probe.name
-    limits = LaunchLimits(found=(), unknown=f"the {name} probe has no rate of one kind of work")
+    limits = LaunchLimits(found=(), unknown=f"the {name} probe has no single rate for one kind of work")
     if name in ("link", "nccl_tests"):
-        limits = communication_limit("its steps do nothing but copy")
+        limits = communication_limit("its steps only copy")
     return [with_readings(limits, read.get(launch_key(probe.records.case), ())) for probe in probes]
 
 
 def _num_places(evidence: Evidence) -> int:
-    """Count where the probe is planned to run: on each host, or once over all of them."""
+    """Count the places where the probe is planned to run: each host, or one for all hosts together."""
     return max(1, len(evidence.hosts)) if evidence.config.distributed.nodes == 1 else 1
 
 
@@ -96,7 +96,7 @@ def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:
 
 
 def _measures(launches: Sequence[ProbeLaunch], evidence: Evidence) -> Iterator[Measure]:
-    """Yield each figure over the launches that have it; digests are compared apart."""
+    """Yield each value over the launches that have it; digests are compared separately."""
     places = positions_in_time(evidence.launches)
     same: dict[tuple[Any, ...], list[tuple[ProbeLaunch, ProbeValue]]] = {}
     for launch in launches:
@@ -144,7 +144,7 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
 
 
 def _interval(figures: Sequence[ProbeValue], values: Sequence[float]) -> Interval | Unavailable:
-    """Return the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
+    """Return the interval between launches; for one launch, that of the mean time, as a bandwidth."""
     if len(values) != 1:
         return interval_of_rates(values)
     (value,), figure = values, next(figure for figure in figures if figure.value is not None)
@@ -166,7 +166,7 @@ def _text(value: float | None, of: ProbeValue) -> str:
 
 
 def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
-    """Yield the outcome of each subject's comparisons: all values right, or how many are wrong."""
+    """Yield whether each subject's comparisons found all values correct, or how many are wrong."""
     by_subject: dict[str, list[Measure]] = {}
     for measure in measures:
         if measure.name == WRONG_VALUES and measure.value is not None and not _is_of_digests(measure):
@@ -180,7 +180,7 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
             not num_wrong,
             f"{units.count(int(num_wrong))} wrong in {len(comparisons)} comparisons{detail}",
             expected="none",
-            source="what was written, or the same product in 8-byte numbers on the host",
+            source="what was written, or the same product computed in 8-byte numbers on the host",
             next_step="Take it out of service and send these records to its vendor",
             responsible="vendor",
             measured_value=num_wrong,
@@ -195,7 +195,7 @@ def _is_of_digests(measure: Measure) -> bool:
 
 
 def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterator[Judged]:
-    """Yield what cannot be measured here, once a subject and reason."""
+    """Yield what cannot be measured on this system, once per subject and reason."""
     seen = {
         (value.subject, value.missing or "", str(value.labels.get("dtype", "")))
         for launch in launches

@@ -1,11 +1,12 @@
-"""Digests of all devices of all hosts, compared by majority: measures, outcomes and doubts.
+"""Digests of all devices on all hosts, compared by majority: measures, outcomes and warnings.
 
-Devices are compared where model and software are the same: others may add up in another order and both be
-right. Of a kind of work, what more than half of the devices give in more than half of their rounds is taken
-as right. Where there is no such digest (two devices that differ, one alone) nobody can say who is wrong, but
-a device that gives different bits from round to round contradicts itself, and one that is wrong in other work
-is not asked. One alone that gives the same bits in every round repeats itself: whether they are right says a
-product that was compared with the host's.
+Devices are compared only if model and software are the same: others may add up in a different order, and both
+may be right. For each kind of work, the digest that more than half of the devices give in more than half of
+their rounds is taken as correct. If there is no such digest (two devices that differ, or only one device), it
+is impossible to say which is wrong. However, a device that gives different bits from round to round
+contradicts itself, and one that is wrong in other work is excluded. A single device that gives the same bits
+in every round repeats itself; whether the bits are correct is determined by comparing a product with the
+host's.
 
 >>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
 ...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))
@@ -27,9 +28,10 @@ from gpuproof.verdict.doubts.base import WRONG as WRONG_RESULTS
 from gpuproof.verdict.doubts.base import invalid
 
 MORE_ROUNDS = "Run it again, with at least two rounds (probe.fingerprint.rounds)"
-SOURCE = "same seed, same work, same model of device and software: the same bits"
+SOURCE = "same seed, same work, same device model and software: the same bits"
 ROUNDS_OF_A_LAUNCH = 10**5
-"""More rounds than a launch may have, so that rounds of several launches are told apart."""
+"""Greater than the number of rounds that a launch may have, so that rounds of several launches stay
+distinct."""
 DeviceVerdict = Literal[
     "agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell", "repeats itself"
 ]
@@ -46,7 +48,7 @@ WRONG: tuple[DeviceVerdict, ...] = GRAVEST[:3]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintFindings:
-    """What the digests of a run come to; nothing where none were taken."""
+    """The results from a run's digests; empty if no digests were taken."""
 
     measures: tuple[Measure, ...] = ()
     outcomes: tuple[Judged, ...] = ()
@@ -55,7 +57,7 @@ class FingerprintFindings:
 
 
 def conclude_fingerprints(launches: Sequence[ProbeLaunch]) -> FingerprintFindings:
-    """Compare the digests of all launches; replicates count as further rounds."""
+    """Compare the digests of all launches; replicates count as additional rounds."""
     taken = [
         (launch, value)
         for launch in launches
@@ -97,12 +99,12 @@ def _print(launch: ProbeLaunch, value: ProbeValue) -> Fingerprint:
 
 
 def _width(labels: Mapping[str, Any]) -> str:
-    """Return the width of the matrices, which records of earlier releases do not tell."""
+    """Return the matrix width, which is missing in records from earlier releases."""
     return f", {labels['edge']} wide" if "edge" in labels else ""
 
 
 def _device_measures(compared: FingerprintsCompared) -> Iterator[Measure]:
-    """Yield of each device how many of its digests differ from the majority's."""
+    """For each device, yield how many of its digests differ from the majority."""
     for device in compared.devices:
         yield Measure(
             name=WRONG_VALUES,
@@ -145,7 +147,7 @@ def _round_measures(
 
 
 def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
-    """Judge a device; of one alone its products have to be compared with the host's, too (`is_checked`)."""
+    """Judge a device; a single device's products must also be compared with the host's (`is_checked`)."""
     is_alone = device.verdict == "repeats itself"
     if device.verdict == "cannot tell" or (is_alone and not is_checked):
         reason = f"{device.reason}, and none of its products was compared with the host's"
@@ -155,7 +157,7 @@ def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
             device.subject,
             device.verdict not in WRONG,
             f"{device.verdict}: {device.reason}",
-            expected="the same bits in every round" if is_alone else "the bits that most devices give",
+            expected="the same bits in every round" if is_alone else "the bits given by most devices",
             source=SOURCE,
             next_step="Take the device out of service and send these records to its vendor",
             responsible="vendor",
@@ -164,13 +166,13 @@ def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
 
 
 def _undecided(compared: FingerprintsCompared) -> Iterator[Judged]:
-    """Say that devices differ of which nobody knows who is wrong: that is a failure of them together."""
+    """Report devices that differ if it is not known which one is wrong: they fail together."""
     for kind in compared.differing:
         outcome = pass_or_fail(
             WHOLE,
             False,
-            f"devices differ, and none of their results has a majority ({kind})",
-            expected="the same bits from all of them",
+            f"devices differ, and no result has a majority ({kind})",
+            expected="the same bits from all devices",
             source=SOURCE,
             next_step="Run it with a third device of the same model and software",
             responsible="user",
@@ -212,36 +214,36 @@ class Fingerprint:
 
     subject: str
     kind: str
-    """Model of the device and software: only alike ones are compared."""
+    """Device model and software: only devices that match are compared."""
     work: str
-    """What was done: the same work gives the same bits in every round."""
+    """The work that was done: the same work gives the same bits in every round."""
     round_number: int
     digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFingerprints:
-    """What all digests of one device come to."""
+    """Summary of one device's digests."""
 
     subject: str
     kind: str
     verdict: DeviceVerdict
     num_compared: int
-    """Digests that stood against a majority."""
+    """Number of digests for which there was a majority to compare with."""
     num_wrong: int | None
-    """Of them those that differ; None where there was no majority."""
+    """How many of these digests differ; None if there was no majority."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintsCompared:
-    """All devices, and how many disagree in each round of each kind of work."""
+    """All devices, and how many of them disagree in each round of each kind of work."""
 
     devices: tuple[DeviceFingerprints, ...]
     disagreeing: Mapping[tuple[str, str, int], int | None]
-    """By kind, work and round; None where there is no majority."""
+    """Number that disagree by kind, work and round; None if there is no majority."""
     differing: tuple[str, ...]
-    """Kinds of device within which results differ and nobody can say whose are wrong."""
+    """Kinds of device whose results differ when it cannot be determined which are wrong."""
 
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
@@ -280,7 +282,7 @@ def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
 def _without_wrong(
     groups: Mapping[tuple[str, str], Sequence[Fingerprint]], right: Mapping[tuple[str, str], str | None]
 ) -> dict[tuple[str, str], list[Fingerprint]]:
-    """Leave devices out that are wrong in one kind of work where another has no majority."""
+    """For work without a majority, exclude devices that are wrong in another kind of work."""
     wrong = {
         (record.kind, record.subject)
         for key, group in groups.items()
@@ -300,7 +302,7 @@ def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
 
 
 def _majority(group: Sequence[Fingerprint]) -> str | None:
-    """Return what more than half of at least two devices give in more than half of their rounds."""
+    """Return the digest that most of two or more devices give in more than half of their rounds."""
     devices = _by_subject(group)
     return None if len(devices) < 2 else majority([majority(digests) for digests in devices.values()])
 
@@ -339,7 +341,7 @@ def _verdicts(
     right: Mapping[tuple[str, str], str | None],
     shared: Collection[str],
 ) -> list[DeviceVerdict]:
-    """Judge each work; one that no other device did says nothing beside those that others did, too."""
+    """Judge each kind of work; work that only this device did is ignored if it shared other work."""
     of_works = {prints[0].work: _of_work(prints, right[prints[0].kind, prints[0].work]) for prints in works}
     decisive = [
         verdict for work, verdict in of_works.items() if work in shared or verdict == "contradicts itself"
@@ -368,4 +370,4 @@ def _reason(verdict: DeviceVerdict, num_wrong: int, num_compared: int, num_alike
         )
     if verdict == "cannot tell":
         return f"no digest has a majority among {num_alike} devices of this model and software"
-    return f"{num_wrong} of {num_compared} results differ from those of most of {num_alike} devices"
+    return f"{num_wrong} of {num_compared} results differ from those of most of the {num_alike} devices"

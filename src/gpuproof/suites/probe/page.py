@@ -1,4 +1,4 @@
-"""The page of a probe: how its comparisons ended, a matrix of devices, and every figure."""
+"""The page of a probe: outcomes of its comparisons, a matrix of devices, and all results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_AS = {"size_bytes": units.memory, "message_bytes": units.memory, "block_by
 
 
 def page(result: Result) -> Page:
-    """Lay out outcomes, then the matrix of devices at the largest size, then all figures."""
+    """Lay out outcomes, then the matrix of devices at the largest size, and then all results."""
     detail = from_json(ProbeDetail, result.detail, place="result.json: detail")
     measures = [measure for measure in result.measures if measure.name not in (FINGERPRINT, LIMITED_BY)]
     figures = pivot(
@@ -45,7 +45,7 @@ def page(result: Result) -> Page:
 
 
 def _links(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Draw what was moved a second against the size, a curve a link; of very many the table says it."""
+    """Plot bytes per second against size, a curve per link; nothing if there are too many links."""
     of_sizes = [m for m in measures if m.unit == "B/s" and "size_bytes" in m.labels]
     for name, of_name in grouped((measure.name, measure) for measure in of_sizes).items():
         curves = grouped((_curve_name(m), (float(m.labels["size_bytes"]), m)) for m in of_name)
@@ -59,12 +59,12 @@ def _curve_name(measure: Measure) -> str:
 
 
 def _outcomes(outcomes: Sequence[Judged]) -> Iterator[Section]:
-    """Show what did not pass one by one, and of the rest how many there are."""
+    """Show each subject that did not pass; only count the others."""
     shown = [judged for judged in outcomes if judged.outcome.status != "PASS"]
     passed = len(outcomes) - len(shown)
     notices = [_notice(judged) for judged in shown]
     if passed:
-        notices.append(Notice(word="PASS", tone="good", text=f"{passed} subjects: nothing wrong was found"))
+        notices.append(Notice(word="PASS", tone="good", text=f"{passed} subjects: no problems found"))
     yield Notices(title="Compared", notices=tuple(notices))
 
 
@@ -79,7 +79,7 @@ def _notice(judged: Judged) -> Notice:
 
 
 def _matrix(measures: Sequence[Measure]) -> Iterator[Section]:
-    """Show copies from each device to each other at the largest size: rows send, columns receive."""
+    """Show copies between all pairs of devices at the largest size: rows send, columns receive."""
     copies = [m for m in measures if m.labels.get("kind") == "d2d" and m.unit == "B/s"]
     largest = max((measure.labels["size_bytes"] for measure in copies), default=0)
     one_way = [m for m in copies if (m.labels["size_bytes"], m.labels["direction"]) == (largest, "one_way")]
@@ -104,7 +104,7 @@ def _device(end: str) -> str:
 
 
 def _short(subject: str) -> str:
-    """Write a subject for people: hosts and devices by their names alone.
+    """Format a subject for people: hosts and devices are shown by name only.
 
     >>> _short("link/host/a>host/a/gpu/GPU-1")
     'a → a GPU-1'

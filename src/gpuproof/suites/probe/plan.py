@@ -1,4 +1,4 @@
-"""The launches of a probe: `run.repeats` on each host by itself, or of one job over all hosts."""
+"""The launches of a probe: `run.repeats` on each host separately, or for one job over all hosts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpuproof.suites.points.plan import Plan, Point, check_points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """A plan whose points are the places: the same recipe on each."""
+    """A plan that has one point per place, all with the same recipe."""
 
     plan: Plan
     places: Mapping[str, tuple[HostPlace, ...]]
-    """By the id of the placed case."""
+    """Points by the id of the placed case."""
 
     @property
     def num_left(self) -> int:
-        """Launches that are not settled."""
+        """Number of launches that are not settled."""
         return self.plan.num_left
 
     def settle(self, launch: CaseRecords) -> ProbePlan:
@@ -31,17 +31,17 @@ class ProbePlan:
         return replace(self, plan=self.plan.settle(launch))
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what is neither settled nor running."""
+        """Yield launches that are neither settled nor running."""
         for case in self.plan.next(running):
             places = self.places[case.case_id]
             yield case if case.case_id == CASE_ID else place_case(replace(case, case_id=CASE_ID), *places)
 
 
 def begin(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
-    """Plan a probe's launches, the hosts in turn.
+    """Plan a probe's launches, alternating between hosts.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     groups = [tuple(places)] if config.distributed.nodes > 1 else [(place,) for place in places]
     by_name = {placed_name(CASE_ID, *group): group for group in groups}

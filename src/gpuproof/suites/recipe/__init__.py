@@ -1,4 +1,4 @@
-"""The suite of one recipe: training or inference, launched as often as it says."""
+"""The suite for one recipe: training or inference, launched as often as the recipe says."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from gpuproof.suites.points.plan import PlannedSuite
 
 
 class Recipe(PlannedSuite):
-    """One recipe, launched `run.repeats` times, or until its figure is known well enough."""
+    """Launch one recipe `run.repeats` times, or until its result is precise enough."""
 
     name = "recipe"
     summary = "one training or inference recipe"
     is_sweep = False
 
     def answers(self, config: RunConfig) -> bool:
-        """Take what neither sweeps nor searches."""
+        """Accept recipes that neither sweep nor search."""
         return config.kind in ("training", "inference") and not config.matrix and config.search.kind is None
 
     def until(self, state: Any) -> str | None:
-        """Say how well its figure is to be known, where launches go on until it is."""
+        """Report the precision to reach, if launches continue until it is reached."""
         until: str | None = state.until
         return until
 

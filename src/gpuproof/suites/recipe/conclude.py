@@ -1,7 +1,7 @@
-"""What the launches of one recipe come to: figures, doubts, and in words what really ran.
+"""Results of one recipe's launches: metrics, warnings, and a description of what really ran.
 
-Precision, layout, compilation and optimizer are those of the first launch, whose ranks and repeats are built
-alike.
+Precision, layout, compilation and optimizer come from the first launch, since ranks and repeats are built the
+same way.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ BREAKS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeDetail:
-    """What the page of a recipe needs beyond the result."""
+    """Data for the recipe page that is not part of the result."""
 
     common: Common
     points: tuple[PointMeasures, ...]
-    """The recipe itself, as every suite of recipes has them."""
+    """The recipe itself, in the form that every suite of recipes uses."""
     num_shown: int
-    """Of the measures, those among the page's figures: they come first."""
+    """Number of measures that are among the page's results; they come first."""
     options: OptionsInEffect | None
-    """None where nothing was measured."""
+    """None if nothing was measured."""
     profile: Mapping[str, Any] | None
-    """What the traced steps say, outside every figure: `Profiled` as JSON, read where it is shown."""
+    """What the traced steps show, separate from all results: `Profiled` as JSON, parsed when shown."""
     ranks: RanksShown | None = None
-    """None where launches have one rank."""
+    """None if launches have a single rank."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -130,7 +130,7 @@ def _limits(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> l
 
 
 def _profile(evidence: Evidence) -> Profiled | None:
-    """Return what the traced steps say; None where nothing was traced."""
+    """Return what the traced steps show; None if nothing was traced."""
     if not any(launch.of(ProfileTrace) for launch in evidence.launches):
         return None
     from gpuproof.suites.recipe.profile import profile_of
@@ -175,7 +175,7 @@ def _point(evidence: Evidence, summary: RunSummary) -> PointMeasures:
 
 
 def _conditions(config: Any, first: Launch | None) -> Mapping[str, Any]:
-    """Say under what the figures hold."""
+    """Report the conditions under which the results apply."""
     return {
         "kind": config.kind,
         "model": config.model.name,
@@ -189,7 +189,7 @@ def _conditions(config: Any, first: Launch | None) -> Mapping[str, Any]:
 
 
 def _framework(first: Launch | None) -> dict[str, str]:
-    """Name the framework where it is another than torch, and how it sums gradients."""
+    """Name the framework if it is not torch, and the way it sums gradients."""
     replicas = None if first is None else first.setup.replicas
     if replicas is None:
         return {}
@@ -214,7 +214,7 @@ def _title(summary: RunSummary, config: Any) -> str:
 
 
 def _kind(summary: RunSummary, config: Any) -> str:
-    """Say what ran: training, inference, and of inference what part and in which mode, if told."""
+    """Report what ran: training or inference; for inference also the phase and mode, if known."""
     kind = str(config.kind)
     work = summary.launches[0].case.work if summary.launches else None
     if not isinstance(work, InferenceWork):
@@ -249,7 +249,7 @@ def _notes(
 
 
 def _data(launch: Launch) -> Iterator[str]:
-    """Say which samples were used, where they are of a data set."""
+    """Report which samples were used, if they come from a data set."""
     used = launch.setup.data_used
     if used is None or used.num_samples is None:
         return
@@ -261,17 +261,17 @@ def _data(launch: Launch) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionsInEffect:
-    """What the steps of a run were made of."""
+    """What the steps of a run did."""
 
     summary: str
     """All options in one line."""
     observed: str
-    """What the kernels of one step were given, or why that is not known."""
+    """The precisions used by the kernels of one step, or why they are unknown."""
     notes: tuple[str, ...]
 
 
 def options_in_effect(launch: Launch) -> OptionsInEffect | None:
-    """Describe a launch; None for one of a version that did not write it down."""
+    """Describe a launch; None if its gpuproof version did not record this."""
     options = launch.setup.options
     if options is None:
         return None
@@ -361,10 +361,10 @@ def _percent(part: float) -> str:
 
 def _effect_notes(effective: Effective | None, compilation: Compilation | None) -> Iterator[str]:
     if effective is not None and effective.uncounted:
-        yield f"left out of these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
+        yield f"omitted from these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
     if compilation is None:
         return
     for graph_break in compilation.graph_breaks[:BREAKS_SHOWN]:
         yield f"torch.compile broke the graph {_many(graph_break.times, 'time')}: {graph_break.reason}"
     if compilation.cuda_graph_skips:
-        yield f"torch.compile went without a CUDA graph {_many(compilation.cuda_graph_skips, 'time')}"
+        yield f"torch.compile did not use a CUDA graph {_many(compilation.cuda_graph_skips, 'time')}"

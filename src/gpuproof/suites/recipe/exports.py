@@ -1,7 +1,7 @@
-"""Files as users of training benchmarks know them: epochs as JSON Lines, a summary as JSON and CSV.
+"""Files in common training-benchmark formats: epochs as JSON Lines, a summary as JSON and CSV.
 
-Field names are those of requirement S1.27, with milliseconds where they say `_ms`; what is beyond them
-follows under names of our own. A missing number is null (empty in the CSV), never 0.
+Field names are those of requirement S1.27, in milliseconds if they end in `_ms`; additional fields follow
+under gpuproof's own names. A missing number is null (empty in the CSV), never 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpuproof.suites.recipe.profile import Profiled
 
 MS_PER_S = 1e3
-QUEUED = "throughput mode queues its steps, so that no step time is a latency"
+QUEUED = "throughput mode queues its steps, so no step time is a latency"
 
 
 def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | None) -> Iterator[Export]:
@@ -69,9 +69,9 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
 
 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
-    """Return metrics_epoch.jsonl: a row for each epoch, or part of one, that the window covered.
+    """Return metrics_epoch.jsonl: one row per epoch, or part of an epoch, that the window covered.
 
-    An epoch of a data set is the set; `samples_per_epoch` is that of a stream that has no end.
+    An epoch of a data set is one pass over it; for an endless stream, an epoch is `samples_per_epoch`.
     """
     rows = [row for launch in launches for row in _epoch_rows(launch, _epoch(launch) or samples_per_epoch)]
     encode = json.JSONEncoder(allow_nan=False).encode
@@ -83,7 +83,7 @@ def _epoch(launch: Launch) -> int | None:
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
-    """Cut the window into epochs, from 1. Time between steps is shared out evenly, so that they fill it."""
+    """Split the window into epochs, from 1. The time between steps is spread over them evenly."""
     steps_per_epoch = -(-samples_per_epoch // max(1, launch.samples_per_step_total))
     times = launch.step_times_s
     row = partial(_epoch_row, launch, samples_per_step=launch.samples_per_step_total)
@@ -122,7 +122,9 @@ def _epoch_row(
 
 
 def _percentile_ms(times: Sequence[float], q: float) -> float | None:
-    if len(times) < samples_needed(q):  # an epoch of a few steps has none, and there are many of those
+    if len(times) < samples_needed(
+        q
+    ):  # an epoch with few steps has no such percentile, and there are many such epochs
         return None
     value = percentile(times, q).value
     return None if value is None else value * MS_PER_S
@@ -169,7 +171,7 @@ def summary_json(
 
 
 def _amounts(summary: RunSummary) -> dict[str, Any]:
-    """Say how much was done how fast: in samples, and in the items that the run's own rate counts."""
+    """Return how much was done and how fast: in samples, and in the items that the run's rate counts."""
     samples = sum(launch.samples_total for launch in summary.launches)
     queued = not any(launch.case.measures_latency for launch in summary.launches)
     return {
@@ -202,7 +204,7 @@ def _interval(interval: Any) -> Any:
 
 
 def summary_csv(summary: RunSummary, *, description: Mapping[str, Any], experiment: str) -> str:
-    """Return summary.csv: one row a launch, its header made of the rows' own keys."""
+    """Return summary.csv: one row per launch, with a header built from the rows' keys."""
     return csv_text([_csv_row(launch, description, experiment) for launch in summary.launches])
 
 
@@ -239,7 +241,7 @@ def _csv_row(launch: Launch, description: Mapping[str, Any], experiment: str) ->
 
 
 def _inference_json(summary: RunSummary) -> dict[str, Any] | None:
-    """Return the `inference` field of run_summary.json; None for a run that trains or measured nothing."""
+    """Return the `inference` field of run_summary.json; None if it was training or measured nothing."""
     first = summary.launches[0] if summary.launches else None
     if first is None or not isinstance(first.case.work, InferenceWork):
         return None
@@ -275,7 +277,7 @@ def _latency_json(summary: RunSummary) -> dict[str, Any]:
 
 
 def _latency_columns(launch: Launch) -> dict[str, Any]:
-    """Return what a row of summary.csv says of inference; empty where it does not apply."""
+    """Return the inference columns of summary.csv; empty if they do not apply."""
     work = launch.case.work
     inference = work.inference if isinstance(work, InferenceWork) else None
     return {
@@ -291,7 +293,7 @@ def _latency_percentile_ms(launch: Launch, q: float) -> float | None:
 
 
 def work_json(summary: RunSummary) -> dict[str, Any]:
-    """Return utilisation with what it is a share of, ceilings and evaluations; null is not known."""
+    """Return utilisation with its reference, ceilings and evaluations; null if unknown."""
     first = summary.launches[0] if summary.launches else None
     flops, traffic = summary.flops_per_s_per_device, summary.bytes_per_s_per_device
     peak, memory_peak = summary.peak, summary.memory_peak
@@ -313,7 +315,7 @@ def work_json(summary: RunSummary) -> dict[str, Any]:
 
 
 def profile_json(profile: Profiled | None) -> dict[str, Any]:
-    """Return the three independent numbers of communication, and the summary of the traced steps."""
+    """Return the three independent communication numbers, and the summary of the traced steps."""
     times = None if profile is None else profile.communication
     reason = "nothing was traced (profiling.enabled)" if profile is None else profile.missing
     names = ("comm_exposed_ms", "comm_kernel_ms", "allreduce_standalone_ms")

@@ -1,7 +1,7 @@
-"""The figures of a recipe: throughput or latency, step times, waits for data, energy, and what the work says.
+"""A recipe's metrics: throughput or latency, step times, data waits, energy, and workload results.
 
-In latency mode one batch is waited for and none is queued behind it: never a throughput. In throughput mode a
-step time is no latency, since steps are queued.
+In latency mode, each batch is awaited and none is queued behind it, so there is no throughput. In throughput
+mode, a step time is not a latency, since steps are queued.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gpuproof.suites.results import interval_text, seconds_measure, with_interva
 from gpuproof.verdict.summary import RunSummary
 
 PHASE, PART = "phase", "memory_part"
-"""Labels of what a step and the memory of a rank are made of."""
+"""Labels of the parts of a step and of a rank's memory."""
 LATENCY_OF: Mapping[InferencePhase, str] = {
     "forward": "latency",
     "prefill": "time to first token",
@@ -49,11 +49,11 @@ COMPARED: Mapping[InferencePhase, tuple[str, ...]] = {
     "prefill": (THROUGHPUT, "mean step", "MFU", "energy"),
     "decode": (THROUGHPUT, "per sequence", LATENCY_OF["decode"], "memory bandwidth use", "energy"),
 }
-"""What engines are compared by, in order: a page begins with it."""
+"""Measures that engines are compared by, in order: a page starts with these."""
 
 
 def latency_title(launch: Launch) -> str:
-    """Return what a step's time is the latency of, in a launch that measures latency."""
+    """Return what a step is the latency of, for a launch that measures latency."""
     work = launch.case.work
     assert isinstance(work, InferenceWork)
     return LATENCY_OF[work.inference.phase]
@@ -62,9 +62,10 @@ def latency_title(launch: Launch) -> str:
 def recipe_measures(
     summary: RunSummary, rates: tuple[LaunchValue, ...], energy: RunEnergy | None
 ) -> tuple[Measure, ...]:
-    """Return every figure, the first the one that the run is about; none where nothing was measured.
+    """Return every result, starting with the run's main one; none if nothing was measured.
 
-    `rates` are those of the launches; `energy` is that of all of them, None where none was read.
+    `rates` are the throughputs of the launches; `energy` is the total over all of them, None if no energy was
+    read.
     """
     if not summary.launches:
         return ()
@@ -109,7 +110,7 @@ def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator
 
 
 def _from_idle(summary: RunSummary) -> Iterator[Measure]:
-    """Say how fast the first launch was before its power cap was met; the throughput is the sustained one."""
+    """Report the first launch's speed before it hit its power cap; the throughput is the sustained one."""
     first = summary.launches[0]
     rate, cap = rate_from_idle(first), first.slowest.power_cap
     if rate is not None and cap is not None:
@@ -127,14 +128,14 @@ def _from_idle(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _of_generation(summary: RunSummary, work: InferenceWork) -> Iterator[Measure]:
-    """Say again in other words what decoding takes: of each sequence, and of a token."""
+    """Express decoding speed per sequence and per token."""
     if work.inference.phase != "decode" or summary.rate is None:
         return
     item, num = summary.launches[0].setup.item, summary.launches[0].samples_per_step_total
     rate, batch = summary.rate / num, f"{num} sequence{'s' * (num > 1)} at once"
     text = units.rate(rate, item)
     yield Measure(name="per sequence", value=rate, unit=f"{item}/s", text=text, detail=batch)
-    detail = f"mean step of {batch}, which are queued: none was waited for"
+    detail = f"mean step of {batch}, queued: none was awaited"
     yield replace(
         seconds_measure(LATENCY_OF["decode"], summary.mean_step_s, detail), statistic="mean", better=None
     )
@@ -152,7 +153,7 @@ def _mean_step(summary: RunSummary) -> Measure:
 
 
 def _reason_stopped(summary: RunSummary) -> str:
-    """Return why windows ended that were measured by precision, or went on; the others ended as planned."""
+    """Return why windows with a target precision stopped or continued; others stopped as planned."""
     if summary.launches[0].case.model_work.window.target is None:
         return "".join(f"; {text}" for text in _continued(summary))
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
@@ -161,24 +162,24 @@ def _reason_stopped(summary: RunSummary) -> str:
 
 
 def _continued(summary: RunSummary) -> tuple[str, ...]:
-    """Return what was requested of windows that continued beyond it, and why they did."""
+    """Return what was requested of windows that went beyond it, and why they did."""
     texts = dict.fromkeys(continuation(launch.slowest) for launch in summary.launches)
     return tuple(text for text in texts if text)
 
 
 def _unseen(summary: RunSummary) -> str:
-    """Return which stalls windows were too short to see; nothing where an earlier version did not say."""
+    """Return which stalls windows were too short to see; empty if an earlier version has no record."""
     seen = [launch.slowest.rarest_seen_stall for launch in summary.launches]
     least_seen = [one_in for one_in in seen if one_in is not None]
     return (
-        f"; a stall rarer than one in {units.count(min(least_seen))} steps would not have been seen"
+        f"; a stall rarer than one in {units.count(min(least_seen))} steps would have gone undetected"
         if least_seen
         else ""
     )
 
 
 def _waits(summary: RunSummary) -> Iterator[Measure]:
-    """Say which share of the windows was waited for data; nothing where no loader ran."""
+    """Report the share of the windows spent waiting for data; none if no loader ran."""
     waited = data_wait_share(summary.launches)
     if waited is not None:
         yield Measure(
@@ -192,7 +193,7 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _idle(summary: RunSummary) -> Iterator[Measure]:
-    """Say for which share the device had nothing to do, in the launch of which the most is known."""
+    """Report the share of time the device was idle, from the launch with the most information."""
     shares = [share for share in map(idle_share, summary.launches) if isinstance(share, Interval)]
     if shares:
         most = max(shares, key=lambda share: share.low)
@@ -208,7 +209,7 @@ def _idle(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _casts(summary: RunSummary) -> Iterator[Measure]:
-    """Say which share of a step is rounding to fp8; nothing where a compiler joins it with other work."""
+    """Report the share of a step spent rounding to fp8; none if a compiler fuses it with other work."""
     shares = [
         casts.s_per_step / launch.mean_step_s for launch in summary.launches for casts in launch.fp8_casts
     ]
@@ -218,7 +219,7 @@ def _casts(summary: RunSummary) -> Iterator[Measure]:
             value=max(shares),
             unit="share",
             text=units.share(max(shares)),
-            detail="of a step, timed alone after the window; training.compile.enabled=true joins them",
+            detail=("of a step, timed separately after the window; training.compile.enabled=true fuses them"),
             better="lower",
         )
 
@@ -237,7 +238,7 @@ def _step_percentiles(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> It
         if p.reason:
             detail = f"{_needs(p)}{_bound(p)}"
         if not p.num_samples:
-            detail = "step times were not kept (benchmark.log_step_times is false)"
+            detail = "step times were not stored (benchmark.log_step_times is false)"
         measure = _percentile_measure(f"p{p.q:g} step", p, detail)
         if p.q == 50 and isinstance(interval, Interval) and p.value is not None:
             detail = interval_text(interval, "s")
@@ -252,24 +253,24 @@ def _percentile_measure(name: str, figure: Percentile, detail: str) -> Measure:
 
 
 LOWEST_BOUND = 90.0
-"""A percentile under this is not told in the place of a higher one."""
+"""If a higher percentile is unavailable, one below this is not reported instead."""
 
 
 def _bound(figure: Percentile) -> str:
     if figure.value is not None or figure.bound is None or figure.bound_q is None:
         return ""
     if figure.bound_q < LOWEST_BOUND:
-        return ""  # half of the steps are under it, which is no answer to a question about the slowest
+        return ""  # half of the steps are below the median, which says nothing about the slowest steps
     return f"; p{floor(figure.bound_q)} is at most {units.seconds(figure.bound)}"
 
 
 def _needs(figure: Percentile) -> str:
     needed, measured = units.count(figure.num_needed), units.count(figure.num_samples)
-    return f"p{figure.q:g} needs at least {needed} steps ({measured} measured)"
+    return f"p{figure.q:g} needs {needed} steps (have {measured})"
 
 
 def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
-    """Yield the figures of latency mode: the median first, with its interval."""
+    """Yield the results of latency mode, starting with the median and its interval."""
     what = latency_title(summary.launches[0])
     median, *tail = summary.step_percentiles
     times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
@@ -285,7 +286,7 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
         statistic="p50",
         num_samples=median.num_samples,
     )
-    counted = f"of {units.count(len(times_s))} steps, each waited for"
+    counted = f"of {units.count(len(times_s))} steps, each awaited"
     for p in tail:
         detail = f"{counted}; at most {units.seconds(p.bound)} at {p.confidence:.0%}"
         detail = _needs(p) if p.value is None else detail
@@ -316,9 +317,9 @@ def _energy(summary: RunSummary, energy: RunEnergy | None) -> Iterator[Measure]:
 def total_measures(
     summary: RunSummary, rates: tuple[LaunchValue, ...], energy: RunEnergy | None
 ) -> tuple[Measure, ...]:
-    """Return items, steps, windows and energy of all launches; none where nothing was measured.
+    """Return items, steps, windows and energy of all launches; none if nothing was measured.
 
-    They have no better direction, since rates and step times say the same: nothing is judged twice.
+    No direction is marked as better, since rates and step times express the same: nothing is judged twice.
     """
     if not summary.launches:
         return ()
@@ -330,7 +331,7 @@ def total_measures(
 
 
 def rate_measure(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Measure:
-    """Return the items of all launches a second."""
+    """Return the items per second over all launches."""
     item, rate = summary.launches[0].setup.item, summary.rate
     text, interval = units.rate(rate, item), summary.throughput_interval
     return with_interval(

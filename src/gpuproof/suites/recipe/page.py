@@ -1,7 +1,7 @@
-"""The page of a recipe, with its pictures: launches, phases of a step, parts of the memory, and the roofline.
+"""The recipe page, with its charts: launches, phases of a step, memory parts, and the roofline.
 
-Of a roofline the solid line has the ceilings measured on the spot, the dashed one those of the data sheet. A
-run whose bytes are not known has no place along the axis of intensity: it is a level line, not a point.
+In a roofline, the solid line shows the measured ceilings, the dashed line those of the data sheet. A run
+whose bytes are unknown has no position on the intensity axis: it is a horizontal line, not a point.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from gpuproof.verdict.page import bars, chart_of_launches, plain_chart, titled
 from gpuproof.verdict.summary import RunSummary
 
 DECADES_BELOW, DECADES_ABOVE = 2.5, 3.0
-"""Of intensity, around the ridge."""
+"""Range of intensity shown around the ridge."""
 Points = tuple[tuple[float, float], ...]
 
 
 def page(result: Result) -> Page:
-    """Lay out figures, options, launches, readings and the trace."""
+    """Lay out results, options, launches, readings and the trace."""
     detail = from_json(RecipeDetail, result.detail, place="result.json: detail")
     ranks, of_ranks = detail.ranks, [measure for measure in result.measures if "rank" in measure.labels]
     return benchmark_page(
@@ -74,7 +74,7 @@ def _launches(result: Result) -> Pivot:
 
 
 def recipe_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Yield a chart of each question that the measures answer."""
+    """Yield a chart for each question that the measures can answer."""
     whole = [measure for measure in measures if measure.subject == WHOLE]
     by_name = {measure.name: measure for measure in reversed(whole)}
     if whole and (launches := chart_of_launches(f"{titled(whole[0].name)} of each launch", {"": whole[0]})):
@@ -99,7 +99,7 @@ def recipe_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What limits a device, and who says so."""
+    """The limits of a device, and their source."""
 
     source: str
     flops_per_s: float
@@ -107,7 +107,7 @@ class Ceiling:
 
     @property
     def ridge(self) -> float:
-        """The arithmetic intensity at which both limits meet, in FLOP/byte."""
+        """The arithmetic intensity at which the two limits meet, in FLOP/byte."""
         return self.flops_per_s / self.bytes_per_s
 
     @property
@@ -117,13 +117,13 @@ class Ceiling:
         return f"{self.source}: products {compute}, memory {memory}"
 
     def roof(self, ends: tuple[float, float]) -> Points:
-        """Return the line that nothing lies above, between two intensities."""
+        """Return the upper bound between two intensities, as a line."""
         low, high = ends
         return (low, low * self.bytes_per_s), (self.ridge, self.flops_per_s), (high, self.flops_per_s)
 
 
 def roofline_picture(summary: RunSummary) -> Picture | None:
-    """Return the picture; None where not both ceilings were measured."""
+    """Return the picture; None unless both ceilings have been measured."""
     roofline = summary.roofline
     if roofline is None or roofline.compute is None or roofline.memory is None:
         return None
@@ -149,7 +149,7 @@ def roofline_chart(
     sheet: Ceiling | None = None,
     title: str = "",
 ) -> Chart:
-    """Return a run below the ceilings of its device: a point, a level line where its bytes are not known."""
+    """Return a run below its device's ceilings: a point, or a horizontal line if the bytes are unknown."""
     low, high = measured.ridge / 10**DECADES_BELOW, measured.ridge * 10**DECADES_ABOVE
     ends = (min(low, intensity / 10), max(high, intensity * 10)) if intensity else (low, high)
     series = [Series(name=measured.name, points=measured.roof(ends), form="line")]
@@ -161,7 +161,7 @@ def roofline_chart(
         if intensity:
             series.append(Series(name=name, points=((intensity, flops_per_s),), form="points"))
         else:
-            level = (Reference(label=f"{name}, its intensity is not known", y=flops_per_s),)
+            level = (Reference(label=f"{name}, its intensity is unknown", y=flops_per_s),)
     meet = f"they meet at {units.significant(measured.ridge)} FLOP/byte"
     x = Axis(label="arithmetic intensity", unit="FLOP/byte", is_logarithmic=True, reach=ends)
     y = Axis(label="arithmetic per device", unit="FLOP/s", is_logarithmic=True)

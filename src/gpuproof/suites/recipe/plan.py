@@ -1,4 +1,4 @@
-"""The launches of one recipe: `run.repeats`, and with `run.target_precision` as many more as it takes."""
+"""The launches of one recipe: `run.repeats`, plus as many as `run.target_precision` requires."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.points.plan import Plan, plan_repeats
 
 FEWEST_BEFORE_A_STOP = 5
-"""To stop where an interval happens to be narrow makes it hold the truth less often: in 93 % of runs at worst
-from 5 launches on, in 90 % from 3 on (`benchmarks/repeats_until.py`)."""
+"""Stopping when an interval happens to be narrow makes it contain the true value less often: at worst in 93 %
+of runs with at least 5 launches, and in 90 % with at least 3 (`benchmarks/repeats_until.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """A plan that grows by one launch whenever all are settled and their figure is not known well enough."""
+    """A plan that grows by one launch whenever all are settled and the result is too imprecise."""
 
     plan: Plan
     run: RunSection
     figures: tuple[float, ...] = ()
-    """One of each launch that went well: its throughput, or in latency mode its median latency."""
+    """One value per successful launch: its throughput, or in latency mode its median latency."""
     taken_s: float = 0.0
-    """By all launches, one after another."""
+    """Total time of all launches."""
 
     @property
     def num_left(self) -> int:
-        """Launches that are known to be still to do."""
+        """Number of launches known to be pending."""
         return self.plan.num_left
 
     @property
     def until(self) -> str | None:
-        """Until when more launches follow those that are known; None where none can."""
+        """The condition until which more launches are added; None if none can be added."""
         if not self._may_grow:
             return None
         return f"±{100 * (self.run.target_precision or 0):g} % or {units.duration(self.run.target_time_s)}"
@@ -51,7 +51,7 @@ class Repeats:
         is_foreign = plan is self.plan
         if is_foreign or not self._may_grow:
             return replace(self, plan=plan)
-        from gpuproof.suites.results import compared_values  # it imports numpy
+        from gpuproof.suites.results import compared_values  # this imports numpy
 
         after = replace(
             self,
@@ -62,11 +62,11 @@ class Repeats:
         return after if plan.num_left or not after._needs_another() else after._with_another()
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what is neither settled nor running."""
+        """Yield launches that are neither settled nor running."""
         return self.plan.next(running)
 
     def _needs_another(self) -> bool:
-        """Return whether the figure is too wide, no launch failed, and time is left for one more."""
+        """Return whether the interval is too wide, no launch failed, and there is time for another."""
         num_launches, target = len(self.plan.order), self.run.target_precision
         if target is None or len(self.figures) < num_launches or is_precise(self.figures, target):
             return False
@@ -78,16 +78,16 @@ class Repeats:
 
 
 def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Repeats:
-    """Plan the launches that are known.
+    """Plan the launches that are known from the start.
 
     Raises:
-        UsageError: the recipe cannot be run.
+        UsageError: the recipe cannot run.
     """
     return Repeats(plan=plan_repeats(config), run=config.run)
 
 
 def is_precise(figures: Sequence[float], target: float) -> bool:
-    """Return whether the 95 % interval of launches' figures is ± `target` of it, or narrower."""
+    """Return whether the 95 % interval of the launches is within ± `target` of their result."""
     from gpuproof.statistics.launches import interval_of_rates
 
     reach = getattr(interval_of_rates(figures), "relative_reach", None)

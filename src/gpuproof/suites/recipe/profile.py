@@ -1,7 +1,7 @@
 """The traced steps of a run: the summary of the first launch's trace, or why there is none.
 
-It is made here and not on the node: the trace is the record, so that `gpuproof report` can look at an old one
-with what was learnt since.
+The summary is created here and not on the node: the trace is the record, so `gpuproof report` can analyse an
+old trace with newer code.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ LONGEST_NAME = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """What a trace says; outside every figure of the run."""
+    """What a trace shows; separate from all other results of the run."""
 
     summary: ProfileSummary | None
     communication: CommunicationTimes | None
     missing: str | None
-    """Why there is no summary."""
+    """Why there is no summary of the trace."""
 
 
 def profile_of(evidence: Evidence) -> Profiled | None:
-    """Sum up the trace of the first launch that left one which can be; None where nothing was traced."""
+    """Summarise the trace of the first launch that has a usable one; None if nothing was traced."""
     missing = []
     for records in evidence.launches:
         for trace in records.of(ProfileTrace):
@@ -56,7 +56,7 @@ def profile_of(evidence: Evidence) -> Profiled | None:
 
 
 def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
-    """Sum up the trace of so many steps; or say, as text, why there is no summary."""
+    """Summarise a trace of this many steps; if there is no summary, return the reason as text."""
     if not path.is_file():
         return f"{path.name} is gone"
     from gpuproof.suites.recipe.trace import trace_events
@@ -75,7 +75,7 @@ def sections_of_profile(profile: Profiled) -> Iterator[Section]:
         yield Text(title=TITLE, lines=(f"no summary: {profile.missing}",))
         return
     sentence = (
-        f"{summary.steps} steps, traced after the window: slower than untraced steps, and in no other figure"
+        f"{summary.steps} steps, traced after the window: slower than untraced steps, and in no other result"
     )
     yield Text(title=TITLE, lines=(sentence,))
     yield _lanes(summary)
@@ -85,7 +85,7 @@ def sections_of_profile(profile: Profiled) -> Iterator[Section]:
 
 
 def _lanes(summary: ProfileSummary) -> Table:
-    where = "on the GPU" if summary.looked_at == "gpu" else "on the processor"
+    where = "on the GPU" if summary.looked_at == "gpu" else "on the CPU"
     talks = [("communication", summary.communication_s), ("exposed communication", summary.exposed_s)]
     rows = [
         ("computing", summary.compute_s),

@@ -1,8 +1,8 @@
-"""The figures of ranks (where each ran, how long its steps took, who lags) and the throughput of each device.
+"""Results by rank (where each ran, its step times, which one lags), and each device's throughput.
 
-A device's rate, which rules about a GPU are held against, is what its rank did over its own window. Of plain
-products it is FLOP/s, of passes over memory bytes/s, of models their items. Ranks that average gradients all
-go at the pace of the slowest.
+A device's rate, used by rules about a GPU, is what its rank did in its own window. For plain products it is
+in FLOP/s, for passes over memory in bytes/s, for models in items per second. Ranks that average gradients all
+run at the pace of the slowest.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from gpuproof.verdict.summary import RunSummary
 QUANTITIES = ("window", "step", "alone", "vs others")
 LAG = QUANTITIES[-1]
 PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
-"""Workloads whose rate is what the device does, and not how many samples that is."""
+"""Workloads whose rate is the throughput of the device rather than a number of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksShown:
-    """What the ranks of one launch are called: of the one in which they differ most."""
+    """The ranks of one launch: the launch in which they differ most."""
 
     replicate: int
     basis: Basis
@@ -47,7 +47,7 @@ class RanksShown:
 
 
 def ranks_shown(launches: Sequence[Launch]) -> tuple[RanksShown | None, list[Measure]]:
-    """Choose the launch whose ranks are shown, and measure them; None where launches have one rank."""
+    """Choose the launch whose ranks are shown, and measure them; None if launches have a single rank."""
     compared = [(launch, ranks) for launch in launches if (ranks := compare_ranks(launch)) is not None]
     if not compared:
         return None, []
@@ -92,7 +92,7 @@ def _text(quantity: str, value: float) -> str:
 def sections_of_ranks(
     shown: RanksShown, measures: Sequence[Measure], *, num_launches: int
 ) -> Iterator[Section]:
-    """Lay the figures out, and say what they are."""
+    """Lay out the results, and describe them."""
 
     def lag(measure: Measure) -> Cell:
         return Cell(measure.text, "warn" if measure.labels["rank"] in shown.apart else "plain")
@@ -117,13 +117,13 @@ def sections_of_ranks(
 def _explanation(shown: RanksShown) -> str:
     if shown.basis == "own steps":
         return (
-            "ranks average gradients in every step, so that all windows are as long as the slowest rank's; "
-            "alone: the median of whole steps without gradient sync, after the window"
+            "ranks average gradients in every step, so all windows are as long as the slowest "
+            "rank's; alone: the median of whole steps without gradient sync, after the window"
         )
     if shown.basis == "steps in the window":
-        return "each rank worked by itself: its steps wait for no other rank"
+        return "each rank worked alone: its steps do not wait for other ranks"
     why = shown.own_missing or "they were not timed alone (benchmark.own_compute)"
-    return f"ranks wait for each other in every step, so which of them is slow is not known: {why}"
+    return f"ranks wait for each other in every step, so it is not known which of them is slow: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,9 @@ class _DeviceRate:
 
 
 def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
-    """Yield the throughput of each device, and how many of its results were wrong.
+    """Yield the throughput of each device, and how many results on it were wrong.
 
-    `rates` are those of whole launches.
+    `rates` are the rates of entire launches.
     """
     by_subject: dict[str, list[_DeviceRate]] = {}
     checks: dict[tuple[str, str], list[ProbeReading]] = {}
@@ -162,14 +162,14 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
 
 
 def _amounts(launch: Launch) -> list[float | None]:
-    """Return what each rank did in its window: FLOPs, bytes or items; None where it counts for nothing."""
+    """Return each rank's work in its window as FLOPs, bytes or items; None if it cannot be counted."""
     name = launch.case.model_work.model.name
     pairs = list(zip(launch.setups, launch.windows, strict=True))
     if name == "gemm":
         return [_total(setup.flops_per_step, window.num_steps) for setup, window in pairs]
     if name == "memory":
         return [_total(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
-    # of one process on several devices nobody knows which did how much
+    # if one process uses several devices, it is unknown how much each did
     alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
     return [float(window.items) * factor or None for factor, (_, window) in zip(alone, pairs, strict=True)]
 
@@ -205,7 +205,7 @@ def _device_text(value: float, unit: str, item: str) -> str:
 
 
 def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
-    """Return the interval between launches; of one device in one launch, the launch's own in this unit."""
+    """Return the interval between launches; for one device and one launch, that launch's, converted."""
     values = [launch.value for launch in launches]
     whole = summary.throughput_interval
     if len(summary.launches) > 1 or summary.launches[0].world_size > 1:
@@ -217,7 +217,7 @@ def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval 
 
 
 def _labels(launch: Launch) -> dict[str, Any]:
-    """Say what was done: workload, number format, whether other devices worked too, and the shape."""
+    """Describe the work: workload, number format, whether other devices worked too, and the shape."""
     model = launch.case.model_work.model
     return {
         **({**model.options, **launch.setup.fitted} if model.name in PLAIN_WORK else {}),
@@ -228,7 +228,7 @@ def _labels(launch: Launch) -> dict[str, Any]:
 
 
 def _cost(subject: str, figures: Sequence[ProbeReading], launch: Launch) -> Measure:
-    """Return the median over launches of what is measured after passes over memory."""
+    """Return the median over launches of a value that is measured after passes over memory."""
     values = [figure.value for figure in figures if figure.value is not None]
     value, is_time = median(values) if values else None, figures[0].unit == "s"
     return Measure(

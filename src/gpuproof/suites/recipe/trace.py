@@ -1,13 +1,13 @@
-"""Where did the time of the traced steps go: to which operators and kernels, and was anything waited for?
+"""Where did the time of traced steps go? To which operators and kernels, and was there waiting?
 
-In comes a profiler's trace (https://docs.pytorch.org/docs/stable/profiler.html; one JSON object, whose
-`traceEvents` is a list that may be very long), read event by event, so that one of a gigabyte takes no more
-memory than a small one; its times are microseconds. Out goes a summary. With a GPU, what its streams ran is
-looked at; on a processor the operators themselves, and gloo's threads. Tracing slows what it looks at: these
-are proportions, not figures of the run.
+Input: a profiler trace (https://docs.pytorch.org/docs/stable/profiler.html; one JSON object whose
+`traceEvents` list may be very long). It is read event by event, so a gigabyte needs no more memory than a
+small trace. Its times are in microseconds. Output: a summary. With a GPU, its streams are analysed; on a CPU,
+the operators themselves and gloo's threads. Tracing slows down what it observes, so these are proportions,
+not results of the run.
 
-**Exposed** communication is the time in which a collective runs and no computation does: what a step would
-save, were communication free.
+**Exposed** communication is the time during which a collective runs and no computation does: the time that a
+step would save if communication were free.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TOP = 10
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 COPY_OPERATORS = ("aten::copy_",)
 CALLS_OF_COLLECTIVES = ("c10d::", "_c10d_functional::")
-"""The calls that hand a collective over: they neither compute nor are the communication itself."""
+"""Calls that launch a collective: they are neither computation nor the communication itself."""
 NOT_AN_OPERATOR = "(launched by no operator)"
 
 
 MS_PER_S = 1e3
 CHUNK_CHARS = 2**20
 LARGEST_BYTES = 2**30
-"""Some three million events: half a minute of reading."""
+"""About three million events, which take half a minute to read."""
 LIST_KEY = '"traceEvents"'
 
 
@@ -51,11 +51,11 @@ class TraceEvent:
     begin_us: float
     end_us: float
     external_id: int | None = None
-    """Joins a kernel to the operator that launched it."""
+    """Links a kernel to the operator that launched it."""
 
     @property
     def span(self) -> Span:
-        """From its begin to its end."""
+        """Start and end of the event."""
         return self.begin_us, self.end_us
 
 
@@ -66,9 +66,9 @@ class ProfileRow:
     name: str
     calls: int
     self_s: float
-    """Without the operators it calls itself: on the device where there is one, else on the processor."""
+    """Time excluding the operators it calls: on the device if there is one, else on the CPU."""
     share: float
-    """Of the sum over all rows, those that are left out included."""
+    """Share of the sum over all rows, including omitted rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,24 +78,24 @@ class ProfileSummary:
     steps: int
     looked_at: Literal["gpu", "processor"]
     span_s: float
-    """From the first event to the last: the sum of what follows, less what overlaps."""
+    """Time from the first event to the last: the sum of the following fields, minus overlaps."""
     compute_s: float
     communication_s: float
     exposed_s: float
-    """Communication beside which nothing computed."""
+    """Time of communication while nothing computed."""
     copy_s: float
-    """Copies and fills of memory beside which nothing computed or communicated."""
+    """Time of memory copies and fills while nothing computed or communicated."""
     idle_s: float
     operators: tuple[ProfileRow, ...]
     kernels: tuple[ProfileRow, ...]
-    """Empty on a processor."""
+    """Empty on a CPU."""
     num_events: int
     profiled: bool = True
-    """Traced, and so no part of any figure."""
+    """Marks the steps as traced, so that they are not part of any result."""
 
 
 def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
-    """Take what matters out of one event of a trace file; None for marks and arrows."""
+    """Extract the relevant parts of one trace event; None for instant events and arrows."""
     lasting_us = raw.get("dur", 0.0)
     if raw.get("ph") != "X" or not all(isinstance(time, int | float) for time in (raw.get("ts"), lasting_us)):
         return None
@@ -113,7 +113,7 @@ def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
 
 
 def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSummary | None:
-    """Sum a trace of so many steps up; None where it holds no work."""
+    """Summarise a trace of this many steps; None if it contains no work."""
     relevant = [event for event in events if event.category in (*ON_DEVICE, "cpu_op") or _is_gloo(event)]
     on_device = [event for event in relevant if event.category in ON_DEVICE]
     operators = [event for event in relevant if event.category == "cpu_op"]
@@ -131,7 +131,7 @@ def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSumma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lanes:
-    """When there was work of each sort; all merged."""
+    """Times at which there was work of each kind, with intervals merged."""
 
     compute: list[Span]
     communication: list[Span]
@@ -180,7 +180,7 @@ def _device_lanes(events: Sequence[TraceEvent]) -> _Lanes:
 
 
 def _cpu_lanes(operators: Sequence[TraceEvent], collectives: Sequence[TraceEvent]) -> _Lanes:
-    """Take an operator's time as computing, but for copies and for handing a collective over."""
+    """Count an operator's time as computation, except for copies and for launching a collective."""
     compute: list[Span] = []
     copies: list[Span] = []
     by_thread = grouped((event.thread, event) for event in operators)
@@ -206,8 +206,8 @@ def _by_launching_operator(
 
 
 def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
-    """Yield each call's time less that of the operators it called, thread by thread."""
-    open_calls: dict[str, list[list[Any]]] = defaultdict(list)  # [event, time of its own]
+    """Yield each call's time minus that of the operators it called, computed per thread."""
+    open_calls: dict[str, list[list[Any]]] = defaultdict(list)  # [event, its self time]
     for event in sorted(operators, key=lambda event: (event.thread, event.begin_us, -event.end_us)):
         calls = open_calls[event.thread]
         while calls and calls[-1][0].end_us <= event.begin_us:
@@ -221,7 +221,7 @@ def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
 
 
 def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
-    """Add calls up by name; the longest first."""
+    """Sum calls by name, longest first."""
     times_us = grouped(calls)
     total_us = sum(map(sum, times_us.values()))
     longest = sorted(times_us.items(), key=lambda item: (-sum(item[1]), item[0]))[:TOP]
@@ -238,21 +238,21 @@ def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationTimes:
-    """Milliseconds a step on the first rank."""
+    """A step's communication, in milliseconds per step on the first rank."""
 
     comm_exposed_ms: float | None
     comm_kernel_ms: float | None
     allreduce_standalone_ms: float | None
     missing: dict[str, str]
-    """Why a number is None, by its name."""
+    """Reasons for the numbers that are None, by name."""
 
 
 def communication_times(profile: ProfileSummary, *, world_size: int) -> CommunicationTimes:
-    """Read the communication of a step off the summary of a trace."""
-    standalone = {"allreduce_standalone_ms": "no bare all-reduce was run beside this case"}
+    """Read the communication per step from the summary of a trace."""
+    standalone = {"allreduce_standalone_ms": "no bare all-reduce was run with this case"}
     if world_size == 1 or not profile.communication_s:
         alone = "a single device does not communicate"
-        reason = alone if world_size == 1 else "the trace holds no collective that the summary knows"
+        reason = alone if world_size == 1 else "the trace contains no collective that the summary recognises"
         names = ("comm_exposed_ms", "comm_kernel_ms")
         return CommunicationTimes(
             comm_exposed_ms=None,
@@ -272,15 +272,15 @@ def communication_times(profile: ProfileSummary, *, world_size: int) -> Communic
 
 
 def trace_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace file one by one.
+    """Yield the events of a trace file, one at a time.
 
     Raises:
-        RecordError: the file is torn, is no trace, or is too large to be read.
+        RecordError: the file is truncated, not a trace, or too large to read.
     """
     size = path.stat().st_size
     if size > LARGEST_BYTES:
-        limit = f"over {LARGEST_BYTES / 2**30:.0f} is not read"
-        raise RecordError(f"{path.name} has {size / 2**30:.1f} GiB, and {limit}")
+        limit = f"files over {LARGEST_BYTES / 2**30:.0f} GiB are not read"
+        raise RecordError(f"{path.name} is {size / 2**30:.1f} GiB, and {limit}")
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8", errors="replace") as file:
         text = _from_the_list_on(file, path)
@@ -295,11 +295,11 @@ def trace_events(path: Path) -> Iterator[dict[str, Any]]:
             except json.JSONDecodeError:
                 more = file.read(CHUNK_CHARS)
                 if not more:
-                    raise RecordError(f"{path.name} is torn: its list of events does not end") from None
+                    raise RecordError(f"{path.name} is truncated: its list of events does not end") from None
                 text, place = text[place:] + more, 0
                 continue
             except (ValueError, RecursionError):
-                raise RecordError(f"{path.name} is no trace: an event is nested too deeply") from None
+                raise RecordError(f"{path.name} is not a trace: an event is nested too deeply") from None
             if isinstance(event, dict):
                 yield event
 
@@ -312,7 +312,7 @@ def _from_the_list_on(file: TextIO, path: Path) -> str:
         bracket = text.find("[", key) if key >= 0 else -1
         if bracket >= 0:
             return text[bracket + 1 :]
-    raise RecordError(f"{path.name} is no trace: it has no list of events")
+    raise RecordError(f"{path.name} is not a trace: it has no list of events")
 
 
 def _next_item(text: str, place: int) -> int:

@@ -1,7 +1,7 @@
-"""How much of the device was used: FLOP/s, model FLOPs utilisation, memory bandwidth, memory, learning.
+"""Device utilisation: FLOP/s, model FLOPs utilisation, memory bandwidth, memory, learning.
 
-Every share says what it is of: the formula, the ceiling's value, its type and density, and its source. A
-device whose ceiling is not known has no share, and the report says so.
+Every share states its reference: the formula, the ceiling's value, its data type and density, and its source.
+If a device's ceiling is unknown, there is no share, and the report says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def work_measures(summary: RunSummary) -> list[Measure]:
-    """Return what is known of the work, in the order of the questions; nothing for what is not."""
+    """Return what is known about the work, in the order of the questions; unknown values are omitted."""
     return [
         *_arithmetic(summary),
         *_memory_traffic(summary),
@@ -33,7 +33,7 @@ def work_measures(summary: RunSummary) -> list[Measure]:
 
 
 def memory_measures(summary: RunSummary) -> list[Measure]:
-    """Return what is known of the memory that the run took."""
+    """Return what is known about the run's memory use."""
     return [*_cache(summary), *_peak_memory(summary), *_memory_estimate(summary)]
 
 
@@ -72,17 +72,17 @@ def _arithmetic(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _flops_of_a_step(summary: RunSummary) -> str:
-    """Say how many FLOPs a step has and who says so."""
+    """Report a step's FLOPs and where the number comes from."""
     setup = summary.launches[0].setup
     closed, counted = setup.flops_per_step, setup.flops_per_step_counted
     amount = units.flop_count(summary.launches[0].flops_per_step)
     if closed is None:
-        return f"{amount} a step, counted by torch"
+        return f"{amount} per step, counted by torch"
     if counted is None:
         not_counted = f" (not counted: {setup.flops_not_counted})" if setup.flops_not_counted else ""
-        return f"{amount} a step by closed form{not_counted}"
+        return f"{amount} per step by closed form{not_counted}"
     agreement = "torch counts the same" if counted == closed else f"torch counts {units.flop_count(counted)}"
-    return f"{amount} a step by closed form; {agreement}"
+    return f"{amount} per step by closed form; {agreement}"
 
 
 def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
@@ -97,7 +97,7 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
         value=reached,
         unit="bytes/s",
         text=units.bandwidth(reached),
-        detail=f"per device: {amount} a step by closed form{'' if summary.memory_peak else unknown}",
+        detail=f"per device: {amount} per step by closed form{'' if summary.memory_peak else unknown}",
     )
     if summary.memory_peak is not None:
         peak = summary.memory_peak
@@ -113,7 +113,7 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
             value=padded,
             unit="bytes",
             text=units.memory(padded),
-            detail="read in a step behind the tokens, up to the end of a bucket; not in the memory traffic",
+            detail=("read in a step beyond the tokens, up to the end of a bucket; not in the memory traffic"),
             better="lower",
         )
     if summary.flops_per_s_per_device:
@@ -130,13 +130,13 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
 def _side_of_the_ridge(summary: RunSummary, intensity: float) -> str:
     ridge = None if summary.roofline is None else summary.roofline.ridge_flops_per_byte
     if ridge is None:
-        return "model FLOPs over bytes; profiling.ceilings would say whether memory or arithmetic limits it"
+        return "model FLOPs over bytes; profiling.ceilings would show whether memory or arithmetic limits it"
     limit = "memory" if intensity < ridge else "arithmetic"
     return f"{limit} is the limit: the measured ceilings meet at {units.significant(ridge)} FLOP/byte"
 
 
 def _ceilings(summary: RunSummary) -> Iterator[Measure]:
-    """Say what plain work reached on the spot, and what share of it the run did."""
+    """Report what plain work achieved on this device, and the run's share of that."""
     roofline = summary.roofline
     if roofline is None:
         return
@@ -196,13 +196,13 @@ def _memory_estimate(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _evaluation(summary: RunSummary) -> Iterator[Measure]:
-    """Yield loss and accuracy of the models: the mean over all samples that ranks evaluated."""
+    """Yield the models' loss and accuracy: the mean over all samples that the ranks evaluated."""
     evaluations = [one for launch in summary.launches for one in launch.evaluations]
     taken = [one for one in evaluations if not one.is_held_out]
     held_out = [one for one in evaluations if one.is_held_out]
     none = "" if held_out else ": none is held out"
-    yield from _learnt(taken, "", f"samples that steps took too{none}")
-    yield from _learnt(held_out, "held-out ", "samples that no step took")
+    yield from _learnt(taken, "", f"samples also used in steps{none}")
+    yield from _learnt(held_out, "held-out ", "samples that no step used")
 
 
 def _learnt(evaluations: Sequence[Evaluation], prefix: str, which: str) -> Iterator[Measure]:
@@ -226,7 +226,7 @@ def _learnt(evaluations: Sequence[Evaluation], prefix: str, which: str) -> Itera
 
 
 def _pruning(summary: RunSummary) -> Iterator[Measure]:
-    """Yield how sparse the model became, and the memory of its masks and scores."""
+    """Yield the model's sparsity, and the memory of its masks and scores."""
     models = [model for launch in summary.launches for model in launch.pruned]
     if not models:
         return
@@ -248,7 +248,7 @@ def _pruning(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _estimated_memory(launches: Sequence[Launch]) -> tuple[int, str] | None:
-    """Say what memory the launches were estimated to take, and what they took, on the largest rank."""
+    """Report the estimated and the actual memory of the launches, for the rank that uses the most."""
     if not launches or not launches[0].memory:
         return None
     launch = launches[0]
@@ -262,7 +262,7 @@ def _estimated_bytes(memory: Memory) -> int:
 
 
 def memory_parts(launches: Sequence[Launch]) -> dict[str, int]:
-    """Return what the largest rank's memory is estimated to be made of, in bytes; the known parts alone."""
+    """Return the estimated memory of the rank that uses the most, in bytes; only known parts."""
     return _parts_of(max(launches[0].memory, key=_estimated_bytes)) if launches[0].memory else {}
 
 
@@ -289,9 +289,9 @@ def _measured_text(launch: Launch, memory: Memory) -> str:
     window = next(window for window in launch.windows if window.rank == memory.rank)
     if window.peak_allocated_bytes is not None:
         return (
-            f"measured peak allocated {units.memory(window.peak_allocated_bytes)}, "
-            f"reserved {units.memory(window.peak_reserved_bytes)}, "
-            f"on the device by all {units.memory(memory.device_used_bytes)}"
+            f"measured peak allocated {units.memory(window.peak_allocated_bytes)}, reserved "
+            f"{units.memory(window.peak_reserved_bytes)}, on the device by all processes "
+            f"{units.memory(memory.device_used_bytes)}"
         )
     if memory.counted is None:
         return "nothing was counted"

@@ -1,4 +1,4 @@
-"""The suite of scaling: one training recipe on one device and on several, compared with honest statistics."""
+"""The scaling suite: one training recipe on one device and on several, compared statistically."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
 
 
 class ScaleSuite(PlannedSuite):
-    """Batch sizes by numbers of devices, each launch a fresh process."""
+    """Batch sizes on different numbers of devices, each launch in a fresh process."""
 
     name = NAME
-    summary = "one device against several: speed-up, efficiency and advice"
+    summary = "one device compared with several: speed-up, efficiency and advice"
     command = "scale"
     scope: Literal["each_host", "whole"] = "whole"
     options = ScaleOptions
@@ -25,11 +25,11 @@ class ScaleSuite(PlannedSuite):
         """Plan the launches of all points.
 
         Raises:
-            UsageError: it is no training recipe, it is a sweep of its own, or hosts cannot be filled so.
+            UsageError: it is not a training recipe, it is itself a sweep, or hosts cannot be filled this way.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
-                "scaling is of one training recipe, without matrix or search",
+                "scaling needs a single training recipe, without matrix or search",
                 place="suite",
                 next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
             )

@@ -1,11 +1,12 @@
-"""What to use: by the rule of thumb before anything is measured, then by what was measured.
+"""What to use: by a rule of thumb before measuring, then by what was measured.
 
-The measured answer goes before any rule of thumb, with what binds it and what it costs. A step is
-launch-bound where most of it does not depend on the batch. If a step of one device takes a + b·B seconds at
-batch B, the part a of the larger batch's step is (B·r - A) / (B - A), with A the smaller batch and r the
-ratio of the smaller batch's step time to the larger one's. It rises with r, so that the ends of r's interval
-give the ends of its own. A device whose time does not rise from the smaller batch to the larger one is kept
-waiting: the host launches kernels more slowly than they run, or each kernel is too small to fill the device.
+The measured answer, with its bottleneck and cost, takes precedence over any rule of thumb. A step is
+launch-bound if most of it does not depend on the batch. If a step on one device takes a + b·B seconds at
+batch B, the share of a in the larger batch's step is (B·r - A) / (B - A), where A is the smaller batch and r
+is the ratio of the smaller batch's step time to the larger one's. It rises with r, so the ends of r's
+interval give the ends of its own interval. A device whose time does not rise from the smaller batch to the
+larger one is idle part of the time: either the host launches kernels more slowly than they run, or each
+kernel is too small to fill the device.
 """
 
 from __future__ import annotations
@@ -28,25 +29,26 @@ from gpuproof.suites.scale.plan import Payback, Prices, ScaleOptions, Worth, rea
 from gpuproof.suites.scale.speed_up import BENEFICIAL, RuleOfThumb, SpeedUp, advise, conclusion_in_words
 
 HOST_BOUND = "host-bound"
-"""The doubt of a window whose device waited for its host."""
+"""The code of the warning about a window in which the device waited for its host."""
 MeasuredAnswer = Literal["yes", "no", "not decided"]
 MOSTLY = 0.5
-"""Share of the larger batch's step from which it is called bound by launches."""
+"""A step is called launch-bound if the part independent of the batch is above this share of the larger
+batch's step."""
 LEAST_RATIO = 2
-"""Batches that lie closer than this say nothing of what a step takes without them."""
+"""Batches whose ratio is smaller than this do not show how much of a step is independent of the batch."""
 
 
 def advise_before(config: RunConfig) -> RuleOfThumb:
-    """Say what the rule of thumb does of a recipe's workload and largest batch, by its thresholds.
+    """Return the rule-of-thumb advice for a recipe's workload and largest batch, by its thresholds.
 
     Raises:
-        UsageError: there is no such workload, or how many parameters it has is not known before it is built.
+        UsageError: there is no such workload, or its number of parameters is not known before it is built.
     """
     chosen, options = choose_workload(config), read_options(config)
     work = chosen.info.work(chosen.options, chosen.shape)
     if work is None:
         raise UsageError(
-            f"how many parameters {config.model.name} has is not known before it is built",
+            f"the number of parameters of {config.model.name} is not known before it is built",
             place="--gpu-mode auto",
             next_step="Use --gpu-mode multi or single",
         )
@@ -55,7 +57,7 @@ def advise_before(config: RunConfig) -> RuleOfThumb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawWorth:
-    """What several devices cost, by one law of scaling."""
+    """The cost of several devices, under one scaling law."""
 
     law: str
     worth: Worth
@@ -63,18 +65,18 @@ class LawWorth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceDetail:
-    """The answer that was measured, why steps are as long as they are, and what that costs."""
+    """The measured answer, the reason why steps take as long as they do, and the cost."""
 
     measured: MeasuredAdvice | None = None
-    """None where nothing was compared."""
+    """None if no speed-ups were compared."""
     fixed_time: FixedTime | None = None
-    """Of one device; None with fewer than two batch sizes."""
+    """Result for one device; None with fewer than two batch sizes."""
     host_bound: tuple[str, ...] = ()
-    """Points in whose windows the device waited for its host."""
+    """Points with windows in which the device waited for its host."""
     worths: tuple[LawWorth, ...] = ()
     memory_safety_margin: float | None = None
     over_margin: tuple[str, ...] = ()
-    """Points that need more of a device's memory than the margin."""
+    """Points that need more of a device's memory than the safety margin allows."""
 
 
 def advice_from(
@@ -83,7 +85,7 @@ def advice_from(
     apart: Sequence[PointBreakdown],
     options: ScaleOptions,
 ) -> AdviceDetail:
-    """Return the advice of a study; `averages` are its speed-ups over all batch sizes, each with its law."""
+    """Return a study's advice; `averages` are its speed-ups over all batch sizes, each with its law."""
     margin = options.memory_safety_margin
     alone = {
         result.point.config.data.batch_size: [launch.mean_step_s for launch in result.launches]
@@ -117,15 +119,15 @@ def _worths(averages: Sequence[tuple[str, SpeedUp]], prices: Prices) -> Iterator
 
 
 def advice_lines(advice: AdviceDetail) -> Iterator[str]:
-    """Yield the advice, a sentence a line."""
+    """Yield the advice, one sentence per line."""
     if advice.measured is not None:
         yield _answer(advice.measured)
     if advice.fixed_time is not None:
         yield _fixed_time(advice.fixed_time)
     if advice.host_bound:
         yield (
-            f"host-bound: {', '.join(advice.host_bound)}: the device waited for its host, so neither the "
-            "speed of the device nor its links set the pace"
+            f"host-bound: {', '.join(advice.host_bound)}: the device waited for its host, so "
+            "neither the device nor its links set the pace"
         )
     if advice.over_margin and advice.memory_safety_margin is not None:
         yield (
@@ -141,8 +143,8 @@ def _answer(advice: MeasuredAdvice) -> str:
     if advice.ratio is not None and advice.low is not None and advice.high is not None:
         between = f": {advice.ratio:.2f} × ({advice.low:.2f} – {advice.high:.2f})"
     return (
-        f"several devices: {advice.answer}: {advice.reason}; {advice.num_devices} devices, {advice.law} "
-        f"scaling{between}, launches of each point: {advice.num_launches}"
+        f"several devices: {advice.answer}: {advice.reason}; {advice.num_devices} devices, "
+        f"{advice.law} scaling{between}, launches per point: {advice.num_launches}"
     )
 
 
@@ -156,16 +158,16 @@ def _fixed_time(fixed: FixedTime) -> str:
     grew += f"{share_text} of the larger step does not depend on the batch"
     if fixed.is_launch_bound:
         return f"launch-bound: {grew}: a larger batch costs little, and helps more than a second device"
-    return f"{grew} (launch-bound from {units.share(MOSTLY)} on)"
+    return f"{grew} (launch-bound above {units.share(MOSTLY)})"
 
 
 def _cost(priced: LawWorth) -> str:
     worth = priced.worth
     cost = worth.cost_ratio
     line = (
-        f"costs, {worth.num_devices} devices, {priced.law} scaling: {worth.verdict}: the same work costs "
-        f"{cost.centre:.2f} × ({cost.low:.2f} – {cost.high:.2f}) what it does on one; break-even is a "
-        f"speed-up of {worth.price_ratio:.2f}"
+        f"costs, {worth.num_devices} devices, {priced.law} scaling: {worth.verdict}: the same work "
+        f"costs {cost.centre:.2f} × ({cost.low:.2f} – {cost.high:.2f}) as much as on one; "
+        f"break-even is a speed-up of {worth.price_ratio:.2f}"
     )
     if worth.payback is None:
         return line
@@ -181,26 +183,26 @@ def _payback(payback: Payback) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAdvice:
-    """Whether several devices are worth it, by the average speed-ups of a study."""
+    """Whether several devices are worth it, judged by the average speed-ups of a study."""
 
     answer: MeasuredAnswer
     num_devices: int
-    """Of the average that it rests on."""
+    """Number of devices in the average that it is based on."""
     law: str
     ratio: float | None
     low: float | None
     high: float | None
     num_launches: int
-    """Of several devices; of one there are as many."""
+    """Number of launches on several devices; there are as many on one device."""
     reason: str
 
 
 def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
-    """Return the answer of the average that speaks most for several devices, each named by its law.
+    """Return the answer from the average that most favours several devices; each comes with its law.
 
-    *yes* where one is told that is beneficial; *no* where every one is told and none is; else not decided: an
-    interval that holds 1 is no answer. None where nothing was compared. Picking the best of several is
-    covered where their intervals hold together.
+    *yes* if a decided average is beneficial; *no* if all are decided and none is beneficial; otherwise not
+    decided: an interval that contains 1 does not give an answer. None if nothing was compared. Picking the
+    best of several averages is valid if their intervals hold simultaneously.
     """
     if not averages:
         return None
@@ -227,25 +229,25 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedTime:
-    """What a step takes whatever the batch, as a share of the larger batch's step."""
+    """The part of a step that does not depend on the batch, as a share of the larger batch's step."""
 
     small_batch: int
     large_batch: int
     step_ratio: float | None
-    """Step time of the larger batch over that of the smaller one."""
+    """Step time of the larger batch divided by that of the smaller one."""
     share: Interval | None
     missing: str | None = None
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether most of the larger batch's step does not depend on the batch, at the interval's low end."""
+        """Whether most of the larger batch's step is independent of the batch, by the interval's low end."""
         return self.share is not None and self.share.low > MOSTLY
 
 
 def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.95) -> FixedTime | None:
-    """Compare the smallest batch with the largest; `steps_s` has a mean step of each launch, by batch.
+    """Compare the smallest batch with the largest; `steps_s` maps batches to launches' mean steps.
 
-    None where there is one batch only, or none.
+    None if there are fewer than two batch sizes.
 
     >>> found = fixed_time({8: [6.48, 6.5, 6.46], 128: [7.58, 7.6, 7.56]})
     >>> found.is_launch_bound, round(found.share.centre, 2)
@@ -261,7 +263,7 @@ def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.
             large_batch=large,
             step_ratio=None,
             share=None,
-            missing=f"batches of {small} and {large} lie too close together",
+            missing=f"batches of {small} and {large} are too close together",
         )
     comparison = compare_launches(
         timed[large], timed[small], better="lower", confidence=confidence, is_cautious=True

@@ -1,8 +1,8 @@
-"""What was found of each point beyond its throughput: communication, phases, memory, how step times lie.
+"""Details of each point beyond throughput: communication, phases, memory, step time distribution.
 
-And whether several devices learn what one does: losses, norms of gradients and weights, held against the
-limits of the requirement (losses apart by under 0.01, norms of gradients that correlate by over 0.95, weights
-apart by under 1e-4). What is said is the worst of all ranks and launches.
+It also checks whether several devices learn the same as one: losses, gradient norms and weights are compared,
+with the limits from the requirement (losses less than 0.01 apart, gradient norms correlated above 0.95,
+weights less than 1e-4 apart). The result is the worst of all ranks and launches.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ from gpuproof.suites.scale.plan import Law, ScalePoint
 
 NUM_QUANTILES = 101
 WAYS = (
-    ("sync_difference", "communication: step with gradient average less step without"),
-    ("exposed", "communication: collectives beside which nothing is computed"),
-    ("overlapped", "communication: collectives beside computing"),
-    ("standalone", "communication: all-reduces of the buckets by themselves"),
+    ("sync_difference", "communication: step with gradient averaging minus step without"),
+    ("exposed", "communication: collectives with no concurrent computation"),
+    ("overlapped", "communication: collectives with concurrent computation"),
+    ("standalone", "communication: all-reduces of the buckets alone"),
 )
-"""Each measure of communication by its field, and what it is of a step."""
+"""Each communication measure by its field, with the part of a step that it describes."""
 MOST_LOSS, LEAST_CORRELATION, MOST_WEIGHT = 0.01, 0.95, 1e-4
 MOST_NORM = 0.05
-"""Relative difference of a norm of gradients."""
-NOTHING_LEARNT = "all gradients were zero, so that there is nothing to compare"
+"""Largest allowed relative difference of a gradient norm."""
+NOTHING_LEARNT = "all gradients were zero, so there is nothing to compare"
 STEADY = 1e-6
-"""Relative spread of norms of gradients under which a correlation is one of roundings."""
+"""Relative spread of norms below which a correlation only reflects rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHeld:
-    """The memory of the rank that holds most: worked out from sizes, and as it was measured. In bytes."""
+    """The memory of the rank that uses the most: as computed from sizes, and as measured. In bytes."""
 
     estimate: MemoryParts
     counted: MemoryParts | None
-    """Of the tensors themselves."""
+    """Memory of the tensors themselves."""
     activations_bytes: int | None
     activations_missing: str | None
     peak_bytes: int | None
-    """The allocator's peak in the window; None where the device has no such count."""
+    """The allocator's peak in the window; None if the device has no such counter."""
     device_bytes: int | None = None
-    """Of the rank's device; None where it is not known."""
+    """Memory of the rank's device; None if unknown."""
 
     @property
     def expected_bytes(self) -> int:
-        """All parts, those activations that are known with them."""
+        """Sum of all parts, including known activations."""
         return self.estimate.total_bytes + (self.activations_bytes or 0)
 
     @property
     def device_share(self) -> float | None:
-        """What is expected, or was measured where that is more, over what the device has."""
+        """The expected memory, or the measured one if higher, divided by the device's memory."""
         if not self.device_bytes:
             return None
         return max(self.expected_bytes, self.peak_bytes or 0) / self.device_bytes
@@ -70,7 +70,7 @@ class MemoryHeld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointBreakdown:
-    """One point, taken apart."""
+    """The breakdown of one point."""
 
     case_id: str
     batch_size: int
@@ -81,14 +81,15 @@ class PointBreakdown:
     phases_missing: str | None
     memory: MemoryHeld | None
     step_quantiles_s: tuple[float, ...]
-    """Of the step times of all launches: the least, each per cent, the longest; empty without any."""
+    """Quantiles of the step times of all launches: minimum, each percentile, maximum; empty without step
+    times."""
     alike: Agreement | None = None
-    """Whether several devices learn what one does."""
+    """Whether several devices learn the same as one."""
     alike_missing: str | None = None
 
 
 def break_down(point: ScalePoint, launches: Sequence[Launch]) -> PointBreakdown:
-    """Return what the launches of a point say."""
+    """Return the breakdown from a point's launches."""
     phases, alike = phases_of(launches), agreement_of(launches)
     return PointBreakdown(
         case_id=point.case_id,
@@ -132,26 +133,26 @@ def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """The worst of all ranks and launches of a point."""
+    """The worst values over all ranks and launches of a point."""
 
     num_steps: int
     loss_difference: float
     norm_correlation: float | None
-    """None where the norms hardly change from step to step."""
+    """None if the norms hardly change from step to step."""
     norm_difference: float
-    """The largest relative difference of a norm of gradients."""
+    """The largest relative difference of a gradient norm."""
     weight_difference: float
 
     @property
     def is_alike(self) -> bool:
-        """Whether nothing is beyond its limit. Norms twice as large correlate too, so they must be near."""
+        """Whether nothing exceeds its limit. Norms must be close, too: norms twice as large correlate."""
         correlates = self.norm_correlation is None or self.norm_correlation > LEAST_CORRELATION
         is_near = self.loss_difference < MOST_LOSS and self.weight_difference < MOST_WEIGHT
         return is_near and correlates and self.norm_difference < MOST_NORM
 
 
 def agreement_of(launches: Sequence[Launch]) -> Agreement | str | None:
-    """Return what the launches of a point say, why they say nothing, or None where nobody looked."""
+    """Return the result from a point's launches, the reason for its absence, or None if not checked."""
     records = [record for launch in launches for record in launch.trained_alike]
     complete = [record for record in records if record.missing is None]
     if complete and not any(max(record.gradient_norm_alone) for record in complete):
@@ -183,5 +184,5 @@ def _of_rank(record: TrainingAgreement) -> Agreement:
 
 
 def _or_infinite(value: float, *, bad: float = 1e308) -> float:
-    """Return a number that JSON has: what is no number is the worst."""
+    """Return a number that JSON can represent: non-finite numbers are replaced by the worst value."""
     return float(value) if isfinite(value) else bad

@@ -1,4 +1,4 @@
-"""What a scaling study comes to: speed-up and efficiency of each point, and what to use."""
+"""Results of a scaling study: speed-up and efficiency of each point, and what to use."""
 
 from __future__ import annotations
 
@@ -46,31 +46,33 @@ from gpuproof.suites.scale.speed_up import RuleOfThumb, SpeedUp, advise, conclus
 from gpuproof.verdict.doubts.rules import invalid_first
 
 CONFIDENCE = 0.95
-"""Of all speed-ups of a run together, those over all batch sizes too (Bonferroni's correction)."""
+"""Joint confidence for all speed-ups of a run, including those over all batch sizes (Bonferroni's
+correction)."""
 PRECISION = 0.01
-"""For which the number of launches is told."""
+"""The precision for which the required number of launches is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRow:
-    """One point, against one device at the same batch size."""
+    """One point, compared with one device at the same batch size."""
 
     batch_size: int
     num_devices: int
     law: Law | None
     figures: PointMeasures
     speed_up: SpeedUp | None
-    """None on one device, or where one of the two sides measured nothing."""
+    """None on one device, or if either side measured nothing."""
     outlier_launches: tuple[int, ...]
-    """Replicates whose throughput stands apart (modified Z over 3.5); none is left out of any figure."""
+    """Replicates whose throughput is an outlier (modified Z above 3.5); they are not excluded from any
+    result."""
     rate_without_outliers: float | None
     launches_for_one_percent: int | None
-    """Launches of this spread that would give the throughput to ±1 %."""
+    """Number of launches with this spread that are needed for a throughput within ±1 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Average:
-    """All batch sizes together on one number of devices, by one law."""
+    """All batch sizes combined, for one number of devices under one law."""
 
     num_devices: int
     law: Law
@@ -80,22 +82,22 @@ class Average:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleStudy:
-    """What was worked out of the points."""
+    """What was computed from the points."""
 
     rows: tuple[ScaleRow, ...]
     averages: tuple[Average, ...]
     rule_of_thumb: RuleOfThumb | None
-    """None where nothing was measured, so that the parameters are not counted."""
+    """None if nothing was measured, since the number of parameters is then unknown."""
     num_parameters: int | None
     apart: tuple[PointBreakdown, ...]
-    """Points whose steps were taken apart, or whose memory and step times are known."""
+    """Points with a step breakdown, or with known memory and step times."""
     curves: tuple[ScaleCurve, ...]
     advice: AdviceDetail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointState:
-    """What one point is called, what follows of it, and how its step times lie."""
+    """A point's name, its conclusions, and its step time distribution."""
 
     case_id: str
     batch_size: int
@@ -104,14 +106,15 @@ class PointState:
     recommendation: str
     is_decided: bool
     is_apart: bool
-    """Whether its curve is broken before it, and goes on as another one."""
+    """Whether its curve breaks at this point and continues as a separate curve."""
     step_quantiles_s: tuple[float, ...]
-    """Of the step times of all launches: the least, each per cent, the longest; empty without any."""
+    """Quantiles of the step times of all launches: minimum, each percentile, maximum; empty without step
+    times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleDetail:
-    """What the page of a scaling study needs beyond the result: words, and how step times lie."""
+    """Data for the scaling page that is not in the result: texts, and step time distributions."""
 
     rows: tuple[PointState, ...]
     averages: tuple[str, ...]
@@ -123,7 +126,7 @@ class ScaleDetail:
     launches: tuple[str, ...]
     rule_of_thumb: tuple[str, ...]
     topology: tuple[str, ...]
-    """How the devices reach each other, as far as the hosts said."""
+    """How the devices are connected to each other, as far as the hosts reported."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -192,7 +195,7 @@ def _state(row: ScaleRow, study: ScaleStudy) -> PointState:
 
 
 def _add_doubts(result: Result, study: ScaleStudy) -> Result:
-    """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
+    """Return the result with warnings for impossible speed-ups, and for devices that learn differently."""
     fast = [row for row in study.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in study.apart if apart.alike is not None and not apart.alike.is_alike]
     if result.validity is None or not (fast or otherwise):
@@ -209,11 +212,11 @@ def _learns_otherwise(apart: PointBreakdown) -> Doubt:
     return Doubt(
         validity="SUSPECT",
         code="learns-otherwise",
-        reason=f"{apart.num_devices} devices do not learn what one does ({apart.case_id}): after "
-        f"{apart.alike.num_steps} steps losses are {apart.alike.loss_difference:.1e} apart and weights "
-        f"{apart.alike.weight_difference:.1e}",
+        reason=f"{apart.num_devices} devices do not learn the same as one ({apart.case_id}): after "
+        f"{apart.alike.num_steps} steps losses are {apart.alike.loss_difference:.1e} apart "
+        f"and weights {apart.alike.weight_difference:.1e}",
         remedy=(
-            "Check collectives and devices (gpuproof validate), and the model for what differs between ranks"
+            "Check collectives and devices (gpuproof validate), and the model for differences between ranks"
         ),
     )
 
@@ -226,7 +229,7 @@ def _too_fast(rows: Sequence[ScaleRow]) -> Doubt:
         code="super-linear",
         reason=f"{most.num_devices} devices were {most.speed_up.ratio:.2f} times as fast as one at batch "
         f"{most.batch_size}: more than is possible, so the two sides did not do the same work",
-        remedy="Look at caches that hold a smaller batch, at threads of a rank and at what else ran",
+        remedy=("Check for caches that fit a smaller batch, threads per rank, and other running processes"),
     )
 
 
@@ -286,7 +289,7 @@ def _row(point: ScalePoint, figures: Mapping[str, PointMeasures], *, confidence:
 
 
 def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Average]:
-    """Yield the average over batch sizes: by replicate the geometric mean, over those of all batch sizes."""
+    """Yield averages over batch sizes: the geometric mean per replicate, if it has all sizes."""
     several = dict.fromkeys((row.num_devices, row.law) for row in rows if row.law is not None)
     for num_devices, law in several:
         assert law is not None
@@ -310,14 +313,14 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
 
 
 def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:
-    """Return a geometric mean over batch sizes for each replicate that all of them have."""
+    """Return a geometric mean over batch sizes for each replicate that all sizes have."""
     rates = [{launch.replicate: launch.value for launch in row.figures.launches} for row in rows]
     common = sorted(set.intersection(*map(set, rates))) if rates else []
     return [geometric_mean([of_row[replicate] for of_row in rates]) for replicate in common]
 
 
 def _headline(study: ScaleStudy) -> str:
-    """Say the average on the most devices; without one, the fastest point, or how many were measured."""
+    """Return the average on the most devices; else the fastest point, or the number measured."""
     if not study.averages:
         return _fastest(study.rows)
     best = max(study.averages, key=lambda average: (average.num_devices, average.law == "strong"))
@@ -341,23 +344,23 @@ def _fastest(rows: Sequence[ScaleRow]) -> str:
 
 
 def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
-    """Yield how gradients were summed, of a framework that has several ways."""
+    """Yield how gradients were summed, for a framework that can do it in several ways."""
     replicas = [launch.setup.replicas for point in concluded for launch in point.launches]
     ways = dict.fromkeys((x.framework, x.reduction) for x in replicas if x is not None and x.reduction)
     yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)
 
 
 def _hosts(evidence: Evidence) -> Iterator[str]:
-    """Say which points ran on which hosts, where several were named."""
+    """Report which points ran on which hosts, if several were given."""
     most = max((launch.case.placement.hosts for launch in evidence.launches), key=len, default=())
     if len(most) > 1:
-        yield f"points that one host holds ran on {most[0]}, larger ones on whole hosts: {', '.join(most)}"
+        yield (f"points that fit on one host ran on {most[0]}, larger ones on whole hosts: {', '.join(most)}")
 
 
 def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:
     yield (
-        "strong: all devices share the batch; weak: each device has a batch of that size; efficiency is "
-        "the speed-up over the number of devices"
+        "strong: all devices share the batch; weak: each device has a batch of that size; "
+        "efficiency is the speed-up divided by the number of devices"
     )
     yield (
         f"launches are fresh processes, all points interleaved in an order shuffled by "
@@ -366,4 +369,4 @@ def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:
     yield f"a speed-up is the ratio of the geometric means of launches; {A_THROUGHPUT}"
     yield f"intervals of speed-ups hold at {CONFIDENCE:.0%} for all of them together"
     for point in points_left_out(options):
-        yield (f"left out: batch {point.batch_size} does not divide by {point.num_devices} devices (strong)")
+        yield (f"skipped: batch {point.batch_size} is not divisible by {point.num_devices} devices (strong)")

@@ -1,8 +1,8 @@
-"""Each curve of a study: laws that it follows, where it breaks, what it predicts, what steps cost more.
+"""The curves of a study: their laws, breaks and predictions, and the overhead of steps.
 
-A curve is one batch size under one law of growth. A law holds for one way of talking: where the next number
-of devices talks in another way (over another backend, by another algorithm, into a second host), the curve is
-broken there, and nothing is fitted or predicted across the break.
+A curve is one batch size under one law of growth. A law applies to one way of communicating. If the next
+number of devices communicates differently (over another backend, with another algorithm, or with a second
+host), the curve is broken there, and nothing is fitted or predicted across the break.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from gpuproof.suites.scale.plan import Law, ScalePoint
 
 CONFIDENCE = 0.95
 ALGORITHM = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_")
-"""In the name of an NCCL kernel. Newer NCCL names several algorithms' kernels after the ring."""
+"""Matches the algorithm in the name of an NCCL kernel. Newer NCCL versions name the kernels of several
+algorithms after the ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedLaw:
-    """A law, and what came of fitting it."""
+    """A law, and the result of fitting it."""
 
     law: LawName
     fit: LawFit | None
@@ -38,7 +39,7 @@ class FittedLaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOverhead:
-    """By how much a step on several devices takes longer than its share of one device's."""
+    """How much longer a step on several devices takes than its share of one device's step."""
 
     num_devices: int
     mean_step_s: float
@@ -47,18 +48,18 @@ class StepOverhead:
 
     @property
     def share(self) -> float | None:
-        """Overhead over the step."""
+        """Overhead divided by the step."""
         return None if self.overhead_s is None else self.overhead_s.centre / self.mean_step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleCurve:
-    """One batch size under one law of growth, from one device to the most."""
+    """One batch size under one law of growth, from one device up to the largest number of devices."""
 
     batch_size: int
     scaling: Law
     num_hosts: int
-    """The most that a point ran on."""
+    """The largest number of devices of any point."""
     breaks: tuple[CurveBreak, ...]
     laws: tuple[FittedLaw, ...]
     prediction: Prediction | None
@@ -67,7 +68,7 @@ class ScaleCurve:
 
 
 def curves_of(points: Sequence[ScalePoint], launches: Mapping[str, Sequence[Launch]]) -> Iterator[ScaleCurve]:
-    """Yield the curves of a study; `launches` are those of each case."""
+    """Yield the curves of a study; `launches` maps each case to its launches."""
     for batch, scaling in dict.fromkeys((x.batch_size, x.law) for x in points if x.law is not None):
         assert scaling is not None
         chosen = [x for x in points if x.batch_size == batch and x.law in (scaling, None)]
@@ -132,18 +133,18 @@ def _overheads(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """How the ranks of a point talk, as far as their records say."""
+    """How the ranks of a point communicate, as far as their records say."""
 
     num_hosts: int
     backend: str | None
     """None on one device."""
     algorithms: tuple[str, ...]
-    """By the names of the collectives' kernels; empty where these name none."""
+    """From the names of the collectives' kernels; empty if the names do not show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveBreak:
-    """Between these two numbers of devices ranks begin to talk in another way."""
+    """A break between two numbers of devices, where ranks start to communicate differently."""
 
     before: int
     after: int
@@ -151,7 +152,7 @@ class CurveBreak:
 
 
 def fabric_of(launches: Sequence[Launch]) -> Fabric:
-    """Say how the ranks of one point's launches talk; hosts are counted by their names."""
+    """Report how the ranks of one point's launches communicate; hosts are counted by name."""
     kernels = [name for x in launches for overlap in x.collective_overlap for name in overlap.kernels]
     algorithms = {match[1] for name in kernels if (match := ALGORITHM.search(name))}
     return Fabric(
@@ -162,7 +163,7 @@ def fabric_of(launches: Sequence[Launch]) -> Fabric:
 
 
 def breaks_of(fabrics: Sequence[tuple[int, Fabric]]) -> Iterator[CurveBreak]:
-    """Yield the breaks of a curve, whose points are in order of devices; one device talks in no way."""
+    """Yield the breaks of a curve, by number of devices; a single device does not communicate."""
     several = [item for item in fabrics if item[0] > 1]
     for (before, near), (after, far) in pairwise(several):
         if reason := _difference(near, far):
@@ -185,14 +186,15 @@ def _difference(near: Fabric, far: Fabric) -> str | None:
 def overhead(
     single_s: Sequence[float], several_s: Sequence[float], *, ideal_share: float, confidence: float
 ) -> Interval | Unavailable:
-    """Return by how much a step on several devices takes longer than its share of one device's, in seconds.
+    """Return by how many seconds a step on several devices exceeds its share of one device's step.
 
-    `single_s` and `several_s` are mean steps of launches; `ideal_share` is what a step would take of one
-    device's, did devices only divide the work: 1 / N under strong scaling, 1 under weak. Noise adds to
-    seconds, so that this is a difference, by Welch's t with the degrees of freedom of the smaller side.
+    `single_s` and `several_s` are the mean steps of launches. `ideal_share` is the share of one device's step
+    that a step would take if devices only divided the work: 1 / N under strong scaling, 1 under weak. Noise
+    adds to the seconds, so the result is a difference, with Welch's t and the degrees of freedom of the
+    smaller side.
     """
     if min(len(single_s), len(several_s)) < MIN_LAUNCHES:
-        return Unavailable(reason=f"a side has fewer than {MIN_LAUNCHES} launches")
+        return Unavailable(reason=f"one side has fewer than {MIN_LAUNCHES} launches")
     one, several = np.array(single_s), np.array(several_s)
     centre = float(several.mean() - ideal_share * one.mean())
     variance = several.var(ddof=1) / several.size + ideal_share**2 * one.var(ddof=1) / one.size

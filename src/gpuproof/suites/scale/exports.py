@@ -26,19 +26,20 @@ if TYPE_CHECKING:
 
 MIB_BYTES = 2**20
 MS_PER_S = 1e3
-NOT_LOOKED = "steps of this run were not taken apart (scale.breakdown_runs)"
-NO_COUNT = "torch counts no memory on this type of device"
+NOT_LOOKED = "steps of this run have no breakdown (scale.breakdown_runs)"
+NO_COUNT = "torch does not count memory on this type of device"
 COMMUNICATION_IS = (
-    "sync_difference_ms: a step with the average of gradients less one without, less the same difference in "
-    "a group of one; the other figures answer other questions, and are not added to it"
+    "sync_difference_ms: a step with gradient averaging minus one without, minus the same "
+    "difference in a group of one; the other values answer different questions, and are not added "
+    "to it"
 )
-"""Which measure S2's one figure of communication is."""
+"""The measure that is used as S2's single communication value."""
 
 
 def scale_exports(
     evidence: Evidence, study: ScaleStudy, points: Sequence[PointResult], result: Result
 ) -> Iterator[Export]:
-    """Yield the files; one for several devices only where some were measured."""
+    """Yield the files; the file for several devices only if several were measured."""
     model, results = evidence.config.model.name, {point.point.case_id: point for point in points}
     sides = {
         "single": [row for row in study.rows if row.num_devices == 1],
@@ -55,7 +56,7 @@ def scale_exports(
 
 
 def _batch(row: ScaleRow, point: PointResult, study: ScaleStudy) -> dict[str, Any]:
-    """Return one batch size on one number of devices, as S2 writes it, and what it leaves out."""
+    """Return one batch size on one number of devices, in S2's form, plus the values that S2 omits."""
     rates = [launch.value for launch in row.figures.launches]
     interval = interval_of_rates(rates)
     memory, utilization = _memory_mb(point), _utilization(point)
@@ -84,13 +85,13 @@ def _batch(row: ScaleRow, point: PointResult, study: ScaleStudy) -> dict[str, An
 
 
 def _framework(point: PointResult) -> dict[str, Any]:
-    """Name the framework where it is another than torch, and how gradients were summed."""
+    """Name the framework if it is not torch, and the way gradients were summed."""
     replicas = next((launch.setup.replicas for launch in point.launches), None)
     return {} if replicas is None else {"framework": replicas.framework, "reduction": replicas.reduction}
 
 
 def _communication(row: ScaleRow, study: ScaleStudy) -> dict[str, Any]:
-    """Return the communication of a step: null on one device, and each measure under its own name."""
+    """Return a step's communication: null on one device, otherwise each measure under its own name."""
     measured = next((point for point in study.apart if point.case_id == row.figures.case_id), None)
     if measured is None:
         return {"mean_communication_ms": None, "communication_missing": "nothing was measured"}
@@ -157,7 +158,7 @@ def _runs(
 
 
 def _launch_json(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
-    """Return what else is known of one run: its steps, its devices, and where its own records lie."""
+    """Return what else is known about one run: its steps, its devices, and the location of its records."""
     return {
         "num_steps": launch.slowest.num_steps,
         "training_time_ms": _ms(launch.slowest.wall_s),
@@ -174,7 +175,7 @@ def _launch_json(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, A
 
 
 def _errors(launch: Launch) -> dict[str, float | None]:
-    """Return the errors of a regression after the window, the mean over ranks; null for classes."""
+    """Return the regression errors after the window, averaged over ranks; null for classification."""
     losses, errors = (
         [value for x in launch.evaluations if (value := getattr(x, name)) is not None and not x.is_held_out]
         for name in ("mean_loss", "mean_absolute_error")
@@ -183,10 +184,11 @@ def _errors(launch: Launch) -> dict[str, float | None]:
 
 
 def _step_memory_mb(launch: Launch) -> dict[str, Any]:
-    """Return a rank's allocated memory before and after each step that was looked at, in MiB as S2 counts.
+    """Return a rank's allocated memory before and after each examined step, in MiB as in S2.
 
-    It is of the rank that holds most. An allocator that keeps what is freed for the next step shows the same
-    figure before and after a step: what a step needs beside it is in `memory_usage_mb`, its peak.
+    The rank is the one that uses the most. An allocator that keeps freed memory for the next step shows the
+    same value before and after a step; the additional memory that a step needs shows in `memory_usage_mb`,
+    its peak.
     """
     measured = [phases for phases in launch.step_phases if phases.allocated_before_bytes]
     if not measured:
@@ -202,7 +204,7 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
 
 
 def _memory_mb(point: PointResult) -> dict[int, float]:
-    """Return the highest peak of a rank in each launch, where every rank's is known, in MiB as S2 counts."""
+    """Return, per launch, the highest peak of any rank, if every rank's is known, in MiB as in S2."""
     peaks = {
         launch.case.replicate: [window.peak_allocated_bytes for window in launch.windows]
         for launch in point.launches
@@ -215,7 +217,7 @@ def _memory_mb(point: PointResult) -> dict[int, float]:
 
 
 def _utilization(point: PointResult) -> dict[int, float]:
-    """Return the mean utilisation of the devices in each launch's window, in per cent."""
+    """Return the mean utilisation of the devices in each launch's window, in percent."""
     by_launch: dict[int, list[float]] = {}
     for device in from_json(Common, point.result.detail["common"]).devices:
         if device.util_gpu_percent is not None:
@@ -228,7 +230,7 @@ def _mean(values: Collection[float]) -> float | None:
 
 
 def _report(model: str, study: ScaleStudy, result: Result, created: str, launches: Sequence[Launch]) -> str:
-    """Write S2's comparison report; of a processor its words for GPUs are said of ranks."""
+    """Write S2's comparison report; on a CPU, its wording about GPUs refers to ranks."""
     devices = dict.fromkeys(launch.setup.device.name for launch in launches)
     is_on_cpu = any(launch.setup.device.kind == "cpu" for launch in launches)
     tables = "\n".join(line for average in study.averages for line in _average(study, average))
@@ -245,11 +247,11 @@ def _report(model: str, study: ScaleStudy, result: Result, created: str, launche
     ]
     if study.rule_of_thumb is not None:
         lines += ["", f"Heuristic, not measured here: {study.rule_of_thumb.reason}"]
-    return "\n".join([*lines, "", "Validate over multiple runs before a decision.", ""])
+    return "\n".join([*lines, "", "Validate over multiple runs before making a decision.", ""])
 
 
 def _average(study: ScaleStudy, average: Any) -> Iterator[str]:
-    """Yield the lines of one number of devices; speed-ups stand with their intervals."""
+    """Yield the lines for one number of devices; speed-ups come with their intervals."""
     ratio = average.speed_up.comparison.ratio
     yield from ("", f"## {average.num_devices} GPUs, {average.law} scaling", "", *_rows(study, average))
     if ratio is not None:

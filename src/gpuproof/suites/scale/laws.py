@@ -1,18 +1,20 @@
-"""Amdahl's law and the universal scaling law (USL), fitted to throughputs, and what they predict beyond.
+"""Amdahl's law and the universal scaling law (USL), fitted to throughputs, and their predictions.
 
-With N devices of throughput X(N), the USL (Gunther 2007, Guerrilla Capacity Planning) says
-N / X(N) = (1 + σ(N − 1) + κN(N − 1)) / X(1): σ is what only one device can do at a time, κ what each pair of
-devices costs. Amdahl's law is the same with κ = 0. Both are linear in 1/X(1), σ/X(1) and κ/X(1), and noise
-adds to seconds: so least squares, weighted by each point's own error, give them at once. Where each device
-has a batch of its own, summing gradients over a ring costs 2(N − 1)/N times their bytes over a link: a law by
-which is predicted, too; where all share one batch, it is Amdahl's.
+With N devices and throughput X(N), the USL (Gunther 2007, Guerrilla Capacity Planning) is N / X(N) = (1 + σ(N
+− 1) + κN(N − 1)) / X(1): σ is the share of the work that only one device can do at a time, and κ is the cost
+per pair of devices. Amdahl's law is the same with κ = 0. Both are linear in 1/X(1), σ/X(1) and κ/X(1), and
+noise adds to seconds, so least squares, weighted by each point's own error, yield these directly. If each
+device has its own batch, summing gradients over a ring costs 2(N − 1)/N times their bytes over a link, and
+this law is also used for prediction. If all devices share one batch, the ring cost has the same form as
+Amdahl's law.
 
-Before a law predicts, it is tried: fitted without the largest number of devices, it must predict what was
-measured there. What few devices cannot show is κ, which grows with the square of their number; so the
-interval is that of the USL and of Amdahl's law together, and of the cost of a ring where the points may
-follow it, whichever of them the value itself is from. An interval is Student's t with Satterthwaite's degrees
-of freedom, from what launches of each point scatter by; what a law leaves unexplained beyond that is tested
-first, and a law that does not hold is no fit. `benchmarks/scaling_fits.py` shows how often intervals hold.
+Before a law is used for prediction, it is tested: fitted without the largest number of devices, it must
+predict what was measured there. κ, which grows with the square of the number of devices, cannot be seen with
+few devices. So the interval is the union of the USL's and Amdahl's, plus that of the ring cost if the points
+may follow it, whichever law gives the value itself. An interval is Student's t with Satterthwaite's degrees
+of freedom, based on the scatter of each point's launches. Scatter that a law leaves unexplained beyond that
+is tested first, and a law that fails is not a fit. `benchmarks/scaling_fits.py` shows how often intervals
+contain the true value.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 
 FACTORS = (2, 4, 8)
 LEAST_POINTS = 4
-"""Three to fit a law to, and one to try it on."""
+"""Three points to fit a law, and one to test it."""
 TRIAL_CONFIDENCE = 0.95
 TRIAL_REACH = 0.1
-"""A law that is only known to ± this beforehand cannot fail, and nothing is predicted by it."""
+"""If the prediction is only known to ± this or worse, the trial could not fail, and the law is not used for
+predictions."""
 LawName = Literal["Amdahl's law", "universal scaling law", "cost of a ring"]
 AMDAHL: LawName = "Amdahl's law"
 USL: LawName = "universal scaling law"
@@ -42,28 +45,29 @@ RING: LawName = "cost of a ring"
 NUM_PARAMETERS: dict[LawName, int] = {AMDAHL: 2, USL: 3, RING: 2}
 CONFIDENCE = 0.95
 LACK_OF_FIT = 0.01
-"""A law is refused where points that follow it would lie so far off once in a hundred studies."""
+"""A law is rejected if points that follow it would deviate this much in only one of a hundred studies."""
 PRIOR_FREEDOM = 10.0
-"""Degrees of freedom that the points' common relative spread has beside a point's own, in weights alone: the
-spread of three launches is hardly known."""
+"""Degrees of freedom given to the spread that all points share, against a point's own spread. Used for
+weights only, since the spread of three launches is poorly known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawTrial:
-    """The largest number of devices, predicted from the others."""
+    """Test of a law: the largest number of devices is predicted from the others."""
 
     num_devices: int
     predicted: Interval
     """Efficiency."""
     reach: float
-    """Half the interval of the time that is held against the measured one, over that time (0.1 is 10 %)."""
+    """Half the width of the interval for predicted minus measured time, relative to the measured time (0.1 is
+    10 %)."""
     measured: float
     passed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPoint:
-    """What so many devices would give."""
+    """The prediction for a number of devices."""
 
     num_devices: int
     efficiency: Interval
@@ -71,7 +75,7 @@ class PredictedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Efficiency beyond the measured."""
+    """Predicted efficiency beyond the measured range."""
 
     law: LawName
     trial: LawTrial
@@ -79,7 +83,7 @@ class Prediction:
 
 
 def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
-    """Predict 2, 4 and 8 times the largest number of devices, or say why nothing can be said."""
+    """Predict 2, 4 and 8 times the largest number of devices, or report why that is not possible."""
     if len(points) < LEAST_POINTS:
         return Unavailable(
             reason=f"needs {LEAST_POINTS} different numbers of devices, the largest of which tests a fit to "
@@ -98,9 +102,9 @@ def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
 
 
 def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
-    """Choose the law that a prediction rests on: the one that the points follow best, USL where κ shows.
+    """Choose the law for predictions: the one that fits the points best, or the USL if κ is significant.
 
-    A cost at its bound of 0 is no fit of a law, and no reason against predicting by it.
+    A cost at its bound of 0 does not count as fitting a law, but the law may still be used for prediction.
     """
     if (reason := reason_no_fit(points, AMDAHL)) is not None:
         return Unavailable(reason=f"no law fits: {reason}")
@@ -112,9 +116,9 @@ def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
 
 
 def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
-    """Predict the largest number of devices from the others, and see whether it was so.
+    """Predict the largest number of devices from the others, and check the prediction.
 
-    Held against each other are N / X(N) as predicted and as measured, which have no launch in common.
+    N / X(N) as predicted is compared with N / X(N) as measured; the two share no launches.
     """
     *others, last = points
     fit = least_squares(others, law)
@@ -134,12 +138,13 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
 
 
 def reason_not_tried(trial: LawTrial, law: LawName) -> str | None:
-    """Say why the trial speaks against a prediction; None where the law passed one that it could fail."""
+    """Report why the trial rules out a prediction; None if it passed a trial it could have failed."""
     point = trial.predicted
     if not trial.passed:
         return (
-            f"{law} failed on {trial.num_devices} devices: from the others it says an efficiency of "
-            f"{point.centre:.1%} ({point.low:.1%} to {point.high:.1%}), and {trial.measured:.1%} was measured"
+            f"{law} failed on {trial.num_devices} devices: from the others it predicts an "
+            f"efficiency of {point.centre:.1%} ({point.low:.1%} to {point.high:.1%}), but "
+            f"{trial.measured:.1%} was measured"
         )
     if trial.reach > TRIAL_REACH:
         reach = plus_minus(trial.reach)
@@ -155,7 +160,7 @@ def _predicted(points: Sequence[CurvePoint], law: LawName, num_devices: int) -> 
 
 
 def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
-    """Return 1 / slowdown: the first one's, with the interval of all; never over 1 nor under 0."""
+    """Return 1 / slowdown: the value of the first, with the interval of all; always between 0 and 1."""
     first = slowdowns[0]
     slowest, fastest = (max(ratio.high for ratio in slowdowns), min(ratio.low for ratio in slowdowns))
     return replace(
@@ -169,7 +174,7 @@ def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One number of devices, and the throughput of each launch on them, in items a second."""
+    """One number of devices, and the throughput of each launch on them, in items per second."""
 
     num_devices: int
     rates: tuple[float, ...]
@@ -181,30 +186,31 @@ class LawFit:
 
     law: LawName
     serial: Interval
-    """σ: the share of one device's time that does not divide."""
+    """σ: the share of one device's time that cannot be divided among devices."""
     crosstalk: Interval | None
-    """κ: what each pair of devices costs; None under Amdahl's law."""
+    """κ: the cost per pair of devices; None under Amdahl's law."""
     num_points: int
     lack_of_fit: float | None
-    """How often points that follow the law would lie so far off; None where as many points as parameters."""
+    """How often points that follow the law would deviate this much; None with as many points as
+    parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearFit:
-    """Least squares over a curve's points: coefficients, and how each follows from the points."""
+    """Least squares fit over a curve's points: coefficients, and how each depends on the points."""
 
     law: LawName
     coefficients: FloatArray
     gains: FloatArray
-    """Coefficients by points: what each point's value adds to each."""
+    """Coefficients by points: how much each point's value contributes to each coefficient."""
     variances: FloatArray
-    """Of the points' values."""
+    """Variances of the points' values."""
     freedoms: FloatArray
-    """Of those."""
+    """Degrees of freedom of those variances."""
     lack_of_fit: float | None
 
     def slowdown(self, num_devices: int, *, confidence: float = CONFIDENCE) -> Interval:
-        """Return 1 / efficiency on so many devices, with its interval."""
+        """Return 1 / efficiency on this many devices, with its interval."""
         row = design_row(num_devices, self.law)
         return self._over_first(float(row[1:] @ self.coefficients[1:]), row, confidence, offset=1.0)
 
@@ -215,7 +221,7 @@ class LinearFit:
         return self._over_first(float(self.coefficients[place]), row, confidence, offset=0.0)
 
     def _over_first(self, value: float, row: FloatArray, confidence: float, *, offset: float) -> Interval:
-        """Return `offset` + value / first coefficient, to the first order in the points' errors."""
+        """Return `offset` + value / first coefficient, to first order in the points' errors."""
         first = self.coefficients[0]
         gradient = row / first
         gradient[0] = -value / first**2
@@ -236,7 +242,7 @@ class LinearFit:
 
 
 def design_row(num_devices: int, law: LawName) -> FloatArray:
-    """Return what multiplies each coefficient of N / X(N).
+    """Return, for each coefficient, its factor in N / X(N).
 
     >>> [float(value) for value in design_row(4, USL)]
     [1.0, 3.0, 12.0]
@@ -248,10 +254,10 @@ def design_row(num_devices: int, law: LawName) -> FloatArray:
 
 
 def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
-    """Fit without asking whether the law holds; at least as many points as parameters, each of 2 launches.
+    """Fit without checking the law; needs as many points as parameters, with 2 launches each.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer points or launches.
     """
     if len(points) < NUM_PARAMETERS[law] or any(len(point.rates) < 2 for point in points):
         raise ValueError(f"{law} needs {NUM_PARAMETERS[law]} points of two launches or more")
@@ -279,7 +285,7 @@ def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
 
 
 def fit_law(points: Sequence[CurvePoint], law: LawName) -> LawFit | Unavailable:
-    """Fit a law to points in order of devices, or say why it is no fit."""
+    """Fit a law to points ordered by number of devices, or report why it does not fit."""
     reason = reason_no_fit(points, law)
     if reason is not None:
         return Unavailable(reason=reason)
@@ -297,14 +303,14 @@ def fit_law(points: Sequence[CurvePoint], law: LawName) -> LawFit | Unavailable:
 
 
 def laws_followed(points: Sequence[CurvePoint]) -> list[LawName]:
-    """Return the laws of two parameters that the points do not speak against, the likeliest first."""
+    """Return the two-parameter laws that the points do not rule out, the most likely one first."""
     fits = [least_squares(points, law) for law in (AMDAHL, RING)]
     likely = [fit for fit in fits if (fit.lack_of_fit or 0.0) >= LACK_OF_FIT and fit.share(1).high > 0]
     return [fit.law for fit in sorted(likely, key=lambda fit: -(fit.lack_of_fit or 0.0))]
 
 
 def reason_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
-    """Say what speaks against fitting at all, before the law is looked at."""
+    """Report what rules out any fit, before a law is considered."""
     needed = NUM_PARAMETERS[law] + 1
     if len(points) < needed:
         had = ", ".join(str(point.num_devices) for point in points) or "none"

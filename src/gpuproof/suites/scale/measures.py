@@ -1,4 +1,4 @@
-"""What a scaling study says beyond its throughputs: speed-ups, parts of steps, and sentences."""
+"""Results of a scaling study other than throughputs: speed-ups, parts of steps, and texts."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ EFFICIENCY = "efficiency"
 PARTS_OF_A_STEP = ("data", "forward", "backward", "communication", "optimizer", "host gap")
 LEARNING_ALIKE = "One device and several, trained alike"
 ABOUT_LEARNING = (
-    "ten steps from the same weights on the same samples, by all ranks and by one alone, without dropout, by "
-    f"plain SGD; alike: losses apart by under {MOST_LOSS}, norms of gradients correlate by over "
-    f"{LEAST_CORRELATION} and are apart by under {MOST_NORM:.0%}, weights apart by under {MOST_WEIGHT:g}"
+    "ten steps from the same weights on the same samples, by all ranks and by one alone, without "
+    f"dropout, using plain SGD; alike: losses differ by less than {MOST_LOSS}, norms of gradients "
+    f"correlate above {LEAST_CORRELATION} and differ by less than {MOST_NORM:.0%}, weights differ "
+    f"by less than {MOST_WEIGHT:g}"
 )
-LINK_PROBE = "how fast copies are: gpuproof run probe --probe.name=link"
+LINK_PROBE = "copy speeds: gpuproof run probe --probe.name=link"
 
 
 def study_measures(study: ScaleStudy) -> Iterator[Measure]:
-    """Yield every figure; the label `section` says of which table, `quantity` of which column."""
+    """Yield every result; the label `section` determines its table, and `quantity` its column."""
     for row in study.rows:
         yield from _speed_up(row)
     for point in study.apart:
@@ -57,7 +58,7 @@ def study_measures(study: ScaleStudy) -> Iterator[Measure]:
 
 
 class _Place:
-    """A batch size on so many devices, which figures are of."""
+    """A batch size on a number of devices: what a result belongs to."""
 
     def __init__(self, batch_size: int, num_devices: int, law: Law | None, *, case: str = "main") -> None:
         self.labels = {"batch_size": batch_size, "num_devices": num_devices, "scaling": law}
@@ -77,7 +78,7 @@ class _Place:
         better: Better | None = None,
         **labels: Any,
     ) -> Measure:
-        """Return a figure of this place."""
+        """Return a result that belongs here."""
         return Measure(
             name=f"{quantity}, {self.text}",
             case=self.case,
@@ -109,14 +110,14 @@ def _speed_up(row: ScaleRow) -> Iterator[Measure]:
     )
     share = units.share(speed.efficiency)
     efficiency = at.figure(SPEED_UP, EFFICIENCY, speed.efficiency, "1", text=share, missing=missing)
-    if (span := measure.interval) is not None:  # of the speed-up, over the devices
+    if (span := measure.interval) is not None:  # interval of the speed-up, divided by the number of devices
         low, high = (end / row.num_devices for end in (span.low, span.high))
         efficiency = replace(efficiency, interval=replace(span, low=low, high=high))
     yield efficiency
 
 
 def _communication(point: PointBreakdown, at: _Place) -> Iterator[Measure]:
-    """Yield the measures of communication of a point on several devices, each under its own name."""
+    """Yield a point's communication measures on several devices, each with its own name."""
     if point.num_devices == 1:
         return
     talk = point.communication
@@ -207,7 +208,7 @@ def _overheads(curve: ScaleCurve) -> Iterator[Measure]:
 
 
 def _predictions(curve: ScaleCurve) -> Iterator[Measure]:
-    """Yield what more devices would give; a curve over several hosts is broken, and predicts nothing."""
+    """Yield predictions for more devices; a curve over several hosts is broken and has none."""
     if curve.prediction is None:
         return
     for point in curve.prediction.points:
@@ -219,7 +220,7 @@ def _predictions(curve: ScaleCurve) -> Iterator[Measure]:
 
 
 def average_lines(averages: Sequence[Average]) -> Iterator[str]:
-    """Yield the speed-up over all batch sizes, a line a number of devices and law."""
+    """Yield the speed-up over all batch sizes, one line for each number of devices and law."""
     for average in averages:
         ratio = average.speed_up.comparison.ratio
         ratio_text = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
@@ -227,7 +228,7 @@ def average_lines(averages: Sequence[Average]) -> Iterator[str]:
 
 
 def law_lines(curve: ScaleCurve) -> Iterator[str]:
-    """Say which laws a curve follows, where it breaks, and why nothing is predicted."""
+    """Report which laws a curve follows, where it breaks, and why nothing is predicted."""
     name = f"batch {curve.batch_size}, {curve.scaling}"
     for gap in curve.breaks:
         yield f"{name}: interrupted between {gap.before} and {gap.after} devices, {gap.reason}"
@@ -239,8 +240,9 @@ def law_lines(curve: ScaleCurve) -> Iterator[str]:
     if curve.prediction is not None:
         trial = curve.prediction.trial
         yield (
-            f"{name}: {curve.prediction.law}, without {trial.num_devices} devices, says an efficiency of "
-            f"{units.share(trial.predicted.centre)} there, and {units.share(trial.measured)} was measured"
+            f"{name}: {curve.prediction.law}, without {trial.num_devices} devices, predicts an "
+            f"efficiency of {units.share(trial.predicted.centre)} there, and "
+            f"{units.share(trial.measured)} was measured"
         )
     else:
         yield f"{name}: nothing is predicted: {curve.prediction_missing}"
@@ -251,7 +253,7 @@ def _law(law: FittedLaw) -> str:
         return f"no fit of {law.law}: {law.missing}"
     crosstalk = law.fit.crosstalk
     of_pairs = "" if crosstalk is None else f", κ {_plain(crosstalk)} for each pair of devices"
-    return f"{law.law}: σ {_plain(law.fit.serial)} does not divide{of_pairs}"
+    return f"{law.law}: σ {_plain(law.fit.serial)} cannot be divided{of_pairs}"
 
 
 def _plain(interval: Interval) -> str:
@@ -259,16 +261,16 @@ def _plain(interval: Interval) -> str:
 
 
 def about_communication(points: Sequence[PointBreakdown]) -> Iterator[str]:
-    """Say what the three measures are; nothing where none was taken."""
+    """Explain the three measures; empty if none was taken."""
     if all(point.communication.sync_difference.missing == ALONE for point in points):
         return
     yield (
-        "three different figures: added by averaging is what averaging gradients adds to a step (less "
-        "what the same code adds in a group of one); exposed and overlapped are how long collectives ran "
-        "without and with computation beside them, waiting for other ranks included; all-reduces alone is "
-        "the time of the same bytes by themselves"
+        "three different values: added by averaging is what gradient averaging adds to a step "
+        "(minus what the same code adds in a group of one); exposed and overlapped are how long "
+        "collectives ran without and with concurrent computation, including waiting for other "
+        "ranks; all-reduces alone is the time of the same bytes by themselves"
     )
-    ways = [way for way, _ in WAYS if way != "overlapped"]  # which lacks what exposed does
+    ways = [way for way, _ in WAYS if way != "overlapped"]  # this is not included in exposed communication
     figures = [getattr(point.communication, way) for point in points for way in ways]
     reasons = [(f.mean_s is None, f.missing) for f in figures if f.missing]
     for is_missing, reason in dict.fromkeys(reasons):
@@ -276,14 +278,14 @@ def about_communication(points: Sequence[PointBreakdown]) -> Iterator[str]:
 
 
 def about_phases(points: Sequence[PointBreakdown]) -> Iterator[str]:
-    """Say how phases were timed; nothing where none was."""
+    """Explain how phases were timed; empty if none was timed."""
     phases = [point.phases for point in points if point.phases is not None]
     if not phases:
         return
     yield (
-        "taken apart after the window; residual: the window's mean step less the sum; communication: what "
-        "averaging gradients adds to the backward pass, copies into buckets included; host gap: what a step "
-        "takes beyond its phases"
+        "broken down after the window; residual: the window's mean step minus the sum; "
+        "communication: what gradient averaging adds to the backward pass, including copies into "
+        "buckets; host gap: what a step takes beyond its phases"
     )
     remarks = [one.remark for one in phases]
     remarks += [one.communication_missing for one in phases if one.communication_missing != ALONE]
@@ -291,31 +293,31 @@ def about_phases(points: Sequence[PointBreakdown]) -> Iterator[str]:
 
 
 def about_learning(points: Sequence[PointBreakdown]) -> Iterator[str]:
-    """Say what is called alike, and why it was not looked at."""
+    """Explain what counts as equal, and why nothing was checked if so."""
     if any(point.alike is not None for point in points):
         yield ABOUT_LEARNING
     yield from dict.fromkeys(f"{LEARNING_ALIKE}: {x.alike_missing}" for x in points if x.alike_missing)
 
 
 def launch_lines(rows: Sequence[ScaleRow]) -> Iterator[str]:
-    """Name launches that stand apart, and say how many more would be enough."""
+    """List outlier launches, and report how many more launches would be enough."""
     for row in rows:
         if row.outlier_launches and row.rate_without_outliers is not None:
             named = ", ".join(str(replicate + 1) for replicate in row.outlier_launches)
             rate = units.rate(row.rate_without_outliers, row.figures.item)
             yield (
-                f"{row.figures.case_id}: outliers (modified Z-score over 3.5; kept): launch {named}; "
-                f"without {rate}"
+                f"{row.figures.case_id}: outliers (modified Z-score over 3.5; not excluded): "
+                f"launch {named}; without {rate}"
             )
     if any(row.outlier_launches for row in rows):
         yield outliers_by_chance()
     needed = [row.launches_for_one_percent for row in rows if row.launches_for_one_percent]
     if needed:
-        yield f"for ±1 % of every throughput {max(needed)} launches would be needed at this spread"
+        yield f"at this spread, ±1 % for every throughput would need {max(needed)} launches"
 
 
 def thumb_lines(study: ScaleStudy) -> Iterator[str]:
-    """Say what the rule of thumb does."""
+    """Report what the rule of thumb says."""
     rule = study.rule_of_thumb
     if rule is not None and study.num_parameters is not None:
         yield f"{rule.reason}: {rule.advice}"
@@ -324,7 +326,7 @@ def thumb_lines(study: ScaleStudy) -> Iterator[str]:
 
 
 def topology_lines(launches: Sequence[CaseRecords]) -> Iterator[str]:
-    """Yield a line a host that has several devices; nothing where no host described itself."""
+    """Yield one line per host with several devices; none if no host described itself."""
     hosts = {record.host: record.facts for launch in launches for record in launch.of(Environment)}
     lines = [f"{host}: {line}" for host, facts in hosts.items() for line in _host_lines(facts)]
     yield from lines
@@ -338,7 +340,10 @@ def _host_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         return
     reached = {device["index"]: device.get("peer_access") for device in devices}
     if any(link is None for link in reached.values()):
-        yield f"{len(devices)} devices; whether they copy directly is not known: the framework does not say"
+        yield (
+            f"{len(devices)} devices; whether they copy directly is not known: the framework "
+            "does not report it"
+        )
         return
     lacking = [
         f"{one}-{other}" for one in reached for other in reached if one < other and other not in reached[one]
@@ -348,6 +353,6 @@ def _host_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"{len(devices)} devices, all {pairs} pairs copy directly (peer access)"
     else:
         yield (
-            f"{len(devices)} devices, {len(lacking)} of {pairs} pairs copy through the host's memory alone: "
-            f"{', '.join(lacking)}"
+            f"{len(devices)} devices, {len(lacking)} of {pairs} pairs copy only through host "
+            f"memory: {', '.join(lacking)}"
         )

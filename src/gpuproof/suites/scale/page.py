@@ -1,4 +1,4 @@
-"""The page of a scaling study: throughput, speed-up and efficiency of each point, parts of steps, advice."""
+"""The scaling page: throughput, speed-up and efficiency per point, parts of steps, and advice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OF_COMMUNICATION: Mapping[str, str] = {
 }
 PARTS_OF_MEMORY = ("parameters", "gradients", "optimizer", "buckets", "activations", "together")
 ONE = Measure(name="one device", value=1.0, unit="1", text="1")
-"""Of one device, by definition."""
+"""The value for one device, by definition."""
 
 
 def page(result: Result) -> Page:
@@ -107,7 +107,7 @@ def _points(result: Result, detail: ScaleDetail, measures: tuple[Measure, ...]) 
 
 
 def _launch_count(point: PointMeasures) -> str:
-    """Count the launches where some are missing."""
+    """Return the number of launches, if some are missing."""
     done, planned = point.num_launches, point.num_planned
     return "" if done == planned else f"{done}/{planned}"
 
@@ -122,7 +122,7 @@ def _recommendation(state: PointState) -> Cell:
 
 
 def overheads(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate what a step takes more than its share of one device's, in seconds and of the step."""
+    """Tabulate by how much steps exceed their share of one device's step, in seconds and relatively."""
     return _pivot(
         "Overhead of a step: what it takes beyond its share of one device's step",
         measures,
@@ -134,9 +134,9 @@ def overheads(measures: Sequence[Measure]) -> Pivot:
 
 
 def predictions(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate what more devices would give."""
+    """Tabulate predictions for more devices."""
     return _pivot(
-        "Predicted, not measured: beyond the edge of the host, as if its own links went on",
+        "Predicted, not measured: beyond the limits of the host, as if its own links continued",
         measures,
         PREDICTION,
         measure_column(EFFICIENCY, EFFICIENCY),
@@ -146,7 +146,7 @@ def predictions(measures: Sequence[Measure]) -> Pivot:
 
 
 def communication(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate the three measures of communication, and what is sent."""
+    """Tabulate the three communication measures, and what is sent."""
     return _pivot(
         "Communication of a step",
         measures,
@@ -166,7 +166,7 @@ def phases(measures: Sequence[Measure]) -> Pivot:
 
 
 def learning(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate whether several devices learn what one does."""
+    """Tabulate whether several devices learn the same as one."""
     return _pivot(
         LEARNING_ALIKE,
         measures,
@@ -177,9 +177,9 @@ def learning(measures: Sequence[Measure]) -> Pivot:
 
 
 def memory(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate the memory of the rank that holds the most."""
+    """Tabulate the memory of the rank that uses the most."""
     return _pivot(
-        "Memory of the rank that holds the most",
+        "Memory of the rank that uses the most",
         measures,
         MEMORY,
         *(measure_column(name, name) for name in (*PARTS_OF_MEMORY, "measured peak")),
@@ -222,9 +222,9 @@ def _agrees(row: Mapping[str, Measure]) -> str:
 
 
 def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
-    """Yield throughput, speed-up and efficiency against devices: a line for each batch size and law.
+    """Yield throughput, speed-up and efficiency by number of devices: a line per batch size and law.
 
-    A curve that is broken goes on as another line.
+    A broken curve continues as a separate line.
     """
     if not any(state.law for state in detail.rows):
         return
@@ -274,7 +274,7 @@ def _lines(detail: ScaleDetail, measure_of: Callable[[PointState], Measure | Non
 
 
 def step_charts(detail: ScaleDetail, measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Yield how step times lie, and the phases of a step: of the largest batch, a picture for each law."""
+    """Yield the step time distributions and step phases of the largest batch, one chart per law."""
     points = [state for state in detail.rows if state.step_quantiles_s]
     if not points:
         return
@@ -310,7 +310,7 @@ def _places(columns: Iterable[Sequence[tuple[float, float]]]) -> tuple[float, ..
 
 
 def _phases(measures: Sequence[Measure], name: str) -> Iterator[Chart]:
-    """Stack the phases; what is not known of a phase adds nothing."""
+    """Stack the phases; unknown phases are left out."""
     phases = grouped(
         (m.labels["quantity"], (float(m.labels["num_devices"]), m.value or 0.0))
         for m in measures

@@ -1,12 +1,12 @@
-"""The launches of a scaling study: every batch size on every number of devices, interleaved in random order.
+"""The launches of a scaling study: every batch size on every number of devices, in random order.
 
-*Strong* scaling keeps the batch of all devices together; *weak* scaling keeps that of each device. On one
-device both are the same, so that it is measured once.
+*Strong* scaling fixes the total batch of all devices; *weak* scaling fixes the batch per device. On one
+device both are the same, so it is measured once.
 
-Whether more devices pay follows from prices that the user gives. *By the piece*: host and devices are paid
-for as long as they work (rented, or bought and worn out), so that several pay where the speed-up is over the
-ratio of the prices. *By the hour saved*: further devices are bought once, and pay themselves back by the
-hours that the same work no longer takes.
+Whether more devices pay off follows from prices given by the user. *By the piece*: host and devices are paid
+for while they work (rented, or bought and worn out), so several devices pay off if the speed-up exceeds the
+price ratio. *By the hour saved*: the additional devices are bought once, and pay for themselves through the
+hours saved on the same work.
 """
 
 from __future__ import annotations
@@ -32,47 +32,48 @@ Pays = Literal["pays", "does not pay", "cannot tell"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleOptions(Thresholds):
-    """The block `scale` of a recipe: what is measured, and the thresholds of the rule of thumb."""
+    """The `scale` block of a recipe: what is measured, and the thresholds of the rule of thumb."""
 
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128)
-    """Batch sizes, in samples of a step: of all devices together (strong) or of each device (weak)."""
+    """Batch sizes, in samples per step: the total of all devices (strong) or per device (weak)."""
     num_devices: tuple[int, ...] = (1,)
     """Numbers of devices, one rank on each."""
     laws: tuple[Law, ...] = ("strong", "weak")
-    """How the batch grows with the devices."""
+    """How the batch grows with the number of devices."""
     breakdown_runs: int = 5
-    """How many launches of each point also time the phases of a step, and communication in three ways, after
-    the window; 0 for none."""
+    """Number of launches per point that, after the window, also time the phases of a step and measure
+    communication in three ways; 0 for none."""
     device_price: float | None = None
-    """Price of one device, in any currency, bought or for any span of time; null leaves costs out."""
+    """Price of one device, in any currency, as a purchase price or for any period; null disables costs."""
     host_price: float = 0.0
-    """Price of all that is needed whatever the number of devices, in that currency and span."""
+    """Price of everything that is needed regardless of the number of devices, in the same currency and for
+    the same period."""
     saved_hour_worth: float | None = None
-    """Worth of an hour less of waiting; with busy_hours_per_month it gives the time of payback."""
+    """Value of having to wait one hour less; together with busy_hours_per_month it gives the payback time."""
     busy_hours_per_month: float | None = None
-    """Hours of work a month for one device."""
+    """Hours per month that one device would be busy."""
 
     memory_safety_margin: float = 0.8
-    """Share of a device's memory that the expected need may take; points above it are reported."""
+    """Largest share of a device's memory that the expected usage may take; points above it are reported."""
 
     def __post_init__(self) -> None:
         if not 0 < self.memory_safety_margin <= 1:
-            raise ValueError("memory_safety_margin is a share, above 0 and at most 1")
+            raise ValueError("memory_safety_margin must be a share, above 0 and at most 1")
         for name in ("batch_sizes", "num_devices", "laws"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} needs values, each of them once")
+                raise ValueError(f"{name} needs values, each listed only once")
         if self.breakdown_runs < 0:
-            raise ValueError("breakdown_runs is 0 or more")
+            raise ValueError("breakdown_runs must be 0 or more")
         prices = (self.device_price, self.saved_hour_worth, self.busy_hours_per_month)
         if self.host_price < 0 or any(price is not None and price <= 0 for price in prices):
-            raise ValueError("prices, worth and hours are above 0 (host_price may be 0)")
+            raise ValueError("prices, worth and hours must be above 0 (host_price may be 0)")
         if min(*self.batch_sizes, *self.num_devices, 1) < 1:
-            raise ValueError("batch sizes and numbers of devices are at least 1")
+            raise ValueError("batch sizes and numbers of devices must be at least 1")
 
     @property
     def prices(self) -> Prices | None:
-        """What the user pays; None where no device has a price."""
+        """The user's prices; None if no device has a price."""
         if self.device_price is None:
             return None
         return Prices(
@@ -100,32 +101,32 @@ class ScalePoint:
 
     @property
     def samples_per_rank(self) -> int:
-        """Samples of one device in a step."""
+        """Samples per step on one device."""
         return self.batch_size // self.num_devices if self.law == "strong" else self.batch_size
 
     @property
     def is_divisible(self) -> bool:
-        """Whether every device gets as many samples."""
+        """Whether every device gets the same number of samples."""
         return self.law != "strong" or self.batch_size % self.num_devices == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePlan(Plan):
-    """Launches of a study, of which the first of each point take steps apart."""
+    """Launches of a study; the first launches of each point include a step breakdown."""
 
     breakdown_runs: int
     places: tuple[HostPlace, ...] = ()
-    """Several hosts; empty where all points run on one."""
+    """The hosts, if there are several; empty if all points run on one."""
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what may begin now: over hosts one launch at a time, since each has the first of them."""
+        """Yield launches that may start now; over hosts, one at a time, since all use the first host."""
         return iter(()) if self.places and running else Plan.next(self, running)
 
     def case(self, key: LaunchKey) -> Case:
-        """Build a launch; one of a regression looks at its errors after the window."""
+        """Build a launch; a regression model's errors are checked after the window."""
         built = Plan.case(self, key)
         work = built.work
-        assert isinstance(work, TrainingWork), "a study is of training"
+        assert isinstance(work, TrainingWork), "a scaling study needs a training recipe"
         is_regression = choose_workload(self.points[key[0]].config).info.loss == "mean_squared_error"
         window = replace(work.window, evaluate_after=work.window.evaluate_after or is_regression)
         profiling = replace(work.profiling, breakdown=key[1] < self.breakdown_runs)
@@ -134,34 +135,35 @@ class ScalePlan(Plan):
 
 
 def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> None:
-    """Refuse numbers of devices that do not fill the named hosts one after another.
+    """Reject numbers of devices that do not fill the given hosts one after another.
 
     Raises:
-        UsageError: a number does not, or how many devices the hosts have is not known.
+        UsageError: a number does not fill them, or the hosts' number of devices is not known.
     """
     if any(place.num_devices is None for place in places):
         raise UsageError(
-            "a scaling study over hosts fills one after another, and how many devices each has is not known",
+            ("a scaling study fills its hosts one after another, and their number of devices is not known"),
             place="--on",
-            next_step="Give `gpus` of each host in the inventory, or name one host",
+            next_step="Give `gpus` for each host in the inventory, or name one host",
         )
     count = devices_per_host(places)
     for number in options.num_devices:
         if number > count and (number % count or number > count * len(places)):
             raise UsageError(
-                f"{number} devices are no whole hosts: {len(places)} of {count} devices each are named",
+                f"{number} devices do not fill whole hosts: {len(places)} with {count} devices "
+                "each were given",
                 place="scale.num_devices",
-                next_step=f"Name numbers up to {count}, and multiples of it up to {count * len(places)}",
+                next_step=f"Give numbers up to {count}, and multiples of it up to {count * len(places)}",
             )
 
 
 def devices_per_host(places: Sequence[HostPlace]) -> int:
-    """Return how many devices are used of each host: as many as the smallest has."""
+    """Return how many devices are used on each host: as many as the smallest host has."""
     return min(place.num_devices or 1 for place in places)
 
 
 def place_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
-    """Place a point on the first host while it has devices enough, else on the first so many whole hosts."""
+    """Place a point on the first host if it has enough devices, else on as many whole hosts as needed."""
     number = placement.num_ranks
     count = max(1, number // devices_per_host(places))
     return replace(
@@ -173,17 +175,17 @@ def place_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
 
 
 def read_options(config: RunConfig) -> ScaleOptions:
-    """Return the block of a recipe."""
+    """Return the recipe's block."""
     return from_json(ScaleOptions, config.suite_options[NAME], place=NAME)
 
 
 def scale_points(options: ScaleOptions) -> list[ScalePoint]:
-    """Return the points, those left out that give devices unequal batches."""
+    """Return the points, omitting those that give devices unequal batches."""
     return [point for point in _all_points(options) if point.is_divisible]
 
 
 def points_left_out(options: ScaleOptions) -> list[ScalePoint]:
-    """Return the points whose batch does not divide by the devices."""
+    """Return the points whose batch is not divisible by the number of devices."""
     return [point for point in _all_points(options) if not point.is_divisible]
 
 
@@ -197,12 +199,12 @@ def _all_points(options: ScaleOptions) -> list[ScalePoint]:
 
 
 def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
-    """Plan every launch: replicate by replicate, the points of each in an order of its own.
+    """Plan every launch: replicate by replicate, shuffling the points within each.
 
-    Where `places` are several hosts, a point has as few of them as hold it, the first ones.
+    If `places` are several hosts, a point uses the first hosts, as few as it needs.
 
     Raises:
-        UsageError: a point is no recipe that can be run.
+        UsageError: a point is not a runnable recipe.
     """
     options = read_options(config)
     if len(places) > 1:
@@ -210,9 +212,9 @@ def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
     points = {point.case_id: point_at(config, point) for point in scale_points(options)}
     if not points:
         raise UsageError(
-            "no batch size divides by a number of devices",
+            "no batch size is divisible by a number of devices",
             place="scale.batch_sizes",
-            next_step="Name multiples of scale.num_devices, or scale.laws=[weak]",
+            next_step="Use multiples of scale.num_devices, or scale.laws=[weak]",
         )
     return ScalePlan(
         points=points,
@@ -233,45 +235,46 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What the user pays, all in one currency and for one span of time."""
+    """The user's prices, all in one currency and for one period."""
 
     device: float
     host: float = 0.0
-    """Of all that is there once, however many devices: the computer, its place, who keeps it."""
+    """Costs that do not depend on the number of devices: the computer, its space, its maintenance."""
     saved_hour_worth: float | None = None
-    """What an hour less of waiting is worth."""
+    """The value of having to wait one hour less."""
     busy_hours_per_month: float | None = None
-    """Hours a month that one device would have to do."""
+    """Hours per month that one device would be busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payback:
-    """Months until hours saved have paid for the further devices, at both ends of the speed-up."""
+    """Months until the saved hours have paid for the additional devices, at both speed-up bounds."""
 
     least_months: float | None
-    """None for never: several are no faster."""
+    """None means never: several devices are not faster."""
     most_months: float | None
-    """None for never: several may be no faster."""
+    """None means never: several devices may not be faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What several devices cost against one."""
+    """The cost of several devices compared with one."""
 
     num_devices: int
     price_ratio: float
-    """Of host and devices to host and one device: the speed-up from which several pay by the piece."""
+    """Price of the host and all devices divided by that of the host and one device: the speed-up above which
+    several devices pay off by the piece."""
     cost_ratio: Interval
-    """Of the same work, on several devices over one; below 1 is cheaper."""
+    """Cost of the same work on several devices relative to one device; below 1 is cheaper."""
     verdict: Pays
     extra_price: float
-    """Of the devices beyond the first."""
+    """Price of the devices beyond the first."""
     payback: Payback | None
-    """None without the worth of an hour."""
+    """None if the value of an hour is not given."""
 
 
 def worth_of(speed_up: Interval, *, num_devices: int, prices: Prices) -> Worth:
-    """Return what `num_devices` cost against one, given the ratio of their throughputs.
+    """Return the cost of `num_devices` compared with one, given the ratio of their throughputs.
 
     >>> ratio = Interval(centre=1.6, low=1.5, high=1.7, confidence=0.95, method="by hand",
     ...                  num_launches=6, num_samples=6, between_launches=True)

@@ -1,8 +1,8 @@
-"""Is it worth to use several devices? Speed-up, efficiency, what follows, and what a rule of thumb says.
+"""Are several devices worth it? Speed-up, efficiency, conclusions, and a rule of thumb.
 
-In: throughputs of launches on one device and on several. Out: the speed-up with its interval and, only where
-that excludes 1, a recommendation. The rule of thumb (`advise`) looks at the model's size and the batch alone,
-and is named so wherever it is shown: what was measured goes before it.
+Input: throughputs of launches on one device and on several. Output: the speed-up with its interval and, only
+if the interval excludes 1, a recommendation. The rule of thumb (`advise`) only uses the model's size and the
+batch, and is labelled as such wherever it is shown: measurements take precedence over it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 
 Advice = Literal["yes", "no", "evaluate", "benchmark"]
 BENEFICIAL, MARGINAL = 1.1, 0.95
-"""Speed-ups from which several devices are called beneficial, or the difference marginal (S2's words)."""
+"""Speed-ups above which several devices are called beneficial or the difference is called marginal (S2's
+words)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What the rule of thumb goes by. No data stands behind the numbers: a policy, which may be set."""
+    """The rule of thumb's thresholds: a policy that may be changed, not numbers based on data."""
 
     small_model_max_params: int = 1_000_000
     medium_model_max_params: int = 5_000_000
@@ -40,7 +41,7 @@ class RuleOfThumb:
 
 
 def advise(num_parameters: int, batch_size: int, thresholds: Thresholds) -> RuleOfThumb:
-    """Say whether several devices may help, from the size of the model and of the largest batch alone.
+    """Report whether several devices may help, based only on the model size and the largest batch.
 
     >>> advise(54_403, 128, Thresholds()).reason
     'Model too small (54,403 params)'
@@ -61,39 +62,39 @@ def advise(num_parameters: int, batch_size: int, thresholds: Thresholds) -> Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedUp:
-    """Several devices against one, by launches of both."""
+    """Several devices compared with one, using launches of both."""
 
     num_devices: int
     comparison: Comparison
 
     @property
     def ratio(self) -> float | None:
-        """Throughput of several over that of one; None where it cannot be told."""
+        """Throughput of several devices divided by that of one; None if unknown."""
         return None if self.comparison.ratio is None else self.comparison.ratio.centre
 
     @property
     def efficiency(self) -> float | None:
-        """Speed-up over devices: 1 is a device's worth of work from each."""
+        """Speed-up divided by number of devices: 1 means that each adds a full device's worth of work."""
         return None if self.ratio is None else self.ratio / self.num_devices
 
     @property
     def excludes_one(self) -> bool:
-        """Whether the launches show a difference at all."""
+        """Whether the launches show any difference."""
         return self.comparison.verdict in ("faster", "slower")
 
     @property
     def is_decided(self) -> bool:
-        """Whether it says what to use."""
+        """Whether the comparison supports a recommendation."""
         return self.excludes_one and not self.is_implausible
 
     @property
     def is_implausible(self) -> bool:
-        """Whether it is more than so many devices can give."""
+        """Whether the speed-up is higher than this many devices can deliver."""
         return self.efficiency is not None and self.efficiency > MORE_THAN_THERE_IS
 
     @property
     def recommendation(self) -> str:
-        """Say what to use, where the interval excludes 1; else what could not be shown."""
+        """Recommend what to use if the interval excludes 1; else report what could not be shown."""
         comparison = self.comparison
         if comparison.verdict == "cannot tell":
             return f"cannot tell: {comparison.reason}"
@@ -108,13 +109,13 @@ class SpeedUp:
 
 
 def speed_up(single: ComparedSide, several: ComparedSide, *, num_devices: int, confidence: float) -> SpeedUp:
-    """Compare throughputs of launches, in items a second: one device's with several devices'."""
+    """Compare throughputs of launches, in items per second: one device's with several devices'."""
     compared = compare_sides(single, several, better="higher", confidence=confidence)
     return SpeedUp(num_devices=num_devices, comparison=compared)
 
 
 def conclusion_in_words(average: SpeedUp) -> str:
-    """Say what the average over batch sizes comes to, where its interval excludes 1 (S2's words)."""
+    """State the conclusion for the average over batch sizes, if its interval excludes 1 (S2's words)."""
     if average.ratio is None or not average.is_decided:
         return average.recommendation
     if average.ratio >= BENEFICIAL:

@@ -1,4 +1,4 @@
-"""The suite of requests under load: one scenario, or the highest rate that meets a latency bound."""
+"""The suite for requests under load: one scenario, or a search for the highest rate within bounds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gpuproof.suites.points.plan import PlannedSuite
 
 
 class Serving(PlannedSuite):
-    """Requests at a rate, in a closed loop or all at once; or the search for the highest rate."""
+    """Send requests at a rate, in a closed loop, or all at once; or search for the highest rate."""
 
     name = "serving"
     summary = "requests under load, or the highest rate that meets a latency bound"
     is_sweep = False
 
     def answers(self, config: RunConfig) -> bool:
-        """Take recipes of kind serving."""
+        """Accept recipes of kind serving."""
         return config.kind == "serving"
 
     def remaining(self, state: Any) -> Remaining:
-        """Count what is known to be left, and say what it takes: of a search the most."""
+        """Count what is known to be left, and how long it takes; for a search, the maximum."""
         from gpuproof.suites.serving.plan import is_search
 
         searches = is_search(state.config.serving)

@@ -1,7 +1,7 @@
-"""What windows of requests come to: the rate that was found, or the latency at a rate, and every doubt.
+"""Results of request windows: the highest rate found or the latency at a rate, and all warnings.
 
-With text also time to the first tokens, between chunks and per token, and the tokens themselves; and what the
-load client does by itself, since a search may end at its limit.
+For text, also the time to the first tokens, between chunks and per token, and token counts. Also the rate
+that the load client can achieve alone, since a search may end at that limit.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ INDEPENDENCE = (
     "so a single short window may look better or worse than it is"
 )
 ONE_LAUNCH_A_RATE = (
-    "this run was made by a version that judged each rate by one launch, treating its requests as "
+    "this run is from a version that judged each rate by one launch, treating its requests as "
     "independent: the highest rate may be too high; run it again to have it confirmed"
 )
 UNSEEN = 3.0
-"""Of what comes at random less often than once in a third of a time, none is seen in it in 5 % of cases."""
+"""A random event that occurs on average three times per period is missed in 5 % of periods."""
 
 WITHOUT_FIELD = {
-    "ignore_eos": "the endpoint refuses ignore_eos: an answer may end before new_tokens tokens",
-    "stream_options": "the endpoint refuses stream_options: it may send no token counts (usage)",
-    "temperature": "the endpoint refuses temperature 0: it samples its answers",
+    "ignore_eos": "the endpoint rejects ignore_eos: an answer may end before new_tokens tokens",
+    "stream_options": "the endpoint rejects stream_options: it may send no token counts (usage)",
+    "temperature": "the endpoint rejects temperature 0: it samples its answers",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingDetail:
-    """What the page of a serving run needs beyond the result."""
+    """Data for the serving page that is not part of the result."""
 
     common: Common
     num_headlines: int
-    """Of the measures, those of the run: they come first, and those of rates and windows after them."""
+    """Number of measures that belong to the run; they come before those of rates and windows."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -90,7 +90,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _limits(run: ServingRun, explanations: Sequence[LaunchExplanation]) -> list[LaunchLimits]:
-    """Say what limited the rate; a search ends where latencies grow, and only readings say what of."""
+    """Report what limited the rate: a search ends when latencies grow, and only readings show why."""
     searched = "it is the highest rate within the bounds that a search confirmed"
     is_ours, read = run.config.serving.target != "endpoint", readings_by_launch(explanations)
     return [
@@ -126,7 +126,7 @@ def _explain(evidence: Evidence) -> list[LaunchExplanation]:
 
 
 def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
-    """Put the launches together; `observed` are doubts from readings beside them."""
+    """Combine the launches; `observed` contains the warnings from readings during them."""
     config, cases = evidence.config, evidence.launches
     launches = [served for launch in cases if (served := summarize_requests(launch)) is not None]
     settled = [launch for launch in cases if launch.status != "unfinished"]
@@ -142,7 +142,8 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
         rates=left.rates,
         num_planned=len(settled) + left.num_left,
     )
-    # A rate over the highest overloads the server by intent: doubts count where figures are used.
+    # Rates above the highest overload the server on purpose, so warnings only count for results that are
+    # used.
     used = run.main or launches
     doubts = [*client_doubts(run)]
     doubts += [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
@@ -150,7 +151,7 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
 
 
 def _work(run: ServingRun) -> str:
-    """Say what was served."""
+    """Describe what was served."""
     serving, config = run.config.serving, run.config
     if serving.target == "endpoint":
         return f"{serving.endpoint.model} at {serving.endpoint.url}"
@@ -164,7 +165,7 @@ def _title(run: ServingRun) -> str:
     setup = run.launches[0].setup if run.launches else None
     if serving.target == "model":
         parts += [setup.device.name, setup.precision] if setup else []
-        parts.append(f"up to {serving.max_batch} a batch")
+        parts.append(f"up to {serving.max_batch} per batch")
     scenario = serving.scenario.replace("_", " ")
     how = f"{serving.arrivals} arrivals" if serving.scenario == "server" else scenario
     return ", ".join([*parts, how])
@@ -186,11 +187,12 @@ def _notes(run: ServingRun) -> list[str]:
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
     if "chat" in {served.window.api for served in run.launches} and run.config.serving.endpoint.api == "auto":
-        notes.append("the endpoint refuses /completions: prompts were sent to /chat/completions")
+        notes.append("the endpoint rejects /completions: prompts were sent to /chat/completions")
     if num_resent := sum(served.window.num_resent for served in run.launches):
         notes.append(
-            f"{units.count(num_resent)} requests were sent again on a new connection, which their latency "
-            "includes: the endpoint had closed the kept one without a word; raise its keep-alive time-out"
+            f"{units.count(num_resent)} requests were sent again on a new connection, which is "
+            "included in their latency: the endpoint had silently closed the existing one; raise "
+            "its keep-alive time-out"
         )
     setup = run.launches[0].setup if run.launches else None
     if setup is not None:
@@ -203,7 +205,7 @@ def _notes(run: ServingRun) -> list[str]:
 
 
 def _none_within(run: ServingRun) -> list[str]:
-    """Say what to set where the bounds are not those of this model: no request kept them."""
+    """If no request met the bounds, report what to set so that they suit this model."""
     within = [served.num_within for served in run.main]
     if run.is_of_before or run.search is not None or not within or any(num != 0 for num in within):
         return []
@@ -219,19 +221,20 @@ def _none_within(run: ServingRun) -> list[str]:
 
 
 def _unseen(run: ServingRun) -> list[str]:
-    """Say which stalls the launches at the rate could have missed."""
+    """Report which stalls the launches at this rate could have missed."""
     rate_per_s = run.main[0].window.offered_per_s if run.judgement else None
     if rate_per_s is None:
         return []
     arrivals_s = sum(served.window.num_requests for served in run.main) / rate_per_s
     return [
-        f"{units.seconds(arrivals_s)} of arrivals at {units.rate(rate_per_s, 'requests')}: what comes less "
-        f"often than every {units.seconds(arrivals_s / UNSEEN)}, such as a rare stall, may not have been seen"
+        f"{units.seconds(arrivals_s)} of arrivals at {units.rate(rate_per_s, 'requests')}: "
+        f"anything rarer than once every {units.seconds(arrivals_s / UNSEEN)}, such as a rare "
+        "stall, may have gone undetected"
     ]
 
 
 def client_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the client's highest rate and its lateness at half of it, against a twin of the endpoint."""
+    """Yield the client's highest rate and its lateness at half of it, using a stand-in endpoint."""
     for alone in [served.window.client for served in run.launches if served.window.client][:1]:
         rate = units.rate(alone.rate_per_s, "requests")
         yield Measure(
@@ -239,7 +242,7 @@ def client_measures(run: ServingRun) -> Iterator[Measure]:
             value=alone.highest_per_s,
             unit="requests/s",
             text=units.rate(alone.highest_per_s, "requests"),
-            detail="of this client with a local server that answers at once, on the same cores",
+            detail="of this client with a local server that answers immediately, on the same cores",
         )
         yield Measure(
             name="client p99 lateness",
@@ -251,25 +254,25 @@ def client_measures(run: ServingRun) -> Iterator[Measure]:
 
 
 def client_doubts(run: ServingRun) -> Iterator[Doubt]:
-    """Say that the search ended where the client is at its own limit, and not the server."""
+    """Report that the search ended at the client's limit and not the server's."""
     limit_per_s = run.search.client_limit_per_s if run.search else None
     alone = next((served.window.client for served in run.launches if served.window.client), None)
     if limit_per_s is not None:
         by = (
             f"half of the {units.rate(alone.highest_per_s, 'requests')} that it reaches alone"
             if alone is not None and limit_per_s == alone.rate_per_s
-            else "where it issued requests too late"
+            else "at which it issued requests too late"
         )
         yield suspect(
             code="client-limit",
-            reason=f"{OUTCOMES['client']} from {units.rate(limit_per_s, 'requests')} on, {by}: "
-            "the server may do more",
-            remedy="Run the client on a host of its own, or on several, each with a part of the rate",
+            reason=f"{OUTCOMES['client']} from {units.rate(limit_per_s, 'requests')} on, {by}: the "
+            "server may reach more",
+            remedy="Run the client on a separate host, or on several, each with a part of the rate",
         )
 
 
 def token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return when tokens came, how many, and how long prompts and answers were; none where none are made."""
+    """Return token times and counts, and prompt and answer lengths; none if there are no tokens."""
     if not any(served.first_token_s for served in run.main):
         return []
     measures = [
@@ -300,12 +303,12 @@ def _token_rate(run: ServingRun) -> Measure:
         value=rate,
         unit="tokens/s",
         text=units.rate(rate, "tokens"),
-        detail=f"{units.count(sum(counts))} made for {units.count(answered)} requests{in_chunks}",
+        detail=f"{units.count(sum(counts))} generated for {units.count(answered)} requests{in_chunks}",
     )
 
 
 def _length_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the mean length of an endpoint's prompts and answers: by its own count, and as requested."""
+    """Yield the mean lengths of an endpoint's prompts and answers: as counted and as requested."""
     for name in ("prompts", "answers"):
         sides = [getattr(served, name) for served in run.main]
         asked = [tokens for counts in sides for tokens in counts.asked]
@@ -327,7 +330,7 @@ def _mean_tokens(name: str, value: float | None, detail: str, missing: str | Non
 
 
 def _gap_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the inter-token latency, a sample a gap between chunks, as vLLM and SGLang define it."""
+    """Return the inter-token latency, one sample per gap between chunks, as in vLLM and SGLang."""
     if not any(served.window.gaps for served in run.main):
         return []
     measures = percentiles(run, positions, "inter-token latency", lambda served: served.gaps_s, COMPARED)

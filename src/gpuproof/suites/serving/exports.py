@@ -1,9 +1,9 @@
-"""Every window and rate of a serving run: measures of the page, rows of files, and the curve of a search.
+"""All windows and rates of a serving run: page measures, file rows, and the curve of a search.
 
-The curve has p50 and p99 of the latency at every rate offered. A percentile that a window had too few
-requests for is not drawn. The bound is a level line, the highest rate that met it and the knee of the median
-are upright ones. The scale of the latency is logarithmic: over the highest rate the queue grows for as long
-as the window is open.
+The curve shows p50 and p99 of the latency at every offered rate. A percentile is not drawn if its window had
+too few requests. The bound is a horizontal line; the highest rate that met it and the knee of the median are
+vertical lines. The latency axis is logarithmic: above the highest rate, the queue grows for as long as the
+window is open.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from gpuproof.suites.serving.search import ServingRun
 MIN_RATES = 2
 DRAWN = (50.0, 99.0)
 Points = tuple[tuple[float, float], ...]
-"""Rate and latency, by rate."""
+"""Pairs of rate and latency, ordered by rate."""
 WINDOW, RATE, LIMIT = "window", "rate", "limit"
 Quantity = tuple[str, str, Callable[[Any], str]]
-"""What a column of the page is called, its unit, and how a value reads."""
+"""A column's title, its unit, and how its values are formatted."""
 
 
 def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
-    """Yield the summary, a row for each window, and the curve of a search."""
+    """Yield the summary, one row per window, and the curve of a search."""
     named = {
         "experiment_name": evidence.config.run.experiment_name,
         "run_id": evidence.description["run_id"],
@@ -52,7 +52,7 @@ def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
 
 
 def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what holds for the run, then every window of requests."""
+    """Return what applies to the entire run, then every window of requests."""
     return {
         "kind": "serving",
         "model": run.config.model.name,
@@ -78,7 +78,7 @@ def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str,
 
 
 def _since(run: ServingRun) -> dict[str, Any]:
-    """Return what is known where rates are judged by several launches."""
+    """Return the additional fields for runs that judge a rate by several launches."""
     client = run.search.client_limit_per_s if run.search else None
     return {
         "goodput_per_s": _mean([served.goodput_per_s for served in run.main]),
@@ -101,7 +101,7 @@ def _window_json(served: Served) -> dict[str, Any]:
         "chunks": served.chunks or None,
         "generator_lateness_s": to_json(percentile(served.lateness_s, 99)),
         "verdict": to_json(served.verdict),
-        "mlperf_stream_latency_s": None,  # of scenarios that are no longer measured
+        "mlperf_stream_latency_s": None,  # scenarios that are no longer measured
         "failures": dict(served.window.failures),
         "refused_fields": list(served.window.refused_fields),
         **({} if served.is_of_before else {"bounds": to_json(served.standing.standings)}),
@@ -113,7 +113,7 @@ def _tokens_json(times_s: Numbers) -> dict[str, Any] | None:
 
 
 def serving_curve(run: ServingRun) -> Picture | None:
-    """Return the picture; None where it is no search, or one with fewer than two rates."""
+    """Return the picture; None if it is not a search, or if it has fewer than two rates."""
     curves = {
         q: curve_points(run.launches, q) for q in sorted({*DRAWN, run.config.serving.latency_percentile})
     }
@@ -123,7 +123,7 @@ def serving_curve(run: ServingRun) -> Picture | None:
     chart = Chart(
         title="",
         kind="line",
-        x=Axis(label="requests offered a second", reach=(0.0, highest * 1.05)),
+        x=Axis(label="requests offered per second", reach=(0.0, highest * 1.05)),
         y=Axis(label="latency", unit="s", is_logarithmic=True),
         series=tuple(series for q, points in curves.items() for series in _series(f"p{q:g}", points)),
         references=tuple(_references(run)),
@@ -132,13 +132,13 @@ def serving_curve(run: ServingRun) -> Picture | None:
 
 
 def curve_points(launches: Sequence[Served], q: float) -> Points:
-    """Return rate and percentile of every schedule with enough requests for it, repeats side by side."""
+    """Return rate and percentile of every schedule with enough requests, repeats next to each other."""
     points = ((served.window.offered_per_s, percentile(served.latencies_s, q).value) for served in launches)
     return tuple(sorted((rate, value) for rate, value in points if rate is not None and value is not None))
 
 
 def _series(name: str, points: Points) -> Iterator[Series]:
-    """Yield every launch, and a line through the medians of each rate."""
+    """Yield every launch, and a line through the medians at each rate."""
     if points:
         joined = [(rate, median(latencies_s)) for rate, latencies_s in grouped(points).items()]
         yield Series(name=name, points=tuple(joined), form="line")
@@ -187,11 +187,11 @@ OF_A_WINDOW: Mapping[str, Quantity] = {
     "busy_share": ("busy", "1", units.share),
     "goodput_per_s": ("goodput", "requests/s", _per_s),
 }
-"""Key of a window's row → its figure."""
+"""A window's row: values by key."""
 
 
 def window_row(served: Served) -> dict[str, Any]:
-    """Return a window of requests as summary.csv and run_summary.json have it; times are in seconds."""
+    """Return a window of requests as in summary.csv and run_summary.json; times are in seconds."""
     by_q = {p.q: p.value for p in served.latency_percentiles()}
     return {
         "case_id": served.case.case_id,
@@ -212,7 +212,7 @@ def window_row(served: Served) -> dict[str, Any]:
 
 
 def _bound_text(served: Served) -> str | None:
-    """Say what this launch alone says of the bounds; None where none was set."""
+    """Report what this launch alone shows about the bounds; None if no bound was set."""
     if served.is_of_before:
         return OUTCOMES[served.verdict.outcome] if served.verdict else None
     standing = served.standing
@@ -220,7 +220,7 @@ def _bound_text(served: Served) -> str | None:
 
 
 def window_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the figures of each window; its labels are what else is known of it."""
+    """Yield the results of each window; the labels contain what else is known about it."""
     for number, served in enumerate(run.launches, start=1):
         row = window_row(served)
         words = ("replicate", "scenario", "offered_per_s", "bound", "arrival_seed")
@@ -237,7 +237,7 @@ def window_measures(run: ServingRun) -> Iterator[Measure]:
 
 
 def rate_rows(run: ServingRun) -> list[dict[str, Any]]:
-    """Return every bound at every rate, by rate, as run_summary.json has it."""
+    """Return every bound at every rate, in order of rates, as in run_summary.json."""
     return [
         {
             "rate_per_s": rate_per_s,
@@ -256,7 +256,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def rate_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield what all launches at each rate come to, and what would be needed for more."""
+    """Yield the combined result of the launches at each rate, and what more would be needed."""
     for rate_per_s, judgement in run.rates.items():
         goodput = _mean([served.goodput_per_s for served in run.at(rate_per_s)])
         for standing in judgement.standings:
@@ -279,7 +279,7 @@ def rate_measures(run: ServingRun) -> Iterator[Measure]:
 def _of_a_bound(
     standing: BoundStanding, goodput_per_s: float | None, num_launches: int
 ) -> Iterator[tuple[str, float | None, str, str]]:
-    """Yield title, value, unit and text of what is known of a bound at a rate."""
+    """Yield title, value, unit and text for everything known about a bound at a rate."""
     unit = bound_unit(standing)
     over, most = standing.num_over / standing.num_requests, standing.largest_share_over
     confirming = f"{standing.num_confirming} of {num_launches}"

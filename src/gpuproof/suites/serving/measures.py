@@ -1,4 +1,4 @@
-"""The figures of a serving run: the highest rate as a range, goodput, latencies, what each bound says."""
+"""The results of a serving run: the highest rate as a range, goodput, latencies, and the bounds."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OUTCOMES = {
     "client": "cannot tell: client",
 }
 COMPARED = (50.0, 99.0)
-"""Percentiles by which servers are compared where no bound is set: of most requests, and of the tail."""
+"""Percentiles by which servers are compared if no bound is set: one for most requests, one for the tail."""
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
 
 
 def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the highest rate, or the latencies first; `positions` are those of launches in time."""
+    """Return all results, the highest rate or the latencies first; `positions` orders launches in time."""
     main = run.main
     measures = _search_measures(run)
     if not main:
@@ -72,7 +72,7 @@ def _launch_values(
 
 
 def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the requests a second within all bounds, where there are bounds."""
+    """Return the requests per second that met all bounds, if there are bounds."""
     if run.is_of_before or run.main[0].goodput_per_s is None:
         return []
     rates = [served.goodput_per_s or 0.0 for served in run.main]
@@ -94,7 +94,7 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
 
 
 def _bound_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return each bound that is judged: the percentile and where it lies for all requests to come."""
+    """Return each judged bound: the percentile, and its interval for all future requests."""
     if run.judgement is None:
         return []
     bounds = bounds_judged(run.main[0].spec)
@@ -109,9 +109,9 @@ def _bound_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list
 def _with_replicates(
     measure: Measure, run: ServingRun, positions: Mapping[LaunchKey, int], values: Iterable[float | None]
 ) -> Measure:
-    """Return a percentile of all requests with that of each launch, by which it is compared.
+    """Return a percentile of all requests, with each launch's percentile for comparisons.
 
-    A search ends at a rate of its own, where percentiles are not to be compared.
+    A search ends at a rate that it chose, so its percentiles should not be compared with those of other runs.
     """
     numbers = [value for value in values if value is not None and value < inf]
     if run.search is not None or len(numbers) < len(run.main):
@@ -150,27 +150,27 @@ def _bound_measure(standing: BoundStanding) -> Measure:
         text=bound_value(standing.percentile, standing),
         detail="; ".join(parts),
         better="lower",
-        missing=None if standing.percentile is not None else "the percentile is a request that failed",
+        missing=None if standing.percentile is not None else "the percentile falls on a failed request",
     )
 
 
 def needed_text(standing: BoundStanding) -> list[str]:
-    """Say what would decide a bound that is undecided."""
+    """Report what would be needed to decide an undecided bound."""
     if standing.outcome != "undecided":
         return []
     more = standing.needed_requests
     if more is None or more == inf:
         return [standing.reason or "too few requests"]
-    return [f"{standing.reason}; about {units.count(round(more))} in all would be enough"]
+    return [f"{standing.reason}; about {units.count(round(more))} in total would be enough"]
 
 
 def bound_unit(standing: BoundStanding) -> str:
-    """Return the unit of what is held against a bound."""
+    """Return the unit of the value that is compared with a bound."""
     return "s" if standing.name != ALL else "of its bound"
 
 
 def bound_value(value: float | None, standing: BoundStanding) -> str:
-    """Write what is held against a bound: seconds, or a share of the nearest one of all bounds."""
+    """Format a value compared with a bound: seconds, or a share of the nearest of all bounds."""
     if standing.name != ALL:
         return units.seconds(value)
     return units.MISSING if value is None else f"{units.share(value)} of the nearest bound"
@@ -187,7 +187,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
             value=search.ceiling_per_s,
             unit="requests/s",
             text=_rate(search.ceiling_per_s),
-            detail="all requests at once, in full batches: the most that the server can do",
+            detail="all requests at once, in full batches: the maximum that the server can do",
         ),
     ]
     if run.knee_per_s is not None:
@@ -197,20 +197,22 @@ def _search_measures(run: ServingRun) -> list[Measure]:
                 value=run.knee_per_s,
                 unit="requests/s",
                 text=_rate(run.knee_per_s),
-                detail=f"the rate from which the median latency rises, of {len(run.curve)} rates",
+                detail=(
+                    f"the rate at which the median latency starts to rise, out of {len(run.curve)} rates"
+                ),
             )
         )
     return measures
 
 
 def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
-    """Return the highest rate that was confirmed; the true one lies between it and the lowest refuted."""
+    """Return the highest confirmed rate; the true one is between it and the lowest refuted rate."""
     met, refuted, client = search.met_per_s, search.not_met_per_s, search.client_limit_per_s
     condition = bounds_text(run.config)
     upper = "no rate was refuted" if refuted is None else f"refuted at {_rate(refuted)}"
     upper = upper if client is None else f"{OUTCOMES['client']} from {_rate(client)} on"
     if run.is_of_before:
-        condition += ": by one launch a rate, as versions before judged"
+        condition += ": by one launch per rate, as earlier versions judged"
         upper = "" if refuted is None else f"not met at {_rate(refuted)}"
     elif met is None:
         condition += ": no rate that was tried is confirmed"
@@ -238,22 +240,22 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
 
 
 def _why_none(search: RateSearch, upper: str) -> str | None:
-    """Say why there is no highest rate: the client's limit lies below the server's, or none is confirmed."""
+    """Report why no highest rate is known: the client's limit is below the server's, or none is confirmed."""
     met = search.met_per_s
     if search.client_limit_per_s is not None:
-        return f"{upper}; {'none' if met is None else _rate(met)} is confirmed, and the server may do more"
+        return f"{upper}; {'none' if met is None else _rate(met)} is confirmed, and the server may reach more"
     return None if met is not None else f"{upper}, and none is confirmed: {_remedy(search.not_met_per_s)}"
 
 
 def _remedy(refuted_per_s: float | None) -> str:
-    """Say what may confirm a rate where none is: time, or another bound."""
+    """Report what may help to confirm a rate if none is confirmed: more time, or another bound."""
     if refuted_per_s is None:
         return "give it more time (serving.search_time_s, serving.time_at_a_rate_s)"
-    return "the bound is too short for this server, or serving.search_lowest_per_s too high"
+    return "the bound is too tight for this server, or serving.search_lowest_per_s too high"
 
 
 def bounds_text(config: RunConfig) -> str:
-    """Say what is asked of requests."""
+    """Describe what is required of requests."""
     percentile_of_all = config.serving.bounds.goodput_percentile
     if percentile_of_all is not None:
         return f"{percentile_of_all:g} % of requests with {limits_together(config)}"
@@ -261,12 +263,12 @@ def bounds_text(config: RunConfig) -> str:
 
 
 def limits_together(config: RunConfig) -> str:
-    """Say what a request must keep to count for goodput: every limit that is set."""
+    """Describe what a request must meet to count towards goodput: every limit that is set."""
     return " and ".join(f"{name} under {units.seconds(limit)}" for name, limit, _ in _limits(config))
 
 
 def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
-    """Return the limits that are set: name, seconds, and the percentile that is held against it."""
+    """Return the limits that are set: name, seconds, and the percentile compared with it."""
     serving, bounds = config.serving, config.serving.bounds
     limits = (
         ("latency", serving.latency_bound_s, serving.latency_percentile),
@@ -283,7 +285,7 @@ def percentiles(
     times_s: Callable[[Served], Numbers],
     qs: Sequence[float],
 ) -> list[Measure]:
-    """Return percentiles of all launches together; where no bound judges those times, they are compared."""
+    """Return percentiles over all launches; they are compared if no bound judges the same times."""
     is_judged = run.search is not None or name in {limit for limit, _, _ in _limits(run.config)}
     pooled_s = np.concatenate([np.asarray(times_s(served), dtype=np.float64) for served in run.main])
     measures = [_percentile_measure(name, percentile(pooled_s, q)) for q in qs]
@@ -304,8 +306,8 @@ def _percentile_measure(what: str, figure: Percentile) -> Measure:
         detail += f"; at most {units.seconds(figure.bound)} ({figure.confidence:.0%})"
     if figure.value is None:
         detail = (
-            f"p{figure.q:g} needs at least {units.count(figure.num_needed)} requests "
-            f"({units.count(figure.num_samples)} measured)"
+            f"p{figure.q:g} needs {units.count(figure.num_needed)} requests (have "
+            f"{units.count(figure.num_samples)})"
         )
         if figure.bound is not None and figure.bound_q is not None:
             detail += f"; p{floor(figure.bound_q)} is at most {units.seconds(figure.bound)}"

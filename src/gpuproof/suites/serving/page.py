@@ -1,4 +1,4 @@
-"""The page of a serving run: its rates and windows, and latency and goodput against the rate offered."""
+"""The page of a serving run: its rates and windows, and latency and goodput by offered rate."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpuproof.verdict.page import curve, plain_chart
 
 RATE_OUTCOMES = {**OUTCOMES, "met": "confirmed", "missed": "refuted"}
 OF_A_RATE = {"share at most": "at most", "percentile at most": "at most"}
-"""Quantities of a rate whose column is called otherwise: it stands beside what it is of."""
+"""Quantities of a rate for which the column has a shorter title, since it is next to the related column."""
 BEFORE_GOODPUT = ("launches within", "requests", "worth", "over", "share at most", "percentile")
 LATENCIES = {"p50": "p50 of a window", "p99": "p99 of a window"}
 RATES = {"answered": "answered", "goodput": "within all bounds"}
-OFFERED = "requests offered a second"
+OFFERED = "requests offered per second"
 
 
 def page(result: Result) -> Page:
-    """Lay out the rate that was found, and every window."""
+    """Lay out the rate found, and every window."""
     detail = from_json(ServingDetail, result.detail, place="result.json: detail")
     others = result.measures[detail.num_headlines :]
     rates = _rates(measure for measure in others if RATE in measure.labels)
@@ -54,7 +54,7 @@ def _windows(measures: Iterable[Measure]) -> Pivot:
 
 
 def _rates(measures: Iterable[Measure]) -> Pivot:
-    """Say of each rate what all launches at it come to, and what would be needed for more."""
+    """Show for each rate the combined result of its launches, and what more would be needed."""
     quantities = (*BEFORE_GOODPUT, "percentile at most", "goodput", "to decide")
     return pivot(
         "Rates, by all launches at each",
@@ -80,7 +80,7 @@ def _offered_rate(measure: Measure) -> str:
 
 
 def serving_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Yield latency, with its bounds, and goodput against the rate; none where one rate was offered."""
+    """Yield latency, with its bounds, and goodput against rate; none if only one rate was offered."""
     windows = [m for m in measures if WINDOW in m.labels and m.labels["offered_per_s"] is not None]
     rates = {measure.labels["offered_per_s"] for measure in windows}
     of_rates = [m for m in measures if RATE in m.labels and m.labels["quantity"] == LIMIT and m.unit == "s"]

@@ -1,8 +1,8 @@
-"""The suite of kind `serving`: one scenario, or the search for the highest rate that keeps its bounds.
+"""The suite of kind `serving`: one scenario, or the search for the highest rate within its bounds.
 
-What the search launches next is `search.py`; here it becomes a case, and every launch's arrivals are drawn
-from a seed of its own. Requests are prompts where text is made, else whole samples: an endpoint makes text
-always; a model of our own does where it has a key-value cache, unless `serving.new_tokens` is 0.
+`search.py` decides what the search launches next; this module turns it into a case, and each launch draws its
+arrivals from its own seed. Requests are prompts if text is generated, else whole samples. An endpoint always
+generates text; one of gpuproof's models does if it has a key-value cache, unless `serving.new_tokens` is 0.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CASE_ID = "main"
 OFFLINE = "offline"
 MIN_CONFIRMATIONS = 3
 STARTING_S = 5.0
-"""What a launch takes before its first record and after its last, at most about."""
+"""Approximate maximum time that a launch takes before its first record and after its last."""
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75)
-"""Of the highest rate: the points of the curve below it."""
+"""The points of the curve below the highest rate, as shares of it."""
 NEAR = 0.05
-"""A point of the curve this near to a measured one is not measured again."""
+"""A point of the curve is not measured again if it is this close to a measured one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,27 +44,27 @@ class Load:
     is_repeated: bool = False
     replicate: int = 0
     num_requests: int | None = None
-    """Of a launch of the search; None is what the recipe says."""
+    """Number of requests for a launch of the search; None to use what the recipe says."""
 
 
 def is_search(serving: ServingSpec) -> bool:
-    """Say whether a recipe asks for the highest rate instead of naming one."""
+    """Report whether a recipe asks for the highest rate instead of giving one."""
     return serving.scenario == "server" and serving.rate_per_s is None and serving.arrivals != "trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
-    """How far a serving run is."""
+    """The progress of a serving run."""
 
     config: RunConfig
     trials: tuple[Trial, ...] = ()
     rates: Rates = field(default_factory=dict)
-    """What the launches at each rate say together."""
+    """The combined result of the launches at each rate."""
     launched: frozenset[LaunchKey] = frozenset()
     used_s: float = 0.0
-    """What the launches took."""
+    """The total time of the launches."""
     beside_s: float = STARTING_S
-    """The most that one took beside its arrivals."""
+    """The longest time that a launch took in addition to its arrivals."""
 
     def settle(self, launch: CaseRecords) -> ServingPlan:
         """Return the plan after a launch ended."""
@@ -89,12 +89,12 @@ class ServingPlan:
 
     @property
     def client_per_s(self) -> float:
-        """Return the rate up to which the client was seen to be no limit; infinite where it was not tried."""
+        """Return the rate up to which the client is not the limit; infinite if it was not tested."""
         return min((trial.client.rate_per_s for trial in self.trials if trial.client), default=inf)
 
     @property
     def search(self) -> RateSearch | None:
-        """Return how far the search is; None where the recipe asks for none."""
+        """Return the progress of the search; None if the recipe does not search."""
         serving = self.config.serving
         if not is_search(serving):
             return None
@@ -117,12 +117,12 @@ class ServingPlan:
 
     @property
     def num_left(self) -> int:
-        """Launches that are known to be still to do."""
+        """Number of launches known to be pending."""
         return len(self.left())
 
     @property
     def seconds_left(self) -> float | None:
-        """Return what is left at most of a search, or about what launches at a rate take; else None."""
+        """Return the maximum time left for a search, the approximate time for a rate's launches, or None."""
         serving, left = self.config.serving, self.num_left
         if is_search(serving):
             return max(0.0, serving.search_time_s - self.used_s) if left else 0.0
@@ -134,7 +134,7 @@ class ServingPlan:
         return left * (arrivals_s + self.beside_s)
 
     def left(self) -> list[tuple[Load, int]]:
-        """Return what is known to be launched: of a search one launch, for what it says decides the next."""
+        """Return the known next launches; for a search only one, since its result determines the next."""
         loads = next_loads(self.config.serving, self.trials, self.search)
         return [
             (load, replicate)
@@ -144,10 +144,10 @@ class ServingPlan:
         ]
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield what may begin now; a search waits for what runs.
+        """Yield the launches that may start now; a search waits for running launches.
 
         Raises:
-            UsageError: the recipe cannot be run.
+            UsageError: the recipe cannot run.
         """
         for load, replicate in self.left():
             if (load.case_id, replicate) not in running:
@@ -155,10 +155,10 @@ class ServingPlan:
 
 
 def case_of_load(config: RunConfig, load: Load, replicate: int, *, case_id: str | None = None) -> Case:
-    """Return a launch of a load, under its own name if `case_id` is None.
+    """Return a launch of a load; if `case_id` is None, the load's own name is used.
 
     Raises:
-        UsageError: the recipe cannot be run.
+        UsageError: the recipe cannot run.
     """
     serving, data = config.serving, config.data
     whole = config.model_copy(update={"data": replace(data, batch_size=serving.max_batch)})
@@ -172,18 +172,18 @@ def case_of_load(config: RunConfig, load: Load, replicate: int, *, case_id: str 
 
 
 def load_of(serving: ServingSpec) -> Load:
-    """Return the one load of a recipe that looks for no rate."""
+    """Return the single load of a recipe that does not search for a rate."""
     rate_per_s = serving.rate_per_s if serving.scenario == "server" else None
     return Load(case_id=CASE_ID, scenario=serving.scenario, rate_per_s=rate_per_s, is_repeated=True)
 
 
 def arrival_seed(seed: int, case_id: str, replicate: int) -> int:
-    """Return what the arrivals of a launch are drawn from: repeatable, fresh for every launch of a run."""
+    """Return the seed of a launch's arrivals: reproducible, but different for every launch of a run."""
     return zlib.crc32(f"{seed}/{case_id}/{replicate}".encode())
 
 
 def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch | None) -> list[Load]:
-    """Return what to launch next; nothing when the suite is finished or cannot go on."""
+    """Return what to launch next; nothing if the suite is finished or cannot continue."""
     if search is None:
         return [load_of(serving)]
     if search.ceiling_per_s is None:
@@ -198,7 +198,7 @@ def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch
 
 
 def confirmations(config: RunConfig) -> int:
-    """Return the launches that a rate is confirmed by, at least."""
+    """Return the minimum number of launches that confirm a rate."""
     return max(MIN_CONFIRMATIONS, config.run.repeats)
 
 
@@ -209,7 +209,7 @@ def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
 
 
 def _loads_in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
-    """Return the points of the curve for which there is time; high rates take the least."""
+    """Return the curve points for which there is time; high rates need the least time."""
     chosen: list[float] = []
     for rate in sorted(rates, reverse=True):
         num_requests = search.effort.first_requests(rate)
@@ -225,7 +225,7 @@ def _at(rate_per_s: float) -> Load:
 
 
 def spec_of_load(serving: ServingSpec, load: Load, *, text: TextSizes | None = None) -> ServingSpec:
-    """Return the recipe's block as the case of a load has it: bounds are of a schedule alone."""
+    """Return the recipe's block for the case of a load; bounds apply only to schedules."""
     is_server = load.scenario == "server"
     return replace(
         serving,
@@ -240,26 +240,26 @@ def spec_of_load(serving: ServingSpec, load: Load, *, text: TextSizes | None = N
 
 
 def begin(config: RunConfig, _places: Sequence[HostPlace]) -> ServingPlan:
-    """Begin with the scenario, or with the offline rate.
+    """Start with the scenario, or, for a search, with the offline rate.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     plan = ServingPlan(config=config)
-    next(plan.next(()))  # a recipe that cannot be run is refused here
+    next(plan.next(()))  # rejects a recipe that cannot run here
     return plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextSizes:
-    """Tokens of each prompt, and of each answer."""
+    """Number of tokens in each prompt, and in each answer."""
 
     prompt_tokens: int
     new_tokens: int
 
 
 def text_sizes(config: RunConfig) -> TextSizes | None:
-    """Return the sizes of prompts and answers; None where none are made."""
+    """Return the sizes of prompts and answers; None if there are none."""
     serving = config.serving
     sizes = TextSizes(
         prompt_tokens=serving.prompt_tokens or PROMPT_TOKENS,

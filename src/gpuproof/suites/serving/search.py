@@ -1,11 +1,12 @@
-"""The search for the highest rate whose requests stay within their bounds, and the run that it is part of.
+"""The search for the highest rate whose requests stay within their bounds, and the run around it.
 
-In: the launches that ended. Out: for each rate confirmed, refuted or not told, and the next launch. Nothing
-is guessed: an offline launch gives what the server can do at all, and halving the distance between the
-highest rate that was confirmed and the lowest that was refuted closes in. Where a rate in between cannot be
-told in its time, the search closes in on the edges of that gap. At last the rate that was found is given all
-of its time: what it does then may still refute it. The answer is a range. A rate at which the client's own
-limit would be measured is neither confirmed nor refuted, and the search ends below it.
+Input: the finished launches. Output: which rates are confirmed, refuted or undecided, and the next launch.
+Nothing is
+guessed: an offline launch gives the server's maximum, and bisection between the highest confirmed and the
+lowest refuted rate narrows the range. If a rate in between cannot be decided in its time, the search narrows
+down the edges of that gap. Finally, the rate found gets all of its remaining time, in which it may still be
+refuted. The answer is a range. A rate at which the client's own limit would be measured is neither confirmed
+nor refuted, and the search ends below it.
 """
 
 from __future__ import annotations
@@ -25,59 +26,59 @@ from gpuproof.records.work.serving import Scenario
 from gpuproof.statistics.percentiles import percentile
 
 LOWEST_SHARE = 1 / 64
-"""Of the offline rate: where even this is not confirmed, no rate is."""
+"""Share of the offline rate at which the search gives up: if even this is not confirmed, no rate is."""
 MOST_UNTOLD = 2
-"""Rates that could not be told after which the lower edge of the gap is not looked for any more; the upper
-edge is not after twice as many."""
+"""The search for the lower edge of the gap stops after this many undecided rates; for the upper edge, after
+twice as many."""
 HOPELESS = 3.0
-"""Times the requests that are left for a rate: where more are needed, they are not spent."""
+"""If a decision needs more than this multiple of the requests left for a rate, those are not spent."""
 MIN_LATE_LAUNCHES = 2
-"""A client that is late in one launch may have been held up by something else."""
+"""Number of launches in which a client must be late: in only one, something else may have delayed it."""
 SPARE = 1.2
-"""How many more requests are asked for than seem to be needed."""
+"""Factor by which more requests are sent than seem to be needed."""
 Rates: TypeAlias = Mapping[float, RateJudgement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingRun:
-    """A run of kind serving, with what its report is made from."""
+    """A run of kind serving, with the data for its report."""
 
     config: RunConfig
     launches: tuple[Served, ...]
     failures: tuple[Failure, ...]
     doubts: tuple[Doubt, ...]
     search: RateSearch | None
-    """None where the recipe names a rate or a scenario without one."""
+    """None if the recipe specifies a rate, or a scenario without one."""
     rates: Rates
-    """What the launches at each rate say together."""
+    """The combined result of the launches at each rate."""
     num_planned: int
 
     @property
     def main(self) -> tuple[Served, ...]:
-        """The launches that the run is about: at the highest confirmed rate, or of the one scenario."""
+        """The main launches: those at the highest confirmed rate, or those of the single scenario."""
         if self.search is None:
             return self.launches
         return self.at(self.search.met_per_s)
 
     def at(self, rate_per_s: float | None) -> tuple[Served, ...]:
-        """Return the launches at a rate."""
+        """Return the launches at a rate, or none if there is no rate."""
         return tuple(s for s in self.launches if s.window.offered_per_s == rate_per_s) if rate_per_s else ()
 
     @property
     def judgement(self) -> RateJudgement | None:
-        """What the launches that the run is about say of the bounds; None where there is no rate or bound."""
+        """What the run's main launches show about the bounds; None if there is no rate or bound."""
         rate_per_s = self.main[0].window.offered_per_s if self.main else None
         judgement = None if rate_per_s is None else self.rates.get(rate_per_s)
         return judgement if judgement and judgement.standings else None
 
     @property
     def is_of_before(self) -> bool:
-        """Whether it is of a version that judged a rate by one launch."""
+        """Whether the run is from a version that judged each rate by a single launch."""
         return any(served.is_of_before for served in self.launches)
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """Rate and median latency of every schedule that was answered, by rate."""
+        """Rate and median latency of every schedule with answers, by rate."""
         points = [
             (served.window.offered_per_s, median.value)
             for served in self.launches
@@ -88,29 +89,30 @@ class ServingRun:
 
     @property
     def knee_per_s(self) -> float | None:
-        """The rate at which the curve turns up; None where it has no clear bend."""
+        """The rate at which the curve turns up; None if it has no clear bend."""
         index = find_knee(self.curve)
         return None if index is None else self.curve[index][0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much a rate is given."""
+    """The budget of a rate."""
 
     confirmations: int
-    """Launches of fresh arrivals, at least."""
+    """Minimum number of launches with fresh arrivals."""
     min_requests: int
     window_s: float
-    """A launch has both, at least."""
+    """Every launch has at least `min_requests` requests and lasts at least this long."""
     time_at_a_rate_s: float
-    """Seconds of arrivals, at most; each rate gets its first launches, and the one found all of it."""
+    """Maximum seconds of arrivals per rate: each rate gets its first launches, and only the rate found gets
+    all of this time."""
 
     def first_requests(self, rate_per_s: float) -> int:
-        """Return the requests of a rate's first launches."""
+        """Return the number of requests in each of a rate's first launches."""
         return max(self.min_requests, ceil(rate_per_s * self.window_s))
 
     def most_requests(self, rate_per_s: float) -> int:
-        """Return the requests of all launches at a rate."""
+        """Return the maximum number of requests in all launches at a rate."""
         return max(
             ceil(rate_per_s * self.time_at_a_rate_s), self.first_requests(rate_per_s) * self.confirmations
         )
@@ -118,21 +120,21 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a launch that ended says for the search."""
+    """What a finished launch contributes to the search."""
 
     scenario: Scenario
     requests_per_s: float
     offered_per_s: float | None
     series: RequestSeries | None = None
     outcome_then: BoundOutcome | None = None
-    """What a version that judged a rate by one launch made of it; None for launches since."""
+    """The judgement stored by a version that judged each rate by a single launch; None for later versions."""
     is_client_late: bool = False
     client: ClientAlone | None = None
-    """Of the launch before a search of an endpoint."""
+    """Limit of the client alone, from the launch before a search with an endpoint."""
 
     @classmethod
     def of(cls, served: Served) -> Trial:
-        """Read it from the figures of a window."""
+        """Build it from the results of a window."""
         verdict = served.verdict
         return cls(
             scenario=served.window.scenario,
@@ -148,7 +150,7 @@ class Trial:
 def judge_rates(
     trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int, client_per_s: float = inf
 ) -> Rates:
-    """Judge every rate by its launches; one over what the client is trusted with is not told."""
+    """Judge every rate by its launches; rates above those the client can reliably send stay undecided."""
     by_rate: dict[float, list[Trial]] = {}
     for trial in trials:
         if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
@@ -174,7 +176,7 @@ def _judge_rate(
 
 
 def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
-    """Read a rate of an earlier version: one that any launch did not meet was not met."""
+    """Judge a rate from an earlier version: it is not met if at least one launch did not meet it."""
     outcomes = [trial.outcome_then or "undecided" for trial in trials]
     worst: BoundOutcome = "met" if set(outcomes) == {"met"} else "missed"
     return RateJudgement(outcome=worst, num_launches=len(trials), num_requests=0, standings=())
@@ -182,37 +184,37 @@ def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSearch:
-    """How far the search for the highest rate is."""
+    """The progress of the search for the highest rate."""
 
     ceiling_per_s: float | None
-    """Requests a second of the offline launch; None before it."""
+    """Requests per second of the offline launch; None before it."""
     rates: Rates
     precision: float
     effort: Effort
     time_left_s: float = inf
-    """Of what the whole search may take."""
+    """Time limit for the entire search."""
     beside_s: float = 0.0
-    """What a launch takes beside its arrivals: to start, and to answer the last requests."""
+    """Time that a launch needs in addition to its arrivals: to start, and to answer the last requests."""
     lowest_per_s: float = 0.0
-    """No rate under it is tried."""
+    """Rates below this are not tried."""
     client_per_s: float = inf
-    """The highest rate at which a client was seen to be no limit, before the search."""
+    """The highest rate at which a test before the search showed that the client is not the limit."""
 
     @property
     def met_per_s(self) -> float | None:
-        """Return the highest rate that was confirmed, and below all that were refuted."""
+        """Return the highest confirmed rate that is below all refuted rates."""
         lowest = self.not_met_per_s
         met = [rate for rate, judgement in self.rates.items() if judgement.outcome == "met"]
         return max((rate for rate in met if lowest is None or rate < lowest), default=None)
 
     @property
     def not_met_per_s(self) -> float | None:
-        """Return the lowest rate that was refuted."""
+        """Return the lowest refuted rate."""
         return min((rate for rate, x in self.rates.items() if x.outcome == "missed"), default=None)
 
     @property
     def untold(self) -> list[float]:
-        """Return the rates between that had their time and stayed undecided, lowest first."""
+        """Return the rates in between that are undecided after using up their time, lowest first."""
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate
@@ -222,7 +224,7 @@ class RateSearch:
 
     @property
     def client_limit_per_s(self) -> float | None:
-        """Return the rate from which nothing can be told for the client, where the search ends at it."""
+        """Return the rate above which the client's limit prevents a decision, if the search ends there."""
         of_client = [rate for rate, judgement in self.rates.items() if judgement.outcome == "client"]
         limit = min([self.client_per_s, *of_client])
         others = (x for x in (self.ceiling_per_s, self.not_met_per_s) if x is not None)
@@ -235,7 +237,7 @@ class RateSearch:
         return min(edge for edge in edges if edge is not None)
 
     def requests_left(self, rate_per_s: float) -> int:
-        """Return the requests of the next launch at a rate; 0 where it is settled or gets none any more."""
+        """Return the number of requests in the next launch at a rate; 0 if it is settled or gets no more."""
         first, most = self.effort.first_requests(rate_per_s), self.effort.most_requests(rate_per_s)
         judgement = self.rates.get(rate_per_s)
         if judgement is None:
@@ -246,7 +248,7 @@ class RateSearch:
             return first
         left = most - judgement.num_requests
         needed = judgement.needed_requests
-        # As many again, where it cannot be said how many are needed, or where it should have been enough.
+        # Use the same number again if the number needed is unknown, or should already have been enough.
         is_estimate = needed is not None and needed > judgement.num_requests
         more = SPARE * needed - judgement.num_requests if needed and is_estimate else judgement.num_requests
         if left < first or more > HOPELESS * left:
@@ -255,12 +257,12 @@ class RateSearch:
 
     @property
     def next_launch(self) -> tuple[float, int] | None:
-        """Return rate and requests of the next launch; None where the search is over or has not begun."""
+        """Return rate and requests of the next launch; None if the search is over or has not started."""
         wanted = self.wanted
         return wanted if wanted is not None and self.fits(*wanted) else None
 
     def fits(self, rate_per_s: float, num_requests: int) -> bool:
-        """Say whether a launch would end in the time that is left."""
+        """Report whether a launch would finish in the time left."""
         return num_requests / rate_per_s + self.beside_s <= self.time_left_s
 
     @property
@@ -285,15 +287,17 @@ class RateSearch:
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
-        """Return the highest rate and what its time still allows: few requests show no stall that is rare."""
+        """Return the highest rate and the requests its time still allows: rare stalls only show in many."""
         rate = self.met_per_s
-        if rate is None or not self.rates[rate].standings:  # none of a version that judged by one launch
+        if (
+            rate is None or not self.rates[rate].standings
+        ):  # empty in runs from a version that judged by a single launch
             return None
         left = self.effort.most_requests(rate) - self.rates[rate].num_requests
         return (rate, max(left, self.effort.first_requests(rate))) if left > 0 else None
 
     def _middle(self, low: float, high: float) -> float | None:
-        """Return the middle; None where the two are as near as asked, or nothing is to be found."""
+        """Return the middle; None if the two are as close as required, or there is nothing to find."""
         assert self.ceiling_per_s is not None
         lowest = max(self.ceiling_per_s * LOWEST_SHARE, self.lowest_per_s)
         is_near = high <= low * (1 + self.precision) if low else high <= lowest
@@ -301,5 +305,5 @@ class RateSearch:
 
     @property
     def is_finished(self) -> bool:
-        """Say whether nothing is left to be launched for it."""
+        """Report whether there is nothing left to launch for the search."""
         return self.ceiling_per_s is not None and self.next_launch is None

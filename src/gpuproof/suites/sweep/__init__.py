@@ -1,4 +1,4 @@
-"""The suite of a sweep: every point of a recipe's `matrix`."""
+"""The suite for a sweep: every point of a recipe's `matrix`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gpuproof.suites.points.plan import PlannedSuite
 
 
 class Sweep(PlannedSuite):
-    """Every combination of swept keys, `run.repeats` times in shuffled order."""
+    """Run every combination of swept keys, `run.repeats` times in shuffled order."""
 
     name = "sweep"
     summary = "a recipe at every combination of swept keys"
 
     def answers(self, config: RunConfig) -> bool:
-        """Take recipes with a matrix."""
+        """Accept recipes with a matrix."""
         return config.kind in ("training", "inference") and bool(config.matrix)
 
     def page(self, result: Result) -> Page:
-        """Lay out the points against the best one."""
+        """Lay out the points compared with the best one."""
         from gpuproof.suites.points.page import points_page
 
         return points_page(result)

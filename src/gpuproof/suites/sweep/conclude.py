@@ -1,4 +1,4 @@
-"""What the points of a sweep come to, side by side."""
+"""Results of the points of a sweep, side by side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The launches of a sweep: every point of a recipe's `matrix`, `run.repeats` times.
 
-Their order is replicate-major, and shuffled anew for each replicate, so that a machine that warms up or slows
-down treats all points alike.
+Every replicate runs all points once, in a newly shuffled order, so that a machine that warms up or slows down
+affects all points equally.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gpuproof.suites.points.plan import Plan, Point, check_points, config_at, sh
 
 
 def points_of_matrix(config: RunConfig) -> dict[str, Point]:
-    """Return the points by name, in the order of the matrix.
+    """Return the points by name, in matrix order.
 
     Raises:
-        UsageError: a point is no recipe that can be run.
+        UsageError: a point is not a runnable recipe.
     """
     wanted = list(assignments(config.matrix))
     names = point_names(wanted, short_names(list(matrix_keys(config.matrix))))
@@ -32,7 +32,7 @@ def plan(config: RunConfig) -> Plan:
     """Plan every launch of the sweep.
 
     Raises:
-        UsageError: a point is no recipe that can be run.
+        UsageError: a point is not a runnable recipe.
     """
     points = points_of_matrix(config)
     return Plan(points=points, order=shuffled_order(config, points))
@@ -42,6 +42,6 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:
     """Plan the launches of all points.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: it cannot run.
     """
     return check_points(plan(config))

@@ -1,4 +1,4 @@
-"""The suite of validation: is this machine, or this cluster, ready for production?"""
+"""The validation suite: is this machine or cluster ready for production?"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gpuproof.suites.validate.plan import StageOrder, begin_order
 
 
 class ValidateSuite(PlannedSuite):
-    """Stages of recipes, each concluded by its own suite, judged together."""
+    """Run stages of recipes; each is concluded by its own suite, and all are judged together."""
 
     name = NAME
-    summary = "is this machine or cluster ready: stages of measurements, rules, one verdict"
+    summary = "check whether this machine or cluster is ready: stages of measurements, rules, one verdict"
     command = "validate"
     scope: Literal["each_host", "whole"] = "whole"
     options = ValidateOptions
@@ -26,14 +26,14 @@ class ValidateSuite(PlannedSuite):
         """Plan the stages.
 
         Raises:
-            UsageError: it is no training recipe, it is a sweep of its own, a rule cannot judge, or there are
+            UsageError: it is not a training recipe, it is itself a sweep, a rule cannot judge, or there are
                 no hosts to plan for.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
-                "a validation has one training recipe, without matrix or search",
+                "a validation has a single training recipe, without matrix or search",
                 place="suite",
-                next_step="Set kind to training; what is measured beside it is validate.stages",
+                next_step="Set kind to training; use validate.stages for what else is measured",
             )
         from gpuproof.suites.validate.judging import baseline_of, rules_of
 
@@ -43,7 +43,7 @@ class ValidateSuite(PlannedSuite):
         return order
 
     def remaining(self, state: Any) -> Remaining:
-        """Say what is left by the plan; the search for what is slow comes on top of it."""
+        """Report what is left in the plan; the search for slow parts comes in addition to it."""
         return Remaining(num_launches=state.num_left, seconds=state.seconds_left, basis="plan")
 
 

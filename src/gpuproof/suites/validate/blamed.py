@@ -1,4 +1,4 @@
-"""Outcomes of blame: who stops a launch, who makes a collective slow or wrong, and what was not decided."""
+"""Blame outcomes: what stops a launch, what slows or corrupts a collective, what is undecided."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpuproof.verdict.blame.hang import explain_hang
 
 SOURCE = "tests of parts of it, see docs/guides/blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
-"""Who acts on what is blamed; an administrator on everything else."""
+"""Who acts on blamed items of a kind; an administrator for all others."""
 BLAME = "blame_search"
-"""The label of a measure that says of which search it is a test."""
+"""The label that tells which search a measure is a test of."""
 Names = Mapping[tuple[str, str], str]
-"""The subject of each device, by host and the index that ranks count it by."""
+"""The subject of each device, by host and by the index used by ranks."""
 
 
 def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Yield the outcomes of hosts that others waited for, of all accused, and of what no search decided."""
+    """Yield outcomes of hosts that others waited for, of everything accused, of undecided searches."""
     yield from _stopped_hosts(order, launches)
     stage = next((stage for stage in order.stages if stage.name == "collective"), None)
     followed, names = order.followed(), device_names(launches)
@@ -48,7 +48,7 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 
 
 def blame_measures(order: StageOrder) -> Iterator[Measure]:
-    """Yield what each test of a search gave; they decide together, and no rule judges one of them."""
+    """Yield each test's result in a search; tests decide together, and no rule judges a single one."""
     for suspect in order.followed():
         for search in suspect.searches:
             for number, test in enumerate(search.search.findings().tests):
@@ -61,12 +61,12 @@ def blame_measures(order: StageOrder) -> Iterator[Measure]:
                     text=units.MISSING if test.value is None else units.bandwidth(test.value),
                     detail="" if level is None else f"good groups of this size reach {level}",
                     labels={BLAME: search.name, "round": test.round, "members": members},
-                    missing="it gave no figure" if test.value is None else None,
+                    missing="it produced no result" if test.value is None else None,
                 )
 
 
 def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Judge the hosts whose ranks stopped while others waited for them; torn records may lack last words."""
+    """Judge hosts whose ranks stopped while others waited; skip launches with truncated records."""
     stages = {case.case_id: stage for stage in order.stages for case in stage.cases}
     for launch in launches:
         stage, hang = stages.get(launch.case.case_id), explain_hang(launch)
@@ -77,9 +77,9 @@ def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
                 f"host/{host}",
                 False,
                 hang.text,
-                expected="every rank comes to each operation that the others have come to",
-                source="the last words of the ranks, and which ranks left none",
-                next_step=f"Look on {host} for stopped processes, at dmesg, and at the way there: "
+                expected="every rank reaches each operation that the others have reached",
+                source="the last records of the ranks, and which ranks left none",
+                next_step=f"Check {host} for stopped processes, dmesg, and the network path to it: "
                 "gpuproof doctor --multi-node",
                 records=(f"{launch.case.case_id}/{launch.case.replicate}",),
             )
@@ -88,13 +88,13 @@ def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 
 
 def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
-    """Yield outcomes of one suspicion, and whether each may decide."""
+    """Yield the outcomes of one suspicion, and whether each may decide the verdict."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
     is_slow = suspicion.reason.why is not None
     accused = tuple(_accusations(followed))
     for one in accused:
         yield _accusation(one, followed, names), True
-    time = () if has_time else ("--time-budget has no room for more tests",)
+    time = () if has_time else ("--time-budget leaves no room for more tests",)
     why = _reason_open(findings)
     if why:
         yield _undecided(suspicion.reason.why, [*why, *time], _subject_of(followed)), is_slow
@@ -102,7 +102,10 @@ def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator
         yield _no_culprit(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
-    for host, search in followed.inside.items():  # that the host is at fault is decided, and it is judged
+    for (
+        host,
+        search,
+    ) in followed.inside.items():  # the host is already known to be at fault, and is judged separately
         if inside := _reason_open(search.search.findings()):
             yield _undecided(suspicion.reason.why, [*inside, *time], f"host/{host}"), False
 
@@ -122,7 +125,7 @@ def _accusations(followed: FollowedUp) -> Iterator[Blamed]:
 
 
 def _reason(followed: FollowedUp) -> str:
-    return followed.suspicion.reason.why or "nothing was seen of the whole, and parts were compared"
+    return followed.suspicion.reason.why or "the whole showed no problem, and parts were compared"
 
 
 def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
@@ -131,7 +134,7 @@ def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
         _subject(blame.subject, followed, names),
         False,
         f"{blame.evidence}{why}",
-        expected="as fast as others in the same tests, with right results",
+        expected="as fast as others in the same tests, with correct results",
         source=SOURCE,
         next_step=blame.next_step,
         responsible=ACTORS.get(blame.part, "administrator"),
@@ -140,13 +143,13 @@ def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
 
 
 def _tests(followed: FollowedUp) -> Iterator[str]:
-    """Yield the launches that the searches rest on."""
+    """Yield the launches that the searches are based on."""
     for search in followed.searches:
         yield from (f"{case_id}/0" for case_id in search.figures if case_id.startswith(f"{search.name}-"))
 
 
 def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
-    """Name devices as everywhere: by their UUID where they have one, of the host that began."""
+    """Name devices as elsewhere: by UUID if they have one, on the host whose rank started."""
     if subject.startswith("link/") and "/gpu/" in subject:
         ends = subject.removeprefix("link/").split(">")
         return "link/" + ">".join(_subject(f"host/{end}", followed, names) for end in ends)
@@ -176,13 +179,13 @@ def _subject_of(followed: FollowedUp) -> str:
 
 
 def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
-    """Return the outcome where nobody can be named: an error if something is slow, else just not tested."""
+    """Return the outcome if no culprit was found: an error if something is slow, else not tested."""
     explanation = "; ".join(reasons)
     return Outcome(
         status="SKIP" if why is None else "ERROR",
         subject=subject,
         reason=explanation if why is None else f"{why}, and the cause was not located: {explanation}",
-        next_step="Measure with more launches (--runs), more time, or on hosts that are otherwise idle",
+        next_step="Measure with more launches (--runs), more time, or on otherwise idle hosts",
         responsible="administrator",
     )
 
@@ -196,10 +199,11 @@ def _no_culprit(followed: FollowedUp, findings: Findings) -> Outcome:
         _subject_of(followed),
         why is None,
         f"{finding} {sought}: {tests}",
-        expected="parts of it are alike" if why is None else "one that is",
+        expected="its parts perform the same" if why is None else "one that is",
         source=SOURCE,
-        next_step="Look at what all share: switches, settings of NCCL, links between groups; what comes "
-        "and goes, as lost packets do, needs longer tests (validate.collective.iterations)",
+        next_step="Check what all share: switches, NCCL settings, links between groups; "
+        "intermittent problems, such as lost packets, need longer tests "
+        "(validate.collective.iterations)",
         warns=True,
         minimum_detectable=slowdown if why is None else None,
     )
@@ -211,30 +215,31 @@ def _links(findings: Findings) -> Outcome:
     more = f" (between {sets})" if len(tried.not_tried) > 1 else ""
     total = tried.num_tried + tried.num_not_tried
     return skipped(
-        f"{tried.num_not_tried} of {total} links between hosts were not tried by themselves{more}",
+        f"{tried.num_not_tried} of {total} links between hosts were not tested separately{more}",
         "Test with all_to_all (validate.collective), or fewer hosts at a time",
     )
 
 
 def _not_searched() -> Outcome:
     return skipped(
-        "no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
-        f"could be is not known, and parts were not compared (with fewer than {MIN_PEERS} none can be named)",
+        "no rule floor and no launch of it shows it to be slow; whether it is as fast as it could "
+        f"be is not known, and parts were not compared (with fewer than {MIN_PEERS} none can be "
+        "identified)",
         "Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
     )
 
 
 def conclude_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
-    """Conclude the collectives without those accused."""
+    """Judge the collectives that were measured without the accused."""
     stages = [stage for stage in order.stages if stage.name == "collective"]
     added = order.added_cases()
     return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
 def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]) -> list[Judged]:
-    """Return the outcomes in which what passes without those accused decides over what failed with them.
+    """Return outcomes that pass without the accused, and so override outcomes that failed with them.
 
-    A rule of the first measurement alone stays: nobody knows what it would say without those accused.
+    A rule that only applies to the first measurement stays: its result without the accused is unknown.
     """
     passed = {item.name for item in judged if item.outcome.status == "PASS"}
     replaced = [
@@ -255,7 +260,7 @@ def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[St
 
 
 def _is_of(item: Judged, case: StageCase, again: Collection[str]) -> bool:
-    """Say whether an outcome that is no pass is of this case as a whole, and was judged `again`."""
+    """Report whether a non-passing outcome is about this entire case, and was judged `again`."""
     outcome, host = item.outcome, case.places[0].name
     if outcome.status not in ("FAIL", "WARN", "ERROR") or "/gpu/" in outcome.subject:
         return False
@@ -269,5 +274,5 @@ def _rests_on(item: Judged, case: StageCase) -> bool:
 
 
 def _rule(item: Judged) -> str:
-    """Return the name of a rule, without what tells its measures apart."""
+    """Return the name of a rule, without the part that distinguishes its measures."""
     return item.name.partition(" [")[0]

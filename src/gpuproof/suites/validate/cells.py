@@ -1,10 +1,10 @@
-"""Which cells a validation requires: the rows of its recipe, over what it plans and who is there.
+"""Which cells a validation requires: its recipe's rows, for its plan and the existing subjects.
 
-A recipe lists its rows (`validate.aspects`) before anything is measured, or takes `HARDWARE`: all that the
-hardware has. A label `each` stands for every value that the plan has of it (arithmetic, operations, models).
-For each rate that was measured and that nothing judged there is a rule to fill in, so that it can be agreed
-on, beside what was measured and what others published of the same work. Its number is left blank, and the
-file is refused, by its line, until it is filled in: another tool's figure is nobody's agreement.
+A recipe lists its rows (`validate.aspects`) before anything is measured, or uses `HARDWARE`: everything the
+hardware has. A label `each` stands for every value that it has in the plan (data types, operations, models).
+For each measured rate that nothing judged, there is a rule to fill in: people can agree on it, next to the
+measurement and published results for the same work. Its number is blank, and the file is rejected, with the
+line named, until it is filled in: another tool's result is not an agreement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpuproof.verdict.rules.refusals import published_rate
 
 EACH = "each"
 FEW = 2
-"""Subjects that the first line names."""
+"""Number of subjects listed in the first line."""
 ALONE = "training-one"
 HEAD = """\
 # What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
@@ -51,9 +51,9 @@ def judge_readiness(
     unsettled: Mapping[str, Doubt],
     capped: str | None,
 ) -> Readiness:
-    """Return the verdict over all cells that the recipe requires, of all subjects that should be there.
+    """Return the verdict over all cells that the recipe requires, for all subjects that should exist.
 
-    `unsettled` has the doubt about each case whose rate had not settled.
+    `unsettled` maps each case whose rate had not settled to its warning.
     """
     subjects = subjects_by_kind(subjects_there(facts))
     table = cells_of(
@@ -69,9 +69,9 @@ def judge_readiness(
 
 
 def required_rows(options: ValidateOptions, stages: Sequence[Stage]) -> tuple[RequiredAspect, ...]:
-    """Return the rows of a recipe, one for each value that its plan has of a label that is `each`.
+    """Return the rows of a recipe; a label that is `each` gives one row for each value in the plan.
 
-    A disk is asked for where a folder was named.
+    A disk is required if a folder was given.
     """
     rows = [row for row in options.aspects if row.aspect != "storage" or options.storage_dir is not None]
     planned = _planned_values(options, stages)
@@ -98,7 +98,7 @@ def _planned_values(options: ValidateOptions, stages: Sequence[Stage]) -> dict[s
 
 
 def subjects_by_kind(there: Collection[str]) -> dict[str, list[str]]:
-    """Return hosts, GPUs, and the links within hosts: between GPUs, and between each GPU and its host.
+    """Return hosts, GPUs, and links within hosts: between GPUs, and between each GPU and its host.
 
     >>> subjects_by_kind(["host/a", "host/a/gpu/0"])["link"]
     ['link/host/a>host/a/gpu/0', 'link/host/a/gpu/0>host/a']
@@ -117,7 +117,7 @@ def subjects_by_kind(there: Collection[str]) -> dict[str, list[str]]:
 
 
 def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
-    """Return the hosts and devices that took part in each launch, by CASE/REPLICATE."""
+    """Return the hosts and devices that took part in each launch, keyed by CASE/REPLICATE."""
     members: dict[str, frozenset[str]] = {}
     for launch in launches:
         devices = (device_subject(host, setup.device) for host, setup in setups_on(launch))
@@ -127,7 +127,7 @@ def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
 
 
 def first_line(readiness: Readiness, ready_for: str | None) -> str:
-    """Return what the verdict means: what would have shown, what was agreed, what failed, or what is open."""
+    """Explain the verdict: what would have been detected, what was agreed, what failed, what is open."""
     if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
         cells = [cell for cell in readiness.cells if cell.standing == "passed"]
         titles = ", ".join(dict.fromkeys(cell.title for cell in cells if cell.aspect in RATES))
@@ -142,7 +142,7 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
 
 
 def _standing_line(standing: Standing, cells: Sequence[AspectCell]) -> str:
-    """Name the cells that failed, or that are open; empty where none is."""
+    """List the cells that failed or are open; empty if there are none."""
     subjects = grouped((cell.title, cell.subject) for cell in cells if cell.standing == standing)
     word = "failed" if standing == "failed" else "not shown"
     named = "; ".join(f"{title} ({_subjects_text(names)})" for title, names in subjects.items())
@@ -155,7 +155,7 @@ def _subjects_text(subjects: Sequence[str]) -> str:
 
 
 def shown_by(cells: Sequence[AspectCell]) -> str:
-    """Write the coarsest resolution of each rate, and what was agreed instead of one; empty of neither."""
+    """Format each rate's coarsest resolution, or what was agreed instead; empty if it has neither."""
     losses: dict[str, float] = {}
     for cell in cells:
         if cell.resolution is not None:
@@ -164,13 +164,15 @@ def shown_by(cells: Sequence[AspectCell]) -> str:
     parts = [f"{rate} {units.share(loss)} slow" for rate, loss in losses.items()]
     agreed = "; ".join(f"{name}, measured {figures}" for name, figures in agreements(cells).items())
     seen = (
-        f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
+        f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have been detected"
+        if parts
+        else ""
     )
     return "; ".join(filter(None, (seen, agreed and f"by contract: {agreed}")))
 
 
 def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Return the text of a file of rules; None where no rate that was measured is open."""
+    """Return the text of a rules file; None if no measured rate is open."""
     rules: dict[str, None] = {}
     for cell in cells:
         of_cell = list(cell_measures(cell, measures)) if _is_open_rate(cell) else []
@@ -197,7 +199,7 @@ def _rule(cell: AspectCell, measures: Sequence[Measure], facts: FleetFacts) -> s
     ordered = sorted(measures, key=lambda measure: measure.value or 0.0)
     ends = (ordered[0], ordered[-1])
     rate = published_rate(first, facts)
-    source = "nothing was published of it" if rate is None else f"published: {rate[0]:.4g}, {rate[1]}"
+    source = "nothing was published for it" if rate is None else f"published: {rate[0]:.4g}, {rate[1]}"
     labels = ", ".join(f"{name}: {_plain(value)}" for name, value in cell.labels.items())
     return (
         f"  - name: {cell.name}, agreed\n"

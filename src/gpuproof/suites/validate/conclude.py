@@ -1,7 +1,7 @@
-"""What a validation comes to: every stage concluded, all outcomes together, and one verdict.
+"""Conclude a validation: stages, all outcomes together, and the verdict.
 
-Of each device that training used there is one utilisation (the lowest mean) and one temperature (the highest)
-over all launches of a stage, from what was read beside them.
+For each device used in training, there is one utilisation (the lowest mean) and one temperature (the highest)
+over all launches of a stage, from readings taken during the launches.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from gpuproof.verdict.rollup import Readiness, exit_code_of
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
-WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
-NO_GPU = "no GPU was tested: a processor is never ready for production (--allow-cpu is for trying it out)"
+WITHOUT_LAUNCHER = "Run gpuproof validate on its own: it starts its own ranks"
+NO_GPU = "no GPU was tested: a CPU is never ready for production (--allow-cpu is for trying it out)"
 STAGES = ("training", "soak")
 FIGURES = (
     ("utilisation", "util_gpu_percent", "%", min, "higher", "lowest of the means of launches"),
@@ -60,35 +60,35 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """A stage in the table of stages."""
+    """A row in the table of stages."""
 
     name: str
     is_required: bool
     num_done: int
     num_planned: int
     minutes: float
-    """That it was expected to take on one host."""
+    """The expected duration on one host."""
     left_out: tuple[str, ...]
-    """Launches that were left out, with the reason."""
+    """Number of launches that were skipped, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateDetail:
-    """What the page of a validation needs beyond the result."""
+    """Data for the validation page that is not part of the result."""
 
     common: Common
     readiness: Readiness
     rates: tuple[RateRow, ...] = ()
-    """What was measured, against what, and what limited it."""
+    """What was measured, what it was compared with, and what limited it."""
     stages: tuple[StageRow, ...]
     rules_source: str
     num_rules: int
     rules_to_fill: str | None = None
-    """Rules for what was measured and nothing judged (--write-rules); None where nothing is."""
+    """Rules for what was measured but not judged (--write-rules); None if everything was judged."""
     drain: tuple[NodeToDrain, ...] = ()
-    """The nodes that failed; draining them is for others."""
+    """The nodes that failed; gpuproof itself does not drain them."""
     chosen: ChosenHosts | None = None
-    """Where hosts are spare: on which to run."""
+    """Where to run, if there are spare hosts."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -134,7 +134,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:
-    """Return the cases whose window ended before the controller at the power cap had settled."""
+    """Return the cases whose window ended before the controller had settled at the power cap."""
     return {
         one.case.case_id: doubt
         for one in results
@@ -144,7 +144,7 @@ def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:
 
 
 def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -> ChosenHosts | None:
-    """Choose the hosts to run on, where some of them are spare."""
+    """Choose the hosts to run on, if some of them are spare."""
     if not num_spares:
         return None
     return choose_hosts(facts.hosts_there, readiness.tree, facts.measures, num_spares=num_spares)
@@ -155,7 +155,7 @@ def _sources(options: ValidateOptions) -> str:
 
 
 def settle_order(evidence: Evidence) -> StageOrder:
-    """Return the plan with everything settled that was launched."""
+    """Return the plan with all launches settled."""
     config = evidence.config
     order = planned_order(config, read_places(evidence.description), read_options(config))
     for launch in evidence.launches:
@@ -181,7 +181,7 @@ def _result(
     has_enough = detail.chosen is not None and detail.chosen.is_enough
     allow = read_options(evidence.config).allow_exclusions or has_enough
     code = exit_code_of(readiness, allow_exclusions=allow)
-    if not num_launches and failures:  # nothing could be measured at all: by the cause, as any run
+    if not num_launches and failures:  # nothing could be measured: the exit code is by cause, as in any run
         code = exit_code_for(failures, None, is_complete=False, has_points=False)
     return Result(
         suite=NAME,
@@ -214,13 +214,13 @@ def _num_done(concluded: StageResult) -> int:
 
 
 def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tuple[str, Outcome]]:
-    """Yield the cases of which the user's own launcher, or the time budget, left out launches."""
+    """Yield the cases with launches skipped because of the user's own launcher or the time budget."""
     for one in results:
         if one.case.is_part_of_launch:
             whole = one.case.places[0].num_devices
             reason = (
-                f"left out: it takes {one.case.ranks_per_host} of the {whole} ranks, and your own launcher "
-                "gives each launch all of them"
+                f"skipped: it needs {one.case.ranks_per_host} of the {whole} ranks, but your own "
+                "launcher gives each launch all of them"
             )
             yield one.case.case_id, skipped(reason, WITHOUT_LAUNCHER, one.subject)
             continue
@@ -230,7 +230,7 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
             budget_s = order.options.time_budget_s
             budget = f"{budget_s:.0f}s" if budget_s < 60 else f"{budget_s / 60:g}m"
             reason = (
-                f"left out: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
+                f"skipped: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
                 f"--time-budget {budget}, of which {spent:.1f} min were used"
             )
             more = "Give it more time (--time-budget)"
@@ -238,7 +238,7 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
 
 
 def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
-    """Leave out what was not measured on hosts that were lost: that they are lost is judged, once."""
+    """Skip what was not measured on lost hosts: the loss of a host is judged only once."""
     lost = [f"host/{host}" for host in lost_of(evidence.launches)]
     return [
         item
@@ -249,7 +249,7 @@ def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
 
 
 def _cap(evidence: Evidence) -> str | None:
-    """Say why the verdict is INCONCLUSIVE at best: what was tested is no hardware to be ready."""
+    """Report why the verdict is INCONCLUSIVE at best: the tested hardware cannot be ready."""
     if is_simulated(evidence.launches):
         return MEANING
     launches = of_devices(evidence.launches) or evidence.launches
@@ -317,7 +317,7 @@ def _conditions(evidence: Evidence, results: Sequence[StageResult], readiness: R
 
 
 def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Iterator[Measure]:
-    """Yield the utilisation and the temperature of each device that training used, where they were read."""
+    """Yield utilisation and temperature of each device used in training, if they were read."""
     windows: dict[tuple[str, str], list[DeviceWindow]] = {}
     for result in results:
         if result.stage.name in STAGES:
@@ -338,7 +338,7 @@ def device_measures(results: Iterable[StageResult], evidence: Evidence) -> Itera
                 labels={"stage": stage, "device": read[0].name},
                 better="higher" if better == "higher" else "lower",
                 num_samples=len(values),
-                missing=None if values else "the device does not report it",
+                missing=None if values else "not reported by the device",
             )
 
 

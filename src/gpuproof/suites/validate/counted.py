@@ -1,7 +1,8 @@
-"""Are the GPUs there that should be, and was each tested? Counted from both sides, host by host.
+"""Are all expected GPUs present, and was each one tested? Counted from both sides, host by host.
 
-How many there should be is said by --expected-gpus or the inventory, else by the scheduler's grant, else
-by the driver's list; CUDA_VISIBLE_DEVICES and --devices narrow and expect nothing.
+The expected number comes from --expected-gpus or the inventory, else from the scheduler's grant, else from
+the driver's list. CUDA_VISIBLE_DEVICES and --devices restrict the GPUs used, but do not change the
+expectation.
 """
 
 from __future__ import annotations
@@ -32,15 +33,13 @@ from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host, unliste
 THERE, TESTED, SAME = "every GPU is there", "every device is tested", "every launch is of the same host"
 LISTED, GONE = "listed", "not listed"
 DRIVERS = "what the host and its driver list"
-LOOK = (
-    "Look at dmesg, nvidia-smi -L and the slots; a host with fewer GPUs is one with a smaller --expected-gpus"
-)
+LOOK = "Check dmesg, nvidia-smi -L and the slots; for a host with fewer GPUs, lower --expected-gpus"
 
 
 def subjects_there(facts: FleetFacts) -> tuple[str, ...]:
-    """Return every host and GPU that should be there, with placeholders for GPUs that nobody lists.
+    """Return every host and GPU that should exist, with placeholders for GPUs that are not listed.
 
-    Of work on processors these are the hosts, and the processor of each.
+    For work on CPUs, these are the hosts and the CPU of each host.
     """
     gpus = gpus_by_host(facts)
     setups = grouped(pair for launch in of_devices(facts.launches) for pair in setups_on(launch))
@@ -57,7 +56,7 @@ def subjects_there(facts: FleetFacts) -> tuple[str, ...]:
 
 
 def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFacts:
-    """Return what hosts told of themselves, which should be there, and how many GPUs each should have."""
+    """Return what hosts reported, which hosts should exist, and how many GPUs each should have."""
     places = [place for stage in order.stages for case in stage.cases for place in case.places]
     hosts, on_cpu = facts_by_host(launches), order.config.distributed.device == "cpu"
     return FleetFacts(
@@ -70,7 +69,7 @@ def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFact
 
 
 def hosts_there(places: Sequence[HostPlace], launches: Sequence[CaseRecords]) -> tuple[str, ...]:
-    """Return the hosts that are validated: those that were named, else this machine once ranks began."""
+    """Return the hosts being validated: the given ones, or this machine once ranks have started."""
     return tuple(dict.fromkeys(place.name for place in places if place.name)) or begun_on(launches)
 
 
@@ -81,9 +80,9 @@ def _expected_gpus(
     *,
     on_cpu: bool,
 ) -> dict[str, ExpectedGpus]:
-    """Return how many GPUs each host should have, where somebody says so: option, inventory, then grant.
+    """Return how many GPUs each host should have, if specified by option, inventory, or grant.
 
-    Where work is on processors (`on_cpu`) the inventory counts ranks, and nobody needs what was granted.
+    If work runs on CPUs (`on_cpu`), the inventory counts ranks, and the grant is not used.
     """
     inventory = {
         place.name: ExpectedGpus(number=place.num_devices, source="the inventory")
@@ -105,7 +104,7 @@ def _expected_gpus(
 
 
 def count_outcomes(facts: FleetFacts) -> Iterator[Judged]:
-    """Judge of each host whether its GPUs are there and told apart, and whether each of them was tested."""
+    """For each host, judge whether its GPUs exist and are distinct, and whether each was tested."""
     gpus = gpus_by_host(facts)
     doubled = doubled_uuids(gpus.values())
     for host, of_host in gpus.items():
@@ -117,12 +116,12 @@ def count_outcomes(facts: FleetFacts) -> Iterator[Judged]:
         yield Judged(name=THERE, outcome=unanswered(subject, UNLISTED, LOOK))
     for host, reports in reports_by_host(facts.launches).items():
         if changes := _changes(reports):
-            reason = f"it told otherwise in an earlier launch: {'; '.join(changes)}"
+            reason = f"it reported otherwise in an earlier launch: {'; '.join(changes)}"
             yield Judged(name=SAME, outcome=unanswered(f"host/{host}", reason, "Measure again, in one run"))
 
 
 def _changes(reports: Sequence[HostFacts]) -> list[str]:
-    """Say which versions, modes and GPUs a host has no more, and which counts of memory errors fell."""
+    """Report changed versions and modes, GPUs that a host lost, and memory error counts that fell."""
     last = _state(reports[-1])
     changes: dict[str, None] = {}
     for state in (_state(report) for report in reports if report != reports[-1]):
@@ -135,7 +134,7 @@ def _changes(reports: Sequence[HostFacts]) -> list[str]:
 
 
 def _state(facts: HostFacts) -> dict[str, Any]:
-    """Return what of a host stays the same while it is measured, and counters that only grow."""
+    """Return what must not change on a host during measurement, and counters that can only grow."""
     state: dict[str, Any] = {**stack_of({"": facts}), "gpu": None}
     for device in (facts.get("accelerators") or {}).get("devices") or ():
         name = f"GPU {device.get('uuid') or device.get('physical_index')}"
@@ -148,16 +147,16 @@ def _state(facts: HostFacts) -> dict[str, Any]:
 def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Outcome]:
     subject, there = f"host/{gpus.host}", gpus.there
     if gpus.is_mute:
-        yield unanswered(subject, MUTE, "Run it again; look at the host's rank-N.jsonl")
+        yield unanswered(subject, MUTE, "Run it again; check the host's rank-N.jsonl")
         return
     if gpus.silent:
         names = ", ".join(f"{device.get('vendor')} {device.get('pci_bus_id')}" for device in gpus.silent)
-        reason = f"the driver of {names} does not answer: {gpus.silent[0].get('reason')}"
-        yield unanswered(subject, reason, "Look at dmesg; reset the GPU or the host")
+        reason = f"the driver of {names} does not respond: {gpus.silent[0].get('reason')}"
+        yield unanswered(subject, reason, "Check dmesg; reset the GPU or the host")
     for uuid, others in doubled.items():
         reason = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} its GPU {uuid}, too"
-        step = "Name each machine once (--on): two names of one machine are one host"
-        yield unanswered(subject, f"{reason}: it is one machine, or one of them tells of another's", step)
+        step = "Name each machine only once (--on): two names for one machine count as one host"
+        yield unanswered(subject, f"{reason}: it is the same machine, or one of them reports another's", step)
     if gpus.num_missing or not (gpus.silent or doubled):
         yield _count_outcome(gpus, there)
 
@@ -166,7 +165,9 @@ def _count_outcome(gpus: HostGpus, there: Sequence[str]) -> Outcome:
     subject, expected = f"host/{gpus.host}", gpus.expected
     if expected is None:
         if not there:
-            return not_applicable("no driver lists a GPU here, and nothing says that there is one", subject)
+            return not_applicable(
+                ("no driver lists a GPU here, and nothing says that there should be one"), subject
+            )
         return pass_or_fail(
             subject, True, _gpus(len(there)), expected="those listed", source=DRIVERS, next_step=LOOK
         )
@@ -187,16 +188,16 @@ def _gpus(number: int) -> str:
 
 
 def _use_outcome(gpus: HostGpus) -> Outcome:
-    """Hold the devices that were used against those that should be."""
+    """Compare the devices that were used with those that should have been."""
     subject = f"host/{gpus.host}"
     testable = [device for device in gpus.subjects if device in gpus.there]
     if not testable:
-        return not_applicable("the host says that it has no device", subject)
+        return not_applicable("the host reports that it has no device", subject)
     used = [device for device in testable if device in gpus.ran]
     if len(used) < len(testable):
         return skipped(
             f"{len(used)} of {len(testable)} devices were used; the others were not tested",
-            "Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
+            "Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or set how many "
             f"there should be: --expected-gpus {len(used)}",
             subject,
             responsible="user",

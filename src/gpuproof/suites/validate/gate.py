@@ -1,7 +1,7 @@
-"""A gate before a job: one word, one line and one exit code, from the result of a short validation.
+"""A gate before a job: one word, one line and one exit code, from a short validation's result.
 
-Only what was measured and is wrong fails (exit code 3). Whatever could not be judged is an error with another
-code, so that a node is never taken away for want of an answer.
+The gate fails (exit code 3) only for something that was measured and is wrong. Anything that could not be
+judged is an error with another code, so that a node is never removed because an answer is missing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from gpuproof.suites.validate.nodes import one_line, problem_of
 
 
 def gate_line(result: Result) -> str:
-    """Return the verdict on one line: the word, who has the problem, and the first reason."""
+    """Return the verdict as one line: the word, the subject with the problem, and the first reason."""
     detail = from_json(ValidateDetail, result.detail, place="result.json: detail")
     return one_line(f"{result.verdict}: {_reason(result, detail)}")
 
 
 def gate_code(result: Result) -> ExitCode:
-    """Return 3 where something was measured and is wrong, and else what the result ends with.
+    """Return 3 if something was measured and is wrong, else the result's own exit code.
 
-    A launch that was cut off since the gate's time was over is a time-out, unless others show a failure.
+    If a launch was cut off because the gate's time ran out, this is a time-out, unless other launches show a
+    failure.
     """
     readiness = from_json(ValidateDetail, result.detail, place="result.json: detail").readiness
     if readiness.word == "NOT-READY" or readiness.excluded:
@@ -46,6 +47,6 @@ def _reason(result: Result, detail: ValidateDetail) -> str:
 
 
 def _cut_off(result: Result) -> Iterator[str]:
-    """Yield what ended a launch from outside, in the launcher's words first."""
+    """Yield what ended a launch from outside, starting with the launcher's own words."""
     for failure in sorted(result.failures, key=lambda failure: failure.rank is not None):
         yield f"{failure.phase}: {failure.message}"

@@ -1,8 +1,8 @@
-"""What figures and hosts are held against: rules of the recipe, those of a file, and those of its options.
+"""What metrics and hosts are compared with: rules from the recipe, a file, and its options.
 
-All are judged by `verdict.rules`. A rule of the file takes the place of the recipe's of the same name. Of the
-recipe's own rules those are left out that this run gives nothing to judge by: they say so, and the stage
-that was not measured is judged by itself.
+All of them are judged by `verdict.rules`. A rule in the file replaces the recipe's rule of the same name. If
+this run provides nothing to judge a recipe's own rule by, the rule is skipped and says so; the unmeasured
+stage is judged separately.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from gpuproof.verdict.rules import (
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
 from gpuproof.verdict.rules.outcomes import judge_far_under_peak, reason_none_published
 
-STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
-EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
+STEADY_STEP = "Check for heat, clocks, power and other users during the run (gpuproof report RUN)"
+EFFICIENCY_STEP = "Compare collectives within and across hosts with the links' own speed"
 
 
 def rules_of(options: ValidateOptions) -> tuple[Rules, Rules]:
-    """Read the rules of the recipe, without those that the file replaces, and those of the file.
+    """Read the recipe's rules, except those that the file replaces, followed by the file's rules.
 
     Raises:
-        UsageError: one cannot judge; every mistake by its line.
+        UsageError: a rule cannot judge; every mistake is listed with its line.
     """
     of_recipe = rules_of_entries(
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
@@ -67,12 +67,12 @@ def rules_of(options: ValidateOptions) -> tuple[Rules, Rules]:
 
 
 def baseline_of(options: ValidateOptions) -> Baseline | None:
-    """Return the baseline that was given."""
+    """Return the baseline, if given."""
     return None if options.baseline is None else from_json(Baseline, options.baseline, place="baseline")
 
 
 def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
-    """Return what rules and checks are asked about."""
+    """Return the data that rules and checks are applied to."""
     return replace(
         facts_there(order, evidence.launches),
         measures=measures,
@@ -86,7 +86,7 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
 def judge_all(
     results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions, *, run: str
 ) -> list[Judged]:
-    """Judge by all rules that there are, and by what gpuproof measured on boards of the same name."""
+    """Judge by all existing rules, and by gpuproof's own results on boards of the same name."""
     of_recipe, of_file = rules_of(options)
     unfit = {
         rule.name: why for rule in of_recipe if (why := _reason_left_out(rule, results, facts)) is not None
@@ -106,7 +106,7 @@ def judge_all(
 
 
 def _of_cells(facts: FleetFacts, options: ValidateOptions) -> FleetFacts:
-    """Keep the measures that READY asks for: of others nobody waits for a standard."""
+    """Keep the measures that READY requires; the others need nothing to be compared with."""
 
     def is_asked_for(measure: Measure) -> bool:
         of_name = (row.labels for row in options.aspects if row.measure == measure.name)
@@ -118,9 +118,9 @@ def _of_cells(facts: FleetFacts, options: ValidateOptions) -> FleetFacts:
 def short_of_rules(
     stage: Stage, launches: Mapping[str, Sequence[CaseRecords]], config: RunConfig, options: ValidateOptions
 ) -> dict[str, Shortfall]:
-    """Return, by case, the collective that failed a rule by most; what could not be judged failed none.
+    """Return, by case, the collective that misses a rule by the most; unjudged ones do not miss any.
 
-    It is judged as at the end of the run, by the launches of the collective stage alone.
+    It is judged as at the end of the run, using only the launches of the collective stage.
     """
     cases = [case for case in stage.cases if launches.get(case.case_id)]
     recipes = Recipes(config)
@@ -152,9 +152,9 @@ def _short(measure: Measure, item: Judged) -> Shortfall | None:
     value, expected, tolerance = (float(number or 0.0) for number in limits)
     operation, size_bytes = str(measure.labels["operation"]), int(measure.labels["size_bytes"])
     short = 1 - value / (expected - tolerance)
-    under = f"{operation} of {size_bytes:,} bytes is {units.share(short)} under what"
+    under = f"{operation} of {size_bytes:,} bytes is {units.share(short)} below what"
     return Shortfall(
-        why=f"{under} the rule {item.name!r} lets pass",
+        why=f"{under} the rule {item.name!r} allows",
         share=short,
         operation=operation,
         size_bytes=size_bytes,
@@ -162,11 +162,11 @@ def _short(measure: Measure, item: Judged) -> Shortfall | None:
 
 
 def _unused_baseline(rules: Rules, facts: FleetFacts) -> Iterator[Judged]:
-    """Yield an error where a baseline was given for nothing."""
+    """Yield an error if a baseline was given but is not used."""
     is_used = any(isinstance(rule, Rule) and rule.expect.form == "baseline" for rule in rules)
     if facts.baseline is not None and not is_used:
-        reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
-        step = "Add such a rule (--rules FILE), or take gpuproof baseline use"
+        reason = "a baseline was given, but no rule uses it (expect: {baseline: measured})"
+        step = "Add such a rule (--rules FILE), or run gpuproof baseline use"
         yield Judged(name="baseline", outcome=Outcome(status="ERROR", reason=reason, next_step=step))
 
 
@@ -182,7 +182,7 @@ def _reason_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], fac
 
 
 def _reason_none_published(rule: Rule, facts: FleetFacts) -> str | None:
-    """Say why a rule of whatever was published has nothing to judge by: no figure of any device matches."""
+    """Report why a rule about published results cannot judge: no device has a match."""
     if rule.expect.reference != PUBLISHED:
         return None
     picked = filter(rule.speaks_of, facts.measures)
@@ -198,7 +198,7 @@ def _reason_none_published(rule: Rule, facts: FleetFacts) -> str | None:
 def _kinds_of(
     labels: Mapping[str, object], results: Sequence[StageResult]
 ) -> set[SubjectKind | Literal["any"]]:
-    """Return of what a stage has launches; devices are watched beside training, whatever it is of."""
+    """Return the kinds of subject a stage has launches for; any training monitors devices."""
     kinds: set[SubjectKind | Literal["any"]] = {"link"} if labels["stage"] == "links" else set()
     at_once = (True, False) if "at_once" not in labels else (labels["at_once"],)
     for case in (one.case for one in results if one.stage.name == labels["stage"]):
@@ -215,7 +215,7 @@ def _left_out(name: str, reason: str) -> Judged:
 
 
 def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[Rule]:
-    """Yield the rules that the options stand for: whether training kept its pace, and how it scales."""
+    """Yield the rules that options stand for: whether training kept its pace, and how well it scales."""
     bounds = {"step-time drift": options.max_drift, "spread of launches": options.max_spread}
     for measure in measures:
         is_training = measure.labels.get("stage") in ("training", "soak")
@@ -235,7 +235,7 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
 
 
 def _steadiness(measure: Measure, bound: float) -> Rule:
-    """Return the rule of a drift or spread; a steady machine may be slow, so that none makes it READY."""
+    """Return the rule for a drift or spread; neither implies READY, as a steady machine may be slow."""
     return Rule.model_construct(
         name=f"{measure.name}, {measure.case}",
         place="validate.max_drift and max_spread",
@@ -250,7 +250,7 @@ def _steadiness(measure: Measure, bound: float) -> Rule:
 def _bound_of_efficiency(
     measures: Sequence[Measure], options: ValidateOptions
 ) -> tuple[int, float] | str | None:
-    """Return the bound of the contract and up to how many devices it holds, or why there is none to judge."""
+    """Return the contract's bound and maximum number of devices, or the reason why it cannot judge."""
     if options.efficiency is None:
         return None
     efficiency = next((measure for measure in measures if measure.name == "scaling efficiency"), None)
@@ -259,7 +259,7 @@ def _bound_of_efficiency(
     count = int(efficiency.labels["num_devices"])
     bounds = sorted((int(up_to), share) for up_to, share in options.efficiency.items())
     bound = next((bound_of for bound_of in bounds if bound_of[0] >= count), None)
-    return bound or f"the contract says nothing of {count} devices"
+    return bound or f"the contract does not cover {count} devices"
 
 
 def _no_efficiency(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judged]:

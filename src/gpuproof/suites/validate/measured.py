@@ -1,8 +1,9 @@
-"""What each launch of the stages came to: concluded by its own recipe's suite, and put where it belongs.
+"""Results of each launch of the stages: concluded by its recipe's suite, assigned to a subject.
 
-Measures keep their names and get the labels by which rules find them (stage, workload, dtype, at_once); what
-is of one device or one host bears its name. A few figures are of the validation itself: whether step times
-rose over a launch, how far launches differ, and what part of its devices' speed a job over all of them has.
+Measures keep their names and get the labels by which rules find them (stage, workload, dtype, at_once); a
+measure of one device or one host carries its name. A few metrics belong to the validation itself: whether
+step times rose during a launch, how much launches differ, and what share of its devices' individual speeds a
+job over all of them achieves.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 
 MIN_STEPS = 40
-"""Of fewer, a quarter has too few to have a level."""
+"""With fewer steps, a quarter contains too few for a stable level."""
 MIN_LAUNCHES = 3
 FLOPS_PER_WATT = "FLOP/s per watt"
 PARTS = 4
-"""Of a quarter of the steps."""
+"""Number of parts that a quarter of the steps is divided into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """One case of a stage: what there is of it, and what its recipe's suite says."""
+    """One case of a stage: its records, and the conclusion of its suite."""
 
     stage: Stage
     case: StageCase
@@ -51,11 +52,11 @@ class StageResult:
     launches: tuple[CaseRecords, ...]
     summaries: tuple[Launch, ...]
     result: Result | None
-    """None where nothing was launched."""
+    """None if there were no launches."""
     summary: Mapping[str, Any]
-    """Its run_summary.json; empty where its suite writes none."""
+    """Its run_summary.json; empty if its suite does not write one."""
     subject: str
-    """The device or host that it is of, or whole."""
+    """The device or host that the result belongs to, or the whole."""
 
 
 OF_WINDOWS = (
@@ -65,11 +66,12 @@ OF_WINDOWS = (
     ("model.options.m, model.options.n and model.options.k", "validate.gemm_size"),
     ("model.options.buffer_bytes", "validate.memory_buffer_bytes"),
 )
-"""What remedies name, and the key of a validation that sets it; stages over a model heed the recipe's own."""
+"""Texts in remedies, and the validation key to name instead; stages that use a model keep the recipe's own
+keys."""
 
 
 def _with_own_keys(result: Result | None, case: StageCase) -> Result | None:
-    """Have remedies name keys that a validation heeds."""
+    """Rewrite remedies so that they name keys that a validation uses."""
     if result is None:
         return None
     names = [] if case.of_model else [*OF_WINDOWS, ("collective.", "validate.collective.")]
@@ -81,7 +83,7 @@ def _renamed(doubt: Doubt, names: Iterable[tuple[str, str]]) -> Doubt:
 
 
 def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Recipes) -> StageResult:
-    """Conclude the launches of a case by the suite of its recipe."""
+    """Conclude the launches of a case with its recipe's suite."""
     launched = _stage_result(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
     if not launched.launches:
         return launched
@@ -115,7 +117,7 @@ def _stage_result(
 def measures_of_collectives(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
-    """Yield the measures of a case of collectives, as its conclusion has them, before there is one."""
+    """Yield the measures of a collective case as its conclusion will contain them, before it exists."""
     launched = _stage_result(stage, case, recipes, launches)
     yield from (_label(measure, launched, _labels(launched)) for measure in collective_measures(launches))
 
@@ -125,13 +127,13 @@ def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
         return WHOLE
     host = next(iter(begun_on(launches)), case.places[0].name)
     if not host:
-        return WHOLE  # nothing began here, so that nobody knows what this machine calls itself
+        return WHOLE  # nothing started here, so this machine's name is unknown
     device = next((setup.device for launch in launches for setup in launch.setups), None)
     return device_subject(host, device) if case.is_of_one_device and device is not None else f"host/{host}"
 
 
 def measures_of(concluded: StageResult) -> Iterator[Measure]:
-    """Yield the measures of a case with labels and subject."""
+    """Yield the measures of a case with their labels and subject."""
     if concluded.result is None:
         return
     labels = _labels(concluded)
@@ -153,7 +155,7 @@ def _label(
         measure,
         name=f"{measure.name}, options compared"
         if concluded.case.labels
-        else measure.name,  # no rule's floor is for them
+        else measure.name,  # no rule sets a minimum for them
         case=concluded.case.case_id,
         subject=concluded.subject if measure.subject == WHOLE else measure.subject,
         labels={**labels, **measure.labels},
@@ -162,9 +164,10 @@ def _label(
 
 
 def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[Measure]:
-    """Yield one of two figures that are the same: of one device, and of the launch as a whole.
+    """Yield only one of two equal values, for a single device and for the launch as a whole.
 
-    In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
+    With the same unit, the launch's value is kept, since it has the interval; otherwise the device's value
+    (FLOP/s) is.
     """
     whole = {m.name: m for m in measures if m.subject == WHOLE}
     of_subject = {m.name: m for m in measures if m.subject == concluded.subject}
@@ -183,7 +186,7 @@ def _labels(concluded: StageResult) -> dict[str, Any]:
     if concluded.config.kind in ("collective", "probe") or concluded.case.name == HOST_MEMORY:
         return {**shared, **(concluded.case.labels if _is_in_force(concluded) else {})}
     if concluded.case.of_model and concluded.case.case_id != concluded.case.name:
-        shared["case"] = concluded.case.name  # rows and rules name it, whichever host it was placed on
+        shared["case"] = concluded.case.name  # rows and rules use this name, whichever host it was placed on
     return {
         **shared,
         "workload": concluded.config.model.name,
@@ -193,7 +196,7 @@ def _labels(concluded: StageResult) -> dict[str, Any]:
 
 
 def _is_in_force(concluded: StageResult) -> bool:
-    """Say whether each rank heeded the profile of its case: without NCCL nothing was switched off."""
+    """Report whether each rank applied its case's profile: without NCCL, nothing was switched off."""
     key = "distributed.communication_profile"
     setups = (setup for launch in concluded.launches for setup in launch.setups)
     return all(item.key != key for setup in setups for item in setup.not_applied)
@@ -204,7 +207,7 @@ def _ranks(concluded: StageResult) -> Iterable[int]:
 
 
 def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
-    """Yield how much longer steps were at the end of a launch than at its begin, of the worst launch."""
+    """Yield how much longer steps were at a launch's end than at its start, for the worst launch."""
     if concluded.stage.name not in ("training", "soak"):
         return
     if concluded.stage.name == "soak":
@@ -217,21 +220,22 @@ def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measur
         value=None if worst is None else worst[0],
         unit="1",
         text=units.change(None if worst is None else worst[0]),
-        detail="median step of the last quarter over that of the first, less 1; of the launch that is worst",
+        detail="median step of the last quarter over that of the first, minus 1; for the worst launch",
         statistic="highest of all launches",
         better="lower",
         labels=labels,
         interval=None if worst is None else worst[1],
-        missing=f"fewer than {MIN_STEPS} step times were kept" if worst is None else None,
+        missing=f"fewer than {MIN_STEPS} step times were stored" if worst is None else None,
     )
 
 
 def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
-    """Return by which share the steps of a launch became longer, and how well that is known; None for few.
+    """Return by what share steps became longer, with its interval; None if there are few steps.
 
-    Medians of the first and the last quarter, so that stalls of single steps are no drift. Where steps are so
-    autocorrelated that a quarter is less than ten independent pieces, there is no interval of a level: then
-    the range that parts of the two quarters allow, which a ramp leaves narrow and wandering makes wide.
+    Uses medians of the first and the last quarter, so that stalls of single steps do not count as drift. If
+    steps are so autocorrelated that a quarter amounts to fewer than ten independent pieces, there is no
+    confidence interval. Instead, the range is given that parts of the two quarters allow; it stays narrow for
+    a ramp and becomes wide if times wander.
 
     >>> found = drift_of([1.0] * 100 + [1.3] * 100)
     >>> round(found[0], 3), round(found[1].low, 3)
@@ -251,7 +255,7 @@ def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
         high=max(ends) / min(levels) - 1,
         level=0.0,
         kind="bound",
-        method=f"range over {PARTS} parts of each quarter, of no level of confidence",
+        method=f"range over {PARTS} parts of each quarter, without a confidence level",
     )
     return median(last) / median(first) - 1, reach
 
@@ -263,7 +267,7 @@ def _levels(times_s: Sequence[float]) -> list[float]:
 
 
 def _spread(concluded: StageResult) -> Iterator[Measure]:
-    """Yield how far the launches of a case differ, over their mean."""
+    """Yield how much the launches of a case differ, relative to their mean."""
     rates = [launch.figures[THROUGHPUT] for launch in concluded.summaries]
     if concluded.case.repeats < MIN_LAUNCHES or concluded.config.kind in ("collective", "probe"):
         return
@@ -275,16 +279,16 @@ def _spread(concluded: StageResult) -> Iterator[Measure]:
         value=value,
         unit="1",
         text=units.MISSING if value is None else units.share(value),
-        detail="highest less lowest throughput over their mean",
+        detail="highest minus lowest throughput over their mean",
         statistic="range",
         better="lower",
         num_samples=len(rates),
-        missing=None if value is not None else f"{len(rates)} launches, and it takes {MIN_LAUNCHES}",
+        missing=None if value is not None else f"{len(rates)} launches, but {MIN_LAUNCHES} are needed",
     )
 
 
 def _host_bandwidth(concluded: StageResult) -> Iterator[Measure]:
-    """Yield the only measure of a host's memory: of the host, since its CPU is no device under test."""
+    """Yield the only measure of host memory; it belongs to the host, as its CPU is not being tested."""
     threads = next((setup.threads for launch in concluded.launches for setup in launch.setups), None)
     for measure in () if concluded.result is None else concluded.result.measures:
         if measure.name == "throughput" and measure.unit == "B/s":
@@ -293,7 +297,7 @@ def _host_bandwidth(concluded: StageResult) -> Iterator[Measure]:
 
 
 def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
-    """Yield the FLOP/s of a matrix product over the power that it drew, where both were measured."""
+    """Yield the FLOP/s of a matrix product divided by its power draw, if both were measured."""
     product = next((m for m in measures if {"m", "n", "k"} <= m.labels.keys() and m.unit == "FLOP/s"), None)
     energy = next((m for m in measures if m.name == "energy" and m.value), None)
     if product is None or energy is None or energy.value is None:
@@ -310,9 +314,9 @@ def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
 
 
 def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
-    """Yield T_N ÷ (N · T_1) of training: of the launches over all devices against those on one.
+    """Yield T_N ÷ (N · T_1) for training: launches over all devices compared with launches on one.
 
-    The interval is as wide as both sides' intervals allow.
+    The interval is as wide as the intervals of both sides allow.
     """
     by_name = {result.case.name: result for result in results if result.result is not None}
     one, everything = (_throughput(by_name.get(name)) for name in ("training-one", "training"))
@@ -329,7 +333,7 @@ def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
             method=f"ends of two intervals ({everything.interval.method})",
         )
     is_implausible = value > MORE_THAN_THERE_IS
-    more = ": more than they can be, so that both sides did not do the same work" if is_implausible else ""
+    more = ": more than is possible, so the two sides did not do the same work" if is_implausible else ""
     yield Measure(
         name="scaling efficiency",
         value=value,

@@ -1,14 +1,14 @@
-"""Which nodes to run on and which to drain, from what was judged of each; nothing is drained.
+"""Which nodes to run on and which to drain, from the judgement of each; it drains nothing.
 
-A node to drain has a reason in one line that begins with `[node_problem]` where the node, or a part of it, is
-to be repaired, and with `[user_problem]` where all checks that failed there say that users are to act. What
-could not be judged is no reason, nor is a figure that failed while other processes used the device: how slow
-it was then says nothing of the GPU, and a node must not be drained for the work of its users.
+A node to drain has a one-line reason that starts with `[node_problem]` if the node, or a part of it, needs
+repair, and with `[user_problem]` if all checks that failed there say that users should act. Something that
+could not be judged is not a reason to drain, nor is a metric that failed while other processes used the
+device: its speed then says nothing about the GPU, and a node must not be drained because of its users' work.
 
-Where hosts are spare, one may be chosen if it passed whatever was judged of it; one that failed, or was left
-undecided, is not. Of those that passed the ones with the smallest loss come first: how far the lowest of a
-host's rates lies under the middle of all hosts' (the worst kind of rate counts). So small a difference may be
-chance: it only says whom to leave where all are good.
+If there are spare hosts, a host may be chosen only if it passed all its checks; one that failed or is
+undecided may not. Among those that passed, hosts with the smallest loss come first. The loss is how far the
+lowest of a host's rates is below the median of all hosts (for the worst kind of rate). Such small differences
+may be chance: they only decide which host to leave out if all are good.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ from gpuproof.verdict.rollup import Branch
 
 Problem = Literal["node_problem", "user_problem"]
 MOST_LETTERS = 200
-"""Of a reason: schedulers show it in a column."""
+"""Maximum length of a reason, as schedulers show it in a column."""
 CHOSEN = "chosen-hosts"
 NOT_TOLD = ("place", "address", "instance_id")
-"""Keys of a host in run.json that an inventory has otherwise, or not at all."""
+"""Keys of a host in run.json that have another name in an inventory, or do not exist there."""
 NODES = "nodelist"
-"""The key of a scheduler's options in run.json by which it is told the nodes."""
+"""Key of the scheduler's options in run.json; if it is used, these pass the nodes to the scheduler."""
 NEIGHBOURS = "gpu-neighbours"
-"""The code of the doubt."""
+"""The code of the warning about other processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeToDrain:
-    """A node that failed."""
+    """A node to drain, because it failed."""
 
     node: str
     problem: Problem
     reason: str
-    """One line, with the problem before it."""
+    """One line that starts with the problem."""
     findings: tuple[str, ...]
     """Every required check that failed there, in full."""
 
 
 def nodes_to_drain(judged: Sequence[Judged], indices: Mapping[str, int]) -> tuple[NodeToDrain, ...]:
-    """Return the nodes of which a required check failed: of themselves, of a device or a link inside them.
+    """Return nodes with a failed required check: of the node itself, or of a device or link in it.
 
-    What is slow between nodes, or over all, is of none of them. `indices` has the number of each GPU.
+    Slowness between nodes, or of the whole cluster, belongs to no single node. `indices` maps each GPU to its
+    number.
     """
     by_node: dict[str, list[Judged]] = {}
     for item in judged:
@@ -65,7 +66,7 @@ def nodes_to_drain(judged: Sequence[Judged], indices: Mapping[str, int]) -> tupl
 
 
 def node_of(subject: str) -> str | None:
-    """Return the node that a subject is, or lies in; None where it is of several or of none.
+    """Return the node that a subject is, or belongs to; None if it spans several or none.
 
     >>> node_of("host/a/gpu/0"), node_of("host/a"), node_of("link/a>b"), node_of("whole")
     ('a', 'a', None, None)
@@ -87,7 +88,7 @@ def _entry(node: str, failures: Sequence[Judged], indices: Mapping[str, int]) ->
 
 
 def problem_of(failures: Sequence[Judged]) -> Problem:
-    """Say who is to act on checks that failed: users alone, or whoever looks after the node."""
+    """Return who should act on failed checks: only users, or the node's operator."""
     return "user_problem" if all(x.outcome.responsible == "user" for x in failures) else "node_problem"
 
 
@@ -98,7 +99,7 @@ def _finding(item: Judged, indices: Mapping[str, int]) -> str:
 
 
 def one_line(text: str, *, room: int = MOST_LETTERS) -> str:
-    r"""Put a text on one line without control characters, cut where it is too long.
+    r"""Put a text on one line without control characters, truncated if it is too long.
 
     >>> one_line("a \n b"), one_line("abcdef", room=4)
     ('a b', 'abc…')
@@ -109,7 +110,7 @@ def one_line(text: str, *, room: int = MOST_LETTERS) -> str:
 
 
 def drain_lines(nodes: Sequence[NodeToDrain]) -> Iterator[str]:
-    """Yield the command that would drain each node in Slurm, as a shell takes it.
+    """Yield the Slurm command that would drain each node, quoted for a shell.
 
     >>> found = NodeToDrain(node="n1", problem="node_problem", reason="[node_problem] slow", findings=())
     >>> print(next(drain_lines([found])))
@@ -122,27 +123,27 @@ def drain_lines(nodes: Sequence[NodeToDrain]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenHosts:
-    """On which hosts to run."""
+    """Which hosts to run on."""
 
     num_needed: int
     chosen: tuple[str, ...]
-    """The best of those that passed, in the order of the inventory; fewer than needed where too few did."""
+    """The best of the hosts that passed, in inventory order; fewer than needed if too few passed."""
     spares: tuple[str, ...]
-    """Hosts that passed and are not needed, the best first."""
+    """Hosts that passed but are not needed, best first."""
     not_passed: tuple[str, ...]
     losses: Mapping[str, float]
-    """Of hosts that passed: how far under the middle of all the lowest of its rates lies, as a share."""
+    """Per host that passed, how far its lowest rate is below the median of all hosts, as a share."""
 
     @property
     def is_enough(self) -> bool:
-        """Whether as many hosts passed as are needed."""
+        """Whether enough hosts passed."""
         return len(self.chosen) == self.num_needed
 
 
 def choose_hosts(
     hosts: Sequence[str], tree: Branch, measures: Sequence[Measure], *, num_spares: int
 ) -> ChosenHosts:
-    """Choose all but `num_spares` of the hosts by what was judged and measured of each."""
+    """Choose all but `num_spares` of the hosts, using each host's judgements and measurements."""
     stands = {node_of(branch.subject): branch.standing for branch in tree.branches}
     passed = [host for host in hosts if stands.get(host) == "passed"]
     losses = losses_of(measures)
@@ -159,7 +160,7 @@ def choose_hosts(
 
 
 def losses_of(measures: Sequence[Measure]) -> dict[str, float]:
-    """Return by host how far its worst rate lies under the middle of all hosts', as a share."""
+    """Return, per host, how far its worst rate is below the median of all hosts, as a share."""
     lowest: dict[tuple[object, ...], dict[str, float]] = {}
     for measure in measures:
         host = node_of(measure.subject)
@@ -176,15 +177,15 @@ def losses_of(measures: Sequence[Measure]) -> dict[str, float]:
 
 
 def _kind(measure: Measure) -> tuple[object, ...]:
-    """Say what a measure is of, whichever host it was taken on."""
+    """Return what a measure is about, without its host."""
     labels = tuple(sorted((name, str(value)) for name, value in measure.labels.items() if name != "case"))
     return measure.name, measure.unit, kind_of(measure.subject), labels
 
 
 def lines_of(hosts: ChosenHosts) -> Iterator[str]:
-    """Yield what a report says of the choice."""
+    """Yield the lines of the report about the choice."""
     if not hosts.is_enough:
-        yield f"{hosts.num_needed} hosts are needed, and {len(hosts.chosen)} passed: too few to run on"
+        yield (f"{hosts.num_needed} hosts are needed, but only {len(hosts.chosen)} passed: too few to run on")
     yield f"run on: {_names(hosts.chosen)}"
     yield f"spares that passed: {_names(hosts.spares)}"
     yield f"did not pass: {_names(hosts.not_passed)}"
@@ -195,7 +196,7 @@ def _names(hosts: Sequence[str]) -> str:
 
 
 def chosen_exports(chosen: ChosenHosts, description: Mapping[str, Any]) -> Iterator[Export]:
-    """Yield the hosts to run on: names, and what --on takes; nothing where too few passed."""
+    """Yield the hosts to run on: their names, and the argument for --on; none if too few passed."""
     if not chosen.is_enough:
         return
     yield Export(name=f"{CHOSEN}.txt", content="".join(f"{host}\n" for host in chosen.chosen))
@@ -216,7 +217,7 @@ def _host_entry(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_shared(judged: Sequence[Judged], results: Sequence[StageResult]) -> list[Judged]:
-    """Turn failures of figures that others shared into errors."""
+    """Turn metric failures into errors if other processes shared the device."""
     shared = dict(_shared_values(results))
     return [_as_error(item, why) if (why := shared.get(_value(item))) else item for item in judged]
 
@@ -227,7 +228,7 @@ def _value(item: Judged) -> tuple[str, float | None]:
 
 
 def _shared_values(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
-    """Yield the figures of launches beside which others used a device, each with who did."""
+    """Yield metrics of launches during which other processes used a device, with these processes."""
     for one in results:
         doubts = () if one.result is None else one.result.doubts
         why = next((doubt.reason for doubt in doubts if doubt.code == NEIGHBOURS), None)
@@ -237,6 +238,6 @@ def _shared_values(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, 
 
 
 def _as_error(item: Judged, why: str) -> Judged:
-    reason = f"{item.outcome.summary}, while {why}: whose fault it is cannot be told"
-    outcome = not_judged(item.outcome.subject, reason, "Measure again once they have ended")
+    reason = f"{item.outcome.summary}, while {why}: it cannot be determined which of the two is at fault"
+    outcome = not_judged(item.outcome.subject, reason, "Measure again after they have exited")
     return replace(item, outcome=replace(outcome, records=item.outcome.records))

@@ -1,10 +1,10 @@
-"""Was all measured that was to be, and were values right? Outcomes of hosts, devices, and every launch.
+"""Was everything measured, and are the values correct? Outcomes of hosts, devices and launches.
 
-They are of no speed: that something ran is not that it is fast. What was left out is SKIP, what could not be
-measured is ERROR, and what there is nothing to measure of is NOT-APPLICABLE with the evidence. Wrong values
-are judged of the device that gave them, by probes and checked products. A probe judges itself, and its
-outcomes get the name of their stage here; fingerprints of all hosts are compared together, whatever each host
-by itself would say.
+These outcomes are not about speed: something that ran is not necessarily fast. What was skipped is SKIP, what
+could not be measured is ERROR, and what has nothing to measure is NOT-APPLICABLE, with the evidence. Wrong
+values are judged for the device that produced them, by probes and checked products. A probe judges itself,
+and its outcomes get the name of their stage here. Fingerprints of all hosts are compared together, regardless
+of each host's own result.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gpuproof.verdict.facts import FleetFacts
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")
 NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
-"""Doubts that leave a launch without what it was for: no figure of it may pass."""
+"""Warnings that defeat the purpose of a launch: none of its results can pass."""
 PLAN = "the plan of this recipe"
 RESUMED = "Finish the run with --resume"
 LAUNCHES = "launches"
-"""What outcomes of launches are of, as rows of aspects name it."""
+"""The subject of launch outcomes, under the name that rows of aspects use."""
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
@@ -56,7 +56,7 @@ def stage_outcomes(
 def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> Iterator[Judged]:
     outcome = _outcome(concluded, left_out.get(concluded.case.case_id))
     if outcome.status == "FAIL" and are_devices_judged(concluded):
-        return  # the devices are judged by themselves
+        return  # the devices are judged separately
     labels = {"stage": concluded.stage.name, "case": concluded.case.name, **_dtype(concluded)}
     is_required = concluded.stage.is_required
     yield Judged(
@@ -81,7 +81,7 @@ def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> I
 
 
 def _dtype(concluded: StageResult) -> dict[str, str]:
-    """Label launches of products with their arithmetic, as rows of aspects name it."""
+    """Label matrix-product launches with their data type, under the name that rows of aspects use."""
     is_product = concluded.stage.name == "gemm"
     return {"dtype": PEAK_TYPE_OF_PRECISION[concluded.config.training.precision]} if is_product else {}
 
@@ -98,7 +98,7 @@ def _outcome(concluded: StageResult, left_out: Outcome | None) -> Outcome:
     if len(done) < max(concluded.case.repeats, len(concluded.launches)):
         notes = (note for x in concluded.launches for note in (*x.torn, x.contradiction) if note is not None)
         torn = "".join(f"; {note}" for note in notes)
-        measured = f"{len(done)} of {concluded.case.repeats} launches went through{torn}"
+        measured = f"{len(done)} of {concluded.case.repeats} launches succeeded{torn}"
         return left_out or skipped(measured, RESUMED, concluded.subject)
     ruinous = _ruinous(concluded)
     if ruinous is not None:
@@ -112,7 +112,7 @@ def _outcome(concluded: StageResult, left_out: Outcome | None) -> Outcome:
     return pass_or_fail(
         concluded.subject,
         True,
-        f"{len(done)} of {concluded.case.repeats} launches went through",
+        f"{len(done)} of {concluded.case.repeats} launches succeeded",
         expected="all of them",
         source=PLAN,
         next_step=None,
@@ -121,7 +121,7 @@ def _outcome(concluded: StageResult, left_out: Outcome | None) -> Outcome:
 
 
 def _without_loss(concluded: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
-    """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
+    """Find training that ended with a non-finite loss: its result is meaningless, whatever its speed."""
     ranks = [
         f"rank {start.rank} on {launch.host_of(start)}"
         for launch in done
@@ -138,28 +138,28 @@ def _without_loss(concluded: StageResult, done: Sequence[CaseRecords]) -> Outcom
         f"the last loss of {', '.join(ranks)} is not a finite number",
         expected="a finite loss on every rank",
         source=PLAN,
-        next_step="Lower training.learning_rate; where other machines train well at it, look at the device: "
-        "gpuproof run probe --probe.name=fingerprint",
+        next_step="Lower training.learning_rate; if other machines train well with it, check the "
+        "device: gpuproof run probe --probe.name=fingerprint",
         responsible="user",
     )
 
 
 def _without_record(concluded: StageResult) -> Outcome | None:
-    """Find launches that ended well and left no figure: nobody knows what they measured."""
+    """Find launches that succeeded but left no result: it is unknown what they measured."""
     if any(measure.value is not None for measure in measures_of(concluded)):
         return None
-    step = "Run it again; look at the launch's rank-N.jsonl: it was cut, or changed"
+    step = "Run it again; check the launch's rank-N.jsonl: it was truncated or modified"
     return not_judged(concluded.subject, "it ended without a record of what it measured", step)
 
 
 def _failure_outcome(concluded: StageResult, failure: Failure) -> Outcome:
-    """Return the outcome of a failed launch: not judged where the cause lies outside the case."""
+    """Return the outcome of a failed launch: not judged if the cause is outside the case."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
     if failure.is_unsupported and concluded.stage.name == "gemm":
         return not_applicable(message.removeprefix("training.precision: "), concluded.subject)
     text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {message}"
-    next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
+    next_step = failure.next_step or "Check the launch's stderr and launcher-output.txt"
     if failure.cause in TRANSIENT_CAUSES:
         return not_judged(concluded.subject, text, next_step, "administrator")
     expected = "a launch without a failure"
@@ -172,14 +172,14 @@ def _ruinous(concluded: StageResult) -> Doubt | None:
 
 
 def _doubt_outcome(concluded: StageResult, doubt: Doubt) -> Outcome:
-    """Return the outcome of doubted figures: the machine fails by wrong results only."""
+    """Return the outcome of results with warnings: only wrong results make the machine fail."""
     if doubt.code != WRONG:
         return not_judged(concluded.subject, doubt.reason, doubt.remedy)
     return pass_or_fail(
         concluded.subject,
         False,
         doubt.reason,
-        expected="every element right",
+        expected="every element correct",
         source="what was sent",
         next_step=doubt.remedy,
         responsible="vendor",
@@ -187,18 +187,18 @@ def _doubt_outcome(concluded: StageResult, doubt: Doubt) -> Outcome:
 
 
 def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult]) -> Outcome:
-    """Return why a stage has no launch: it takes two devices, NCCL, or a disk that nobody named."""
+    """Return why a stage has no launch, e.g. it needs two devices, NCCL, or a disk that is missing."""
     if name == "switched_off" and order.config.distributed.device == "cpu":
-        return not_applicable("ranks on processors do not communicate over NCCL")
+        return not_applicable("ranks on CPUs do not communicate over NCCL")
     if name == "storage":
         return skipped(
-            "no folder was named, and a disk is written to only where it is asked for",
-            "Name one: --validate.storage_dir=/scratch",
+            "no folder was given, and a disk is only written to on request",
+            "Give one: --validate.storage_dir=/scratch",
         )
     visible = devices_by_host([launch for result in results for launch in result.launches])
     if visible and sum(visible.values()) == 1:
         host = next(iter(visible))
-        alone = f"{host} has one device, as it says itself"
+        alone = f"{host} has one device, as it reports itself"
         return not_applicable(f"{alone}: there is nothing to compare it or to communicate with")
     seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
     return skipped(
@@ -208,7 +208,7 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
 
 
 def host_outcomes(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judged]:
-    """Judge whether each host answered, and whether all of its devices were tested."""
+    """Judge whether each host responded, and whether all of its devices were tested."""
     answered, lost = begun_on(facts.launches), lost_of(facts.launches)
     for name in facts.hosts_there:
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
@@ -225,27 +225,27 @@ def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
         subject,
         failure is None,
         "ranks began" if failure is None else failure.message,
-        expected="it answers, and ranks begin there",
-        source="the hosts that were named",
-        next_step="Bring the host back, or take it out of the list",
+        expected="it responds, and ranks start there",
+        source="the hosts that were given",
+        next_step="Bring the host back, or remove it from the list",
     )
 
 
 def _presence(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
     missing = [name for name in expected if name not in answered or name in lost]
-    there = f"{len(expected) - len(missing)} of {len(expected)} answered"
+    there = f"{len(expected) - len(missing)} of {len(expected)} responded"
     return pass_or_fail(
         WHOLE,
         not missing,
         there + (f"; missing: {', '.join(missing)}" if missing else ""),
         expected=", ".join(expected),
         source="--expected-hosts",
-        next_step="Bring them back; a smaller cluster is one with a shorter list",
+        next_step="Bring them back; for a smaller cluster, shorten the list",
     )
 
 
 def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
-    """Judge every device whose values were compared."""
+    """Judge every device for which values were compared."""
     for result in results:
         if result.result is not None and reason_for_nothing(result) is None:
             outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)
@@ -261,7 +261,7 @@ def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
 
 
 def are_devices_judged(concluded: StageResult) -> bool:
-    """Say whether the devices whose values are wrong are judged by themselves."""
+    """Report whether the devices with wrong values are judged separately."""
     compared = () if concluded.result is None else concluded.result.measures
     done = all(launch.status == "done" for launch in concluded.launches)
     is_named = concluded.stage.name in FINGERPRINTS or any(
@@ -271,7 +271,7 @@ def are_devices_judged(concluded: StageResult) -> bool:
 
 
 def reason_for_nothing(concluded: StageResult) -> str | None:
-    """Say why a probe had nothing to measure at all; None where it measured something."""
+    """Report why a probe had nothing at all to measure; None if it measured something."""
     whole = concluded.result
     if whole is None or concluded.config.kind != "probe" or any(m.value is not None for m in whole.measures):
         return None
@@ -280,7 +280,7 @@ def reason_for_nothing(concluded: StageResult) -> str | None:
 
 
 def _name_of_wrong(item: Judged, of: StageResult) -> Judged:
-    """Name an outcome after its case, and say what it is of, as rows of aspects name it."""
+    """Name an outcome after its case, and name its subject as rows of aspects do."""
     name = item.name if of.case.name.startswith(item.name) else f"{of.case.name}, {item.name}"
     labels = {**item.labels, "stage": of.stage.name, "case": of.case.name}
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
@@ -299,7 +299,7 @@ def _outcome_of_wrong(measure: Measure, value: float) -> Outcome:
         not value,
         f"{units.count(int(value))} wrong elements: {measure.detail}",
         expected="none",
-        source="the same product in 8-byte numbers on the host",
+        source="the same product computed in 8-byte numbers on the host",
         next_step="Take the device out of service and send these records to its vendor",
         responsible="vendor",
         measured_value=value,

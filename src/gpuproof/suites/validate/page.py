@@ -1,7 +1,7 @@
-"""The page of a validation, for whoever received the machine.
+"""The validation page, written for the recipient of the machine.
 
-What it means for them, what was measured against what, what is still open and the command that closes it;
-below that, folded, every aspect, subject, check, stage and figure.
+It shows what the result means for them, what was measured and compared with what, what is still open, and the
+command that closes it. Below that, collapsed, are all aspects, subjects, checks, stages and metrics.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ AGREE = (
     "gpuproof baseline record NAME RUN",
     "gpuproof validate --from RUN --write-rules agreed.yaml",
 )
-"""On a machine that is known to be good; else what to agree on."""
+"""First the command for a machine that is known to be good, then the one for agreeing on values."""
 RESUME = "gpuproof validate --resume RUN"
-OTHERS = (
-    "others: published, with that tool; input data, duration and power are unknown, so that it judges nothing"
-)
+OTHERS = "others: published, with that tool; input data, duration and power are unknown, so it judges nothing"
 MOST_OPEN = 8
 ADVISORY = {
     FLOPS_PER_WATT: "FLOP/s per watt of GEMM {}",
@@ -50,12 +48,12 @@ ADVISORY = {
     CACHE_BANDWIDTH: "cache bandwidth",
     HOST_BANDWIDTH: HOST_BANDWIDTH,
 }
-"""What buyers compare, and how the page calls it."""
-NOTHING_WRONG = "nothing wrong was found, and not all could be judged"
+"""Measures that buyers compare, and their names on the page."""
+NOTHING_WRONG = "no problems found, but not everything could be judged"
 STILL_OPEN = "still open, with shares of the data sheet"
 MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
-"""Subjects of which the same is to be said that have a row each."""
+"""Maximum number of subjects with the same result that get a row each."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
 OPEN_WORDS = {"passed": "passed", "undecided": "open", "failed": "failed"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
@@ -102,7 +100,7 @@ def _has_something(section: Section) -> bool:
 
 
 def _verdict(result: Result, readiness: Readiness, rates: Sequence[RateRow]) -> Verdict:
-    """Return the word, its first reason, how many of the aspects were shown, and the next step."""
+    """Return the verdict, its first reason, how many aspects are covered, and the next step."""
     reasons = [reason for reason in readiness.reasons if reason != MEANING]
     is_ready = readiness.word in ("READY", "READY-WITH-EXCLUSIONS") or not reasons
     open_cells = [cell for cell in readiness.cells if cell.standing == "undecided"]
@@ -130,7 +128,7 @@ def _verdict(result: Result, readiness: Readiness, rates: Sequence[RateRow]) -> 
 
 
 def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterator[str]:
-    """Name what is open: rates with the value, and its share of the data sheet or the MFU."""
+    """List what is open: rates with their values, and their share of the data sheet or the MFU."""
     yield from dict.fromkeys(what_of(cell) for cell in cells if cell.aspect not in RATES)
     for row in (row for row in rates if row.standing == "undecided"):
         sheet = f" ({row.share_of_sheet})" if row.share_of_sheet else ""
@@ -138,19 +136,19 @@ def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterat
 
 
 def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell]) -> str | None:
-    """Return what to do about a reason, as the check or the open aspect says from which it is."""
+    """Return what to do about a reason, according to the check or open aspect that it comes from."""
     steps = [(item.outcome.summary, item.outcome.next_step) for item in judged if item.is_required]
     steps += [(cell.reason or "", cell.next_step) for cell in cells]
     return next((step for summary, step in steps if summary and step and summary in reason), None)
 
 
 def _reasons(result: Result, readiness: Readiness) -> Iterator[str]:
-    """Yield why the verdict is no better, but for open aspects, each in a few lines."""
+    """Yield why the verdict is not better, except for open aspects, each reason in a few lines."""
     reasons = [reason for reason in readiness.reasons if not reason.startswith(OPEN)]
     reasons = [named(reason, result.device_indices) for reason in reasons]
     yield from (one_line(reason, room=MOST_OF_REASON) for reason in reasons[:MOST_REASONS])
     if len(reasons) > MOST_REASONS:
-        yield f"and {units.count(len(reasons) - MOST_REASONS)} more reasons: the checks below have them all"
+        yield (f"and {units.count(len(reasons) - MOST_REASONS)} more reasons: the checks below list them all")
 
 
 def _to_drain(detail: ValidateDetail) -> Iterator[Section]:
@@ -158,11 +156,11 @@ def _to_drain(detail: ValidateDetail) -> Iterator[Section]:
     yield Commands(title="To drain in Slurm, if you agree", commands=lines[:MOST_DRAINED])
     if len(lines) > MOST_DRAINED:
         more = units.count(len(lines) - MOST_DRAINED)
-        yield Text(title="", lines=(f"and {more} more nodes: {DRAIN_FILE}.txt has them all",))
+        yield Text(title="", lines=(f"and {more} more nodes: {DRAIN_FILE}.txt lists them all",))
 
 
 def rates_table(rates: Sequence[RateRow]) -> Table:
-    """Lay out what was measured: against what, its share of the data sheet, and what limited it."""
+    """Lay out measurements: what they are compared with, share of the data sheet, what limited them."""
     return table(
         "Measured",
         rates,
@@ -178,7 +176,7 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
 
 
 def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
-    """Yield what buyers compare and no verdict goes by, the lowest and the highest of each."""
+    """Yield what buyers compare but no verdict depends on, with the lowest and highest of each."""
     alone = (m for m in measures if m.name in ADVISORY and m.value and not m.labels.get("at_once"))
     by_name = grouped((ADVISORY[m.name].format(m.labels.get("dtype")), m) for m in alone)
     ends = {name: sorted(of, key=lambda measure: measure.value or 0.0) for name, of in by_name.items()}
@@ -188,9 +186,9 @@ def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
 
 
 def still_open(readiness: Readiness) -> Iterator[Section]:
-    """Say why aspects are open, one line for all of which the same is to be said, and how to close them.
+    """Report why aspects are open, in one line for all with the same reason, and how to close them.
 
-    A machine on which something failed is none to record a baseline of.
+    A baseline should not be recorded on a machine on which something failed.
     """
     cells = readiness.cells
     alike = grouped(((cell.reason, cell.next_step), cell) for cell in cells if cell.standing == "undecided")
@@ -206,19 +204,19 @@ def still_open(readiness: Readiness) -> Iterator[Section]:
 
 
 def failed_checks(judged: Sequence[Judged]) -> Iterator[Section]:
-    """Lay out the required checks that failed or could not judge, folded where they are very many."""
+    """Lay out the required checks that failed or could not judge, collapsed if there are many."""
     for section in outcome_sections("Failed checks", [item for item in judged if is_grave(item)]):
         is_long = isinstance(section, Table) and len(section.rows) > MOST_FAILED
         yield replace(section, is_folded=True) if isinstance(section, Table) and is_long else section
 
 
 def is_grave(item: Judged) -> bool:
-    """Say whether a required check failed, or could not judge."""
+    """Report whether a required check failed, or could not judge."""
     return item.is_required and item.outcome.status in ("FAIL", "ERROR")
 
 
 def cells_tables(cells: Sequence[AspectCell]) -> Iterator[Table]:
-    """Lay out what READY needs, folded: what failed or is open, and what passed."""
+    """Lay out what READY requires, collapsed: first what failed or is open, then what passed."""
     title = "What READY needs"
     for name, kind in (("failed", "failed"), ("open", "undecided"), ("passed", "passed")):
         of_kind = [cell for cell in cells if cell.standing == kind]
@@ -226,7 +224,7 @@ def cells_tables(cells: Sequence[AspectCell]) -> Iterator[Table]:
 
 
 def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
-    """Lay out aspects, whose each is, and what would have shown or how to judge it."""
+    """Lay out aspects with their subjects, and what would have been detected or how to judge them."""
     alike = grouped(((cell.aspect, cell.name, cell.standing, _how(cell)), cell) for cell in cells)
     return table(
         title,
@@ -241,7 +239,7 @@ def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
 
 
 def _subjects(cells: Sequence[AspectCell]) -> str:
-    """Name a single subject; how many there are of several, which the reasons name where they are open."""
+    """Name a single subject, or count several; reasons name the open ones."""
     if cells[0].subject == WHOLE:
         return "all"
     kind = NOUNS.get(kind_of(cells[0].subject), "subjects")
@@ -269,7 +267,7 @@ def _hosts_text(hosts: ChosenHosts) -> Text:
 
 
 def subjects_table(tree: Branch) -> Table:
-    """Lay out how each host and device stands; many of which the same is to be said share a row."""
+    """Lay out the standing of each host and device; if many have the same result, they share a row."""
     return table(
         "By subject: all, host, device",
         list(_rows([tree], 0)),
@@ -281,7 +279,7 @@ def subjects_table(tree: Branch) -> Table:
 
 
 def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequence[Branch]]]:
-    """Yield branches with what is below them, many of which the same is to be said as one row."""
+    """Yield branches with their children; many with the same result are merged into one row."""
     alike = grouped((_row_key(branch), branch) for branch in branches)
     for group in alike.values():
         for shown in [group] if len(group) > MOST_ALONE else [[branch] for branch in group]:
@@ -290,7 +288,7 @@ def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequenc
 
 
 def _row_key(branch: Branch) -> object:
-    """Return the content of a branch's row and of the rows below it: equal ones are shown as one."""
+    """Return the content of a branch's row and of the rows below it; equal ones are shown only once."""
     parts = frozenset(_row_key(part) for part in branch.branches)
     return branch.standing, branch.failed, branch.undecided, parts
 
@@ -303,7 +301,7 @@ def _subject_text(branches: Sequence[Branch]) -> str:
 
 
 def _reason(branch: Branch) -> str:
-    """Return what failed of a part and names what is open; why, and of all together, is said above."""
+    """Return what failed in a part, and list what is open; the reasons are given further up the page."""
     names = dict.fromkeys(text.partition(": ")[0] for text in branch.undecided)
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *names))
 
@@ -317,8 +315,8 @@ def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Sectio
     rows = sorted(others, key=lambda item: (not item.is_required, GRAVEST_FIRST.index(item.outcome.status)))
     for section in outcome_sections("Checks", rows):
         yield replace(section, is_folded=True) if isinstance(section, Table) else section
-    summary = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
-    yield Text(title="", lines=(summary if detail.num_rules else "no rules of figures were given",))
+    summary = f"{detail.num_rules} metric rules, from {detail.rules_source}"
+    yield Text(title="", lines=(summary if detail.num_rules else "no metric rules were given",))
 
 
 def _stages(rows: Sequence[StageRow]) -> Table:

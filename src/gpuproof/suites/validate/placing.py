@@ -1,7 +1,8 @@
-"""What stages are made of: launches, where each is placed, and whom it is about.
+"""The parts of stages: their launches, where each is placed, and which subject it is about.
 
-Whom a rank, a device or a fact belongs to is said by the inventory's name of the host: hosts may call
-themselves otherwise, and several the same, so that ranks are told by their place in the job.
+The owner of a rank, a device or a fact is identified by the host's name in the inventory. Hosts may use
+another name for themselves, and several may share a name, so ranks are identified by their position in the
+job.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from gpuproof.verdict.facts import facts_by_host
 
 GPU_TYPES = ("auto", "cuda", "xpu")
 HOST_MEMORY = "host-memory"
-"""The case that runs on the CPU on purpose, whatever else is tested."""
+"""The case that runs on the CPU on purpose, whatever else is being tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where it is validated."""
+    """Where the validation runs."""
 
     places: tuple[HostPlace, ...]
     num_devices: int
-    """Devices of a host of which the inventory does not say how many it has."""
+    """Number of devices of a host for which the inventory does not give one."""
     devices: tuple[int, ...] | None
-    """Which devices of each host, by index; None is the first ones."""
+    """Indices of the devices used on each host; None means the first ones."""
     has_devices: bool
-    """Whether ranks have a device each, and not just the processor."""
+    """Whether each rank has its own device, rather than only the CPU."""
     has_gpus: bool = False
-    """Whether these are real GPUs, or whatever `auto` finds on hosts that are not asked beforehand."""
+    """Whether these are real GPUs; False for whatever `auto` finds on hosts that are not queried
+    beforehand."""
 
     def count_on(self, place: HostPlace) -> int:
         """Count the devices of a host that are tested."""
@@ -45,50 +47,50 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCase:
-    """One launch of a stage, some times over."""
+    """One launch of a stage, repeated several times."""
 
     name: str
-    """Without its host."""
+    """The name without its host."""
     places: tuple[HostPlace, ...]
-    """One, or all for one job over them."""
+    """A single host, or all hosts for one job over them."""
     ranks_per_host: int
     devices: tuple[int, ...] | None = None
     is_over_all: bool = False
-    """Whether it is one job over all that there is, be that one host or many."""
+    """Whether it is one job over everything, whether that is one host or many."""
     is_of_one_device: bool = False
-    """Whether what it says is of a single device."""
+    """Whether its result is for a single device."""
     is_per_device: bool = False
-    """Whether each of its devices works by itself, so that what it says is of each."""
+    """Whether each of its devices works alone, so that its result applies to each."""
     values: Mapping[str, Any]
-    """What the recipe is, by dotted key, over what is shared."""
+    """Recipe keys, by dotted name, in addition to the shared ones."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """Further labels of its figures, beside those that every case of the stage has."""
+    """Additional labels for its results, besides those that every case in the stage has."""
     of_model: bool = False
-    """Whether the recipe's own sections of a model are kept."""
+    """Whether to keep the recipe's own model sections."""
     seconds: float
-    """That one launch is expected to take."""
+    """Expected duration of one launch."""
     repeats: int = 1
 
     @property
     def case_id(self) -> str:
-        """The name of its launches: with the host, where it is of one of several."""
+        """The name of its launches, including the host if it runs on one of several hosts."""
         return self.name if self.is_over_all else placed_name(self.name, *self.places)
 
     @property
     def attached_hosts(self) -> int | None:
-        """Hosts over which a launcher of the user's started the ranks; None where launches are placed."""
+        """Number of hosts on which the user's own launcher started ranks; None if launches are placed."""
         return self.places[0].attached_hosts
 
     @property
     def is_part_of_launch(self) -> bool:
-        """Whether it takes fewer ranks than a launcher of the user's gives to each launch."""
+        """Whether it uses fewer ranks than the user's own launcher gives to each launch."""
         is_attached = self.attached_hosts is not None
         return is_attached and self.ranks_per_host != self.places[0].num_devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Launches that are measured one after the other, or on several hosts at the same time."""
+    """Cases that run one after the other, or concurrently on several hosts."""
 
     name: StageName
     is_required: bool
@@ -96,12 +98,12 @@ class Stage:
 
     @property
     def minutes(self) -> float:
-        """Minutes that it is expected to take on one host."""
+        """Expected duration on one host, in minutes."""
         return seconds_of(case for case in self.cases for _ in range(case.repeats)) / 60
 
 
 def seconds_of(launches: Iterable[StageCase]) -> float:
-    """Return what launches are expected to take: hosts work beside each other, and the busiest ends last."""
+    """Return the expected duration of launches: that of the busiest host, as hosts run in parallel."""
     by_host: defaultdict[str, float] = defaultdict(float)
     for case in launches:
         for place in case.places:
@@ -110,7 +112,7 @@ def seconds_of(launches: Iterable[StageCase]) -> float:
 
 
 def site_of(config: RunConfig, places: Sequence[HostPlace]) -> Site:
-    """Return where a recipe is validated."""
+    """Return where to validate a recipe."""
     distributed = config.distributed
     return Site(
         places=tuple(places),
@@ -122,14 +124,14 @@ def site_of(config: RunConfig, places: Sequence[HostPlace]) -> Site:
 
 
 def first_devices(site: Site, count: int) -> tuple[int, ...] | None:
-    """Return the first devices of a list that was given; None where none was."""
+    """Return the first devices of the given list; None if there is no list."""
     return None if site.devices is None else site.devices[:count]
 
 
 def on_devices(
     site: Site, name: str, values: Mapping[str, Any], *, seconds: float, repeats: int, alone: bool
 ) -> Iterator[StageCase]:
-    """Yield a launch for each device alone, where that is wanted, then one for all of a host at once."""
+    """Yield a launch for each single device, if requested, then one for all of a host's devices."""
     shared: dict[str, Any] = {"values": values, "seconds": seconds, "repeats": repeats}
     for place in site.places:
         count = site.count_on(place)
@@ -156,7 +158,7 @@ def on_devices(
 
 
 def over_all(site: Site, name: str, **fields: Any) -> StageCase:
-    """Return one job over all devices of all hosts, as many ranks on each as the smallest has."""
+    """Return one job over all hosts' devices, with as many ranks on each host as the smallest has."""
     count = min(site.count_on(place) for place in site.places)
     devices = first_devices(site, count)
     return StageCase(
@@ -165,18 +167,18 @@ def over_all(site: Site, name: str, **fields: Any) -> StageCase:
 
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
-    """Return the hosts on which ranks began, in the order of first appearance."""
+    """Return the hosts on which ranks started, in order of first appearance."""
     hosts = (launch.host_of(start) for launch in launches for start in launch.of(Start))
     return tuple(dict.fromkeys(hosts))
 
 
 def lost_of(launches: Sequence[CaseRecords]) -> dict[str, CaseRecords]:
-    """Return the hosts that could not be used, each with a launch that says why."""
+    """Return the hosts that could not be used, each with a launch that shows why."""
     return {host: launch for launch in launches for host in lost_hosts(launch)}
 
 
 def lost_hosts(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts to which a launch could not be brought; one that was taken back is not lost."""
+    """Return the hosts that a launch could not reach; a host that was reclaimed is not lost."""
     failure = launch.primary_failure
     if failure is not None and failure.cause == "interrupted":
         return frozenset()
@@ -192,12 +194,12 @@ def device_subject(host: str, device: Device) -> str:
 
 
 def of_devices(launches: Iterable[CaseRecords]) -> tuple[CaseRecords, ...]:
-    """Leave out the launches that test the memory of hosts: their CPU is no device under test."""
+    """Omit launches that test host memory: the CPU they use is not a device being tested."""
     return tuple(x for x in launches if x.case.case_id.partition(AT)[0] != HOST_MEMORY)
 
 
 def devices_by_host(launches: Sequence[CaseRecords]) -> dict[str, int]:
-    """Count the devices that each host says it has."""
+    """Count the devices that each host reports."""
     return {
         host: len(devices)
         for host, facts in facts_by_host(launches).items()

@@ -1,9 +1,10 @@
-"""What is launched next: stage after stage, without hosts that were lost, as long as the time budget holds.
+"""Decide what to launch next: stage by stage, without lost hosts, within the time budget.
 
-The state is order-independent: which launches are settled, how long each took, and which hosts are lost. So a
-resumed run goes on with the same plan, however its launches are read back. Where a collective is suspicious,
-searches among hosts and inside them follow, and a test without those accused; how far these are follows from
-the launches of the collective stage and from the figures of the tests so far, too.
+The state does not depend on order: it contains which launches are settled, how long each took, and which
+hosts are lost. A resumed run therefore continues with the same plan, in whatever order its launches are read
+back. If a collective is suspicious, it is followed by searches among hosts and inside them, then by a test
+without the accused. Their progress also depends only on the launches of the collective stage and on the test
+results so far.
 """
 
 from __future__ import annotations
@@ -33,51 +34,51 @@ from gpuproof.suites.validate.suspicion import (
 )
 
 PREFIX = "blame-"
-"""Of all tests of groups."""
+"""Prefix of the case names of all group tests."""
 TEST_S = 30.0
-"""Expected of one test of a group."""
+"""Expected duration of one group test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOrder:
-    """How far a validation is."""
+    """The progress of a validation."""
 
     config: RunConfig
     options: ValidateOptions
     stages: tuple[Stage, ...]
     lost: frozenset[str] = frozenset()
-    """Hosts that did not answer."""
+    """Hosts that do not respond."""
     taken_ms: Mapping[LaunchKey, int] = field(default_factory=dict)
-    """Settled launches, and the time that each took."""
+    """Durations of settled launches."""
     seen: Mapping[LaunchKey, CollectiveSeen] = field(default_factory=dict)
-    """What launches of collectives came to."""
+    """What was seen in collective launches."""
     tested: Mapping[str, float | None] = field(default_factory=dict)
-    """Figures of tests of groups, by case."""
+    """Results of group tests, by case."""
     spent_ms: Mapping[str, int] = field(default_factory=dict)
-    """By host; of whole milliseconds, so that the order of sums makes no difference."""
+    """Time spent per host, in whole milliseconds so that the order of addition does not matter."""
     suspected: dict[frozenset[LaunchKey], tuple[SlowCollective, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """What launches that were seen make suspicious: asked after every test, found once."""
+    """Suspicions raised by the launches seen so far; queried after every test, but computed only once."""
 
     @property
     def num_left(self) -> int:
-        """Launches that are still to come, as far as the time budget lets them."""
+        """Number of launches still to run, as far as the time budget allows."""
         return sum(1 for stage in self.stages for _ in self._open(stage))
 
     @property
     def seconds_left(self) -> float:
-        """What these launches are expected to take, stage after stage."""
+        """Expected duration of these launches, running stage by stage."""
         return sum(seconds_of(case for case, _ in self._open(stage)) for stage in self.stages)
 
     def settle(self, launch: CaseRecords) -> StageOrder:
-        """Return the state after a launch ended."""
+        """Return the state after a launch finished."""
         key, lost = launch_key(launch.case), lost_hosts(launch)
         is_test = key[0].startswith(PREFIX)
         if lost and not is_test and len(launch.case.placement.hosts) > 1:
             return replace(
                 self, lost=self.lost | lost
-            )  # the job is asked for again, over those that are left
+            )  # the job will be launched again on the remaining hosts
         if key in self.taken_ms:
             return self
         taken = _taken_ms(launch)
@@ -96,7 +97,7 @@ class StageOrder:
         )
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield the launches of the first stage of which some are not settled."""
+        """Yield the launches of the first stage that is not fully settled."""
         for stage in self.stages:
             waiting = False
             for case, replicate in self._open(stage):
@@ -112,12 +113,12 @@ class StageOrder:
                 return
 
     def followed(self) -> tuple[FollowedUp, ...]:
-        """Return the searches for who is to blame, once the collectives were measured."""
+        """Return the searches for the culprit, once the collectives are measured."""
         stage = next((stage for stage in self.stages if stage.name == "collective"), None)
         if stage is None or any(True for _ in self._open(stage)):
             return ()
         if any(case.attached_hosts is not None for case in stage.cases):
-            return ()  # a test is of some of the ranks, and a launcher of the user's gives all or none
+            return ()  # a test uses only some of the ranks, and the user's own launcher provides all or none
         measured = frozenset(self.seen)
         if measured not in self.suspected:
             self.suspected[measured] = self._suspicions(stage)
@@ -130,20 +131,20 @@ class StageOrder:
             return ()
         seen: dict[str, list[CollectiveSeen]] = {case.case_id: [] for case in stage.cases}
         for (case_id, _), launch in sorted(self.seen.items()):
-            if case_id in seen:  # and not what is measured without those accused
+            if case_id in seen:  # and not a measurement without the accused
                 seen[case_id].append(launch)
         launches = {case_id: [launch.records for launch in of_case] for case_id, of_case in seen.items()}
         short = short_of_rules(stage, launches, self.config, self.options)
         return tuple(suspicions(stage.cases, seen, short, self.options))
 
     def added_cases(self) -> tuple[StageCase, ...]:
-        """Return the collectives without those accused, where these may be left out."""
+        """Return the collectives without the accused, if these can be excluded."""
         if not (self.options.allow_exclusions or self.options.spares > 0):
             return ()
         return tuple(without_accused(self.followed()))
 
     def _follow_up(self, running: Collection[LaunchKey]) -> Iterator[Case | None]:
-        """Yield tests of groups, then the collectives without those accused; None for one that runs."""
+        """Yield group tests, then the collectives without the accused; None means one is running."""
         searches = [search for suspect in self.followed() for search in suspect.searches]
         for search in searches:
             if self.has_time_for(search):
@@ -161,17 +162,17 @@ class StageOrder:
                     yield build_launch(case, self.config, replicate, places) if is_new else None
 
     def has_time_for(self, search: Blaming) -> bool:
-        """Say whether a round of tests is expected to end within the time budget."""
+        """Check whether a round of tests is expected to finish within the time budget."""
         budget_s = self.options.time_budget_s
         spent = max((self.spent_ms.get(name, 0) for name in search.places), default=0) / 1000
         return budget_s is None or spent + TEST_S <= budget_s
 
     def places_of(self, case: StageCase) -> tuple[HostPlace, ...]:
-        """Return the places of a case that are not lost: a job over hosts goes on with them."""
+        """Return the places of a case that are not lost: a job over several hosts continues with them."""
         return tuple(place for place in case.places if place.name not in self.lost)
 
     def _open(self, stage: Stage) -> Iterator[tuple[StageCase, int]]:
-        """Yield the launches of a stage that are not settled and may still be begun."""
+        """Yield the launches of a stage that are not settled and may still start."""
         for case in stage.cases:
             if not self.can_be_placed(case) or case.is_part_of_launch:
                 continue
@@ -180,11 +181,11 @@ class StageOrder:
                     yield case, replicate
 
     def can_be_placed(self, case: StageCase) -> bool:
-        """Say whether hosts are left for a case; one job over hosts needs two."""
+        """Check whether any hosts are left for a case; one job over several hosts needs at least two."""
         return len(self.places_of(case)) >= min(2, len(case.places))
 
     def fits(self, case: StageCase) -> bool:
-        """Say whether one more launch of a case is expected to end within the time budget."""
+        """Check whether one more launch of a case is expected to finish within the time budget."""
         budget_s = self.options.time_budget_s
         if budget_s is None:
             return True
@@ -196,20 +197,21 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
     """Return the state before the first launch.
 
     Raises:
-        UsageError: a stage is of no recipe that can be run, or it is told on a queue.
+        UsageError: a stage has no recipe that can run, or it is meant for a queue.
     """
     if not places:
         raise UsageError(
-            "a validation goes by what it found before, and a queue has no hosts to go on with",
+            "each stage of a validation depends on earlier results, and a queue has no hosts to continue on",
             place="--on",
-            next_step="In Slurm start it inside an allocation (salloc). In Kubernetes name the node in the "
-            "file of --on kubernetes:FILE: node_selector {kubernetes.io/hostname: NODE}, gpus_per_node (all "
-            "of them) and max_launches: 1",
+            next_step="In Slurm, start it inside an allocation (salloc). In Kubernetes, name the "
+            "node in the file of --on kubernetes:FILE: node_selector "
+            "{kubernetes.io/hostname: NODE}, gpus_per_node (all of them) and "
+            "max_launches: 1",
         )
     options = read_options(config)
     if options.spares >= len(places):
         raise UsageError(
-            f"{options.spares} spares of {len(places)} hosts leave none to run on",
+            f"{options.spares} spares out of {len(places)} hosts leave none to run on",
             place="--spares",
             next_step="Name more hosts (--on), or fewer spares",
         )
@@ -217,21 +219,21 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
     for stage in order.stages:
         seen: set[str] = set()
         for case in stage.cases:
-            if case.name not in seen:  # hosts differ in nothing that a recipe is refused for
+            if case.name not in seen:  # a recipe is not rejected for any difference between hosts
                 build_launch(case, config, 0, case.places)
                 seen.add(case.name)
     return order
 
 
 def planned_order(config: RunConfig, places: Sequence[HostPlace], options: ValidateOptions) -> StageOrder:
-    """Return the plan of a run, unchecked: what was launched once could be launched."""
+    """Return the plan of a run without checking it: what was launched before can be launched."""
     site = site_of(config, places)
     options = options.on(gpus=site.has_gpus)
     return StageOrder(config=config, options=options, stages=stages_of(config, options, site))
 
 
 def _taken_ms(launch: CaseRecords) -> int:
-    """Return how long a launch took: from its ranks' clocks, which tell of each host its own time."""
+    """Return how long a launch took, by the clocks of its ranks: each host measures its own time."""
     starts = {start.rank: start.monotonic_s for start in launch.of(Start)}
     ends = {end.rank: end.monotonic_s for end in launch.of(RankResult)}
     taken = [ends[rank] - starts[rank] for rank in starts.keys() & ends.keys()]
@@ -244,16 +246,16 @@ def _taken_ms(launch: CaseRecords) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedUp:
-    """A suspicion, and the searches that it led to."""
+    """A suspicion, and the searches it triggered."""
 
     suspicion: SlowCollective
     search: Blaming
     inside: Mapping[str, Blaming]
-    """Among the devices of each accused host, by its name."""
+    """Searches among the devices of each accused host, by host name."""
 
     @property
     def searches(self) -> tuple[Blaming, ...]:
-        """All searches of the suspicion."""
+        """All searches for the suspicion."""
         return (self.search, *self.inside.values())
 
     @property
@@ -263,7 +265,7 @@ class FollowedUp:
 
 
 def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, float | None]) -> FollowedUp:
-    """Return the searches of a suspicion, as far as the figures of tests bring them."""
+    """Return the searches for a suspicion, as far as the test results allow."""
     case, test = suspicion.case, _recipe(suspicion, config)
     noise, slowdown, name = suspicion.noise, suspicion.slowdown, f"{PREFIX}{case.case_id}"
     if not case.is_over_all:
@@ -285,7 +287,7 @@ def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, f
 
 
 def _recipe(suspicion: SlowCollective, config: RunConfig) -> RunConfig:
-    """Return the recipe of a test: the operation and the size that were slow or wrong, where one is known."""
+    """Return the recipe of a test: with the operation and size that were slow or wrong, if known."""
     recipe = recipe_of(suspicion.case, config)
     if suspicion.reason.operation is None:
         return recipe
@@ -303,7 +305,7 @@ def _accused_members(search: Blaming) -> tuple[str, ...]:
 
 
 def without_accused(followed: Sequence[FollowedUp]) -> Iterator[StageCase]:
-    """Yield the collectives once more, without the hosts or devices that were accused."""
+    """Yield the collectives once more, excluding the accused hosts or devices."""
     for search in followed:
         case, accused = search.suspicion.case, _accused_members(search.search)
         if not accused or not search.is_over:

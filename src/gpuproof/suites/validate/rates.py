@@ -1,8 +1,8 @@
-"""The first table of the page: what was measured, what was expected, and how near the data sheet it is.
+"""The page's first table: what was measured, what was expected, and the share of the data sheet.
 
-A row is one rate of all subjects of a kind: a product of one type, the memory, a direction of the links, a
-collective, a training. It is words made from measures, outcomes and what is known of the boards. With it come
-the pictures: hosts by checks, who is slower by how much, and the tests for blame.
+A row is one rate for all subjects of a kind: GEMM with one data type, the memory, one link direction, a
+collective, a training. Its text comes from measures, outcomes and known facts about the boards. The pictures
+are also built here: hosts by checks, how much slower each subject is, and the tests for blame.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}
 MFU = "MFU"
 ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
-"""The gravest first: a cell has the word of the gravest of its outcomes."""
+"""Most severe first; a cell shows the word of its most severe outcome."""
 WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
 ALL = "all together"
 AROUND = (0.9, 1.1)
-"""Shares of what peers reached that a chart shows at least: less would blow up what is no difference."""
+"""The minimum range of a chart, as shares of peer performance; a smaller range would magnify noise."""
 MOST_PEERS = 4
-"""Charts of subjects against their peers, those in which one is slow first."""
+"""Maximum number of charts of subjects against their peers; those with a slow subject come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateRow:
-    """A rate, in words."""
+    """A rate, formatted as text."""
 
     what: str
     of: str
-    """Its one subject, or how many there are, with the lowest of them where they differ."""
+    """Its only subject, or the number of subjects, plus the one with the lowest value if values differ."""
     value: str
-    """Of several subjects the lowest and the highest."""
+    """With several subjects, the lowest and the highest value."""
     expected: str
-    """What it was held against, with the source."""
+    """What it was compared with, and the source."""
     published: str
-    """What others measured with other tools; it judges nothing."""
+    """Results that others measured with other tools; they have no effect on the verdict."""
     share_of_sheet: str
     limited_by: str
     standing: Standing
@@ -58,7 +58,7 @@ class RateRow:
 def rate_rows(
     cells: Sequence[AspectCell], measures: Sequence[Measure], judged: Sequence[Judged], facts: FleetFacts
 ) -> tuple[RateRow, ...]:
-    """Return a row for each rate that the recipe requires and the hardware has, in its order."""
+    """Return a row for each rate that the recipe requires and the hardware has, in recipe order."""
     rates = [x for x in cells if x.aspect in RATES and not (x.standing == "passed" and x.reason)]
     by_row = grouped(
         ((what_of(cell, measure), cell.title), (cell, measure))
@@ -69,7 +69,7 @@ def rate_rows(
 
 
 def cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Measure]:
-    """Yield the measures with a value that a cell is about."""
+    """Yield the measures with a value that belong to a cell."""
     match = MeasureMatch.model_construct(name=str(cell.measure), labels=cell.labels)
     for measure in measures:
         is_its = measure.subject == cell.subject or cell.is_of_any
@@ -78,14 +78,14 @@ def cell_measures(cell: AspectCell, measures: Sequence[Measure]) -> Iterator[Mea
 
 
 def _measures_of(cell: AspectCell, measures: Sequence[Measure]) -> list[Measure]:
-    """Return the measure of each direction, of the largest size."""
+    """Return the measure of each direction at the largest size."""
     of_cell = list(cell_measures(cell, measures))
     largest = max((int(measure.labels.get("size_bytes", 0)) for measure in of_cell), default=0)
     return [measure for measure in of_cell if int(measure.labels.get("size_bytes", 0)) == largest]
 
 
 def what_of(cell: AspectCell, measure: Measure | None = None) -> str:
-    """Name what a cell is about as people do; a measure of it tells the direction of a link."""
+    """Return the name of a cell's subject; for a link, the measure gives the direction."""
     labels = {**cell.labels, **({} if measure is None else measure.labels)}
     match cell.aspect:
         case "compute":
@@ -131,7 +131,7 @@ def _row(
 
 
 def _of(of_row: Sequence[Measure]) -> str:
-    """Say of whom measures are, the lowest first; empty of those that are of one whole, and of none."""
+    """Return the subjects of measures, lowest value first; empty if they are for the whole or none."""
     subjects = list(dict.fromkeys(measure.subject for measure in of_row))
     if len(subjects) < 2:
         return "".join(subject for subject in subjects if subject != WHOLE)
@@ -140,7 +140,7 @@ def _of(of_row: Sequence[Measure]) -> str:
 
 
 def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
-    """Return what decided a cell, with its source; empty where nothing did."""
+    """Return what decided a cell, with its source; empty if nothing did."""
     for item in judged:
         is_its = item.name in cell.decided_by and item.measure == cell.measure
         is_of_subject = item.outcome.subject == cell.subject or cell.is_of_any
@@ -151,12 +151,12 @@ def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
 
 
 def _text(measure: Measure) -> str:
-    """Return the value as people read it, without what it is of: the row says that."""
+    """Return the value in readable form, without its subject: the row shows that."""
     return measure.text.partition(",")[0] if "size_bytes" in measure.labels else measure.text
 
 
 def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], facts: FleetFacts) -> str:
-    """Return the share of the data sheet that the lowest reached; of training that is the MFU."""
+    """Return the share of the data sheet that the lowest value reached; for training, the MFU."""
     for measure in of_row[:1]:
         sheet = dense_rate(measure, facts)
         if sheet is not None and measure.value is not None:
@@ -172,7 +172,7 @@ def _limits(of_row: Sequence[Measure], measures: Sequence[Measure]) -> Iterator[
 
 
 def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
-    """Yield the checks that judged something, by hosts, of which alike ones share a column; none of one."""
+    """Yield the checks that judged something, by host; equal ones share a column. None for one host."""
     by_check = grouped((judged.name, judged) for judged in outcomes)
     judging = {
         name: judged
@@ -202,7 +202,7 @@ def _host(judged: Judged) -> str:
 
 
 def _shown(judged: Sequence[Judged]) -> object:
-    """Return what is said of a host: of equal ones a column says it of all."""
+    """Return the text for a host: if all are equal, one column covers them all."""
     passed = (one for one in judged if one.outcome.status == "PASS")
     others = (one for one in judged if one.outcome.status != "PASS")
     texts = frozenset((one.name, one.outcome.status, one.outcome.summary) for one in others)
@@ -226,7 +226,7 @@ def _cell(judged: Sequence[Judged]) -> HeatCell | None:
 
 
 def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
-    """Yield what each subject measured against what its peers did: who is slower, and by how much."""
+    """Yield each subject's measurement relative to its peers: which are slower, and by how much."""
     peers = [one for one in outcomes if one.basis == "peers" and one.outcome.measured_value is not None]
     by_check = grouped((judged.name, judged) for judged in peers)
     by_gravity = sorted(by_check.items(), key=lambda item: min(map(_gravity, item[1])))
@@ -242,7 +242,7 @@ def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
 
 
 def _as_measure(outcome: Outcome) -> Measure:
-    """Return what was judged as a measure, whose interval a chart can draw."""
+    """Return what was judged, as a measure with an interval that a chart can draw."""
     low, high = outcome.measured_low, outcome.measured_high
     interval = None
     if low is not None and high is not None:
@@ -252,9 +252,9 @@ def _as_measure(outcome: Outcome) -> Measure:
 
 
 def blame_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Yield the tests of each search for who slows a collective, in the order in which they ran."""
+    """Yield the tests of each search for what slows a collective, in the order in which they ran."""
     searches = grouped((m.labels[BLAME], m) for m in measures if BLAME in m.labels)
     for name, tests in searches.items():
         rows = [(str(test.labels["members"]), test) for test in tests[:MOST_ROWS]]
-        if chart := bars(f"Tests of {name}", rows, "bytes a second through the group"):
+        if chart := bars(f"Tests of {name}", rows, "bytes per second through the group"):
             yield chart

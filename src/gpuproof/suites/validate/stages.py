@@ -1,8 +1,8 @@
-"""The stages of a validation: each a name and the launches that it is made of.
+"""The stages of a validation, each with a name and its launches.
 
-Another measurement is one more function in `STAGES`: it yields what is to be launched, by which recipe and
-where. Each launch is a recipe of its own and is concluded by that recipe's suite. Stages that are probes look
-at one property of devices, links or a disk, or for silent corruption of data.
+Each measurement is one function in `STAGES`, which yields what to launch, with which recipe and where. Each
+launch has its own recipe and is concluded by that recipe's suite. Probe stages examine one property of
+devices, links or a disk, or look for silent data corruption.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gpuproof.suites.validate.placing import (
 )
 
 PROBE_S = 60.0
-"""Expected of a probe's own work on one host."""
+"""Expected duration of a probe's own work on one host."""
 WARMUP_SHARE = 0.5
-"""Expected of the warm-up, over the window."""
+"""Expected warm-up time, as a share of the window."""
 GEMMS_PER_STEP = 4
 PASSES_PER_STEP = 4
 COLLECTIVE: Mapping[str, Any] = {
@@ -44,38 +44,38 @@ COLLECTIVE: Mapping[str, Any] = {
     "factor": 8,
 }
 COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
-"""So large that bandwidth decides, not latency."""
+"""Large enough that bandwidth dominates rather than latency."""
 COMPARED_S = 10.0
-"""Expected of it, without the start."""
+"""Expected duration, not including start-up."""
 SWITCHES: Mapping[str, CommunicationProfile] = {
     "peer_to_peer": "no_p2p",
     "fabric": "no_fabric",
     "gpudirect": "no_gpudirect",
 }
-"""Which profile switches off what, by the label of figures with and without it."""
+"""What each profile disables, by the label of the results measured with and without it."""
 
 
 def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield the copies from and to the host, and between devices: one rank a host goes through all."""
+    """Yield copies to and from the host and between devices; one rank per host runs them all."""
     yield from _on_hosts(site, options, "links", "link", seconds=PROBE_S, devices=site.devices)
 
 
 def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield the memory test, all devices of a host at once."""
+    """Yield the memory test, run on all devices of a host at once."""
     yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_per_device=True)
 
 
 def fingerprint(
     config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
 ) -> Iterator[StageCase]:
-    """Yield the same work on every device: of all hosts compared together, of one device with its own."""
+    """Yield the same work for every device: the same across all hosts, and repeated on each device."""
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
 
 
 def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield products with an all-reduce beside them, over all devices."""
+    """Yield GEMMs that run concurrently with an all-reduce over all devices."""
     if len(site.places) * min(site.count_on(place) for place in site.places) < 2:
         return
     yield over_all(
@@ -84,21 +84,21 @@ def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 
 
 def nccl_ras(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield what NCCL reports of its own ranks, over all devices; without NCCL the launch says so."""
+    """Yield what NCCL reports about its ranks, over all devices; if NCCL is missing, report that."""
     if len(site.places) * min(site.count_on(place) for place in site.places) > 1:
         seconds = options.start_s + PROBE_S
         yield over_all(site, "nccl-ras", values=_values("nccl_ras", options), seconds=seconds, repeats=1)
 
 
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield a file written and read on each host, in the folder that the user names; else nothing."""
+    """Yield a file write and read on each host, in the user's folder; none without a folder."""
     if options.storage_dir is not None:
         folder = {"folder": options.storage_dir}
         yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=folder)
 
 
 def nccl_tests(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield NVIDIA's program on each host; where it is not installed the launch says so."""
+    """Yield NVIDIA's nccl-tests on each host; if they are not installed, the launch reports that."""
     yield from _on_hosts(site, options, "nccl-tests", "nccl_tests", seconds=PROBE_S, devices=site.devices)
 
 
@@ -113,7 +113,7 @@ def _on_hosts(
     is_per_device: bool = False,
     values: Mapping[str, Any] | None = None,
 ) -> Iterator[StageCase]:
-    """Yield a probe on each host by itself; of each device, a rank each, or one rank for all."""
+    """Yield a probe on each host separately, with one rank per device or one rank for all."""
     for place in site.places:
         count = site.count_on(place) if is_per_device else 1
         yield StageCase(
@@ -132,7 +132,7 @@ def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[s
 
 
 def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[Stage, ...]:
-    """Return the stages that a recipe asks for, in order; what the soak heated is compared once more."""
+    """Return the stages of a recipe in order; what the soak heated up is then compared once more."""
     names = options.stages
     if "soak" in names and "fingerprint" in names:
         names = (*names, "fingerprint_hot")
@@ -147,7 +147,7 @@ def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[
 
 
 def _is_required(name: StageName, options: ValidateOptions) -> bool:
-    """Say whether a stage decides; a disk that nobody named does not, nor what is made slow on purpose."""
+    """Check whether a stage affects the verdict; one with no disk, or slowed on purpose, does not."""
     is_decisive = name not in ("host_memory", "switched_off", "nccl_ras") and (
         name != "storage" or options.storage_dir is not None
     )
@@ -155,7 +155,7 @@ def _is_required(name: StageName, options: ValidateOptions) -> bool:
 
 
 def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
-    """Return the recipe of a case's launches.
+    """Return the recipe for a case's launches.
 
     Raises:
         UsageError: it cannot be run.
@@ -173,14 +173,14 @@ def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
 
 
 class Recipes:
-    """The recipes of a validation: those of many hosts differ by their place alone, and are made once."""
+    """The recipes of a validation, built once each: across hosts, they differ only in placement."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
         self._recipes: dict[str, RunConfig] = {}
 
     def of(self, case: StageCase) -> RunConfig:
-        """Return the recipe of a case's launches.
+        """Return the recipe for a case's launches.
 
         Raises:
             UsageError: it cannot be run.
@@ -192,7 +192,7 @@ class Recipes:
 
 
 def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Sequence[HostPlace]) -> Case:
-    """Build a launch on the places that are left of the case's.
+    """Build a launch on the places that remain for the case.
 
     Raises:
         UsageError: the recipe cannot be run.
@@ -209,7 +209,7 @@ def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Seq
 
 
 def _without_model(config: RunConfig) -> RunConfig:
-    """Return a recipe of which only what every kind of run heeds is kept."""
+    """Return a recipe with only the parts that every kind of run uses."""
     blocks = {name: getattr(config, name) for name in ("distributed", "monitoring", "run")}
     return RunConfig(kind="inference", **blocks)
 
@@ -264,7 +264,7 @@ def _host_memory(config: RunConfig, options: ValidateOptions, site: Site) -> Ite
                 "training.precision": "fp32",
                 "distributed.device": "cpu",
                 "distributed.threads_per_rank": None,
-                # Other stages describe the host, and wait for its drivers, which work on a CPU does not.
+                # Other stages describe the host and wait for its drivers; work on CPUs does not need to.
                 "run.capture_env": config.run.capture_env and len(options.stages) == 1,
             },
             seconds=options.start_s + options.window_s * (1 + WARMUP_SHARE),
@@ -283,7 +283,7 @@ def _collective(config: RunConfig, options: ValidateOptions, site: Site) -> Iter
 
 
 def _switched_off(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield a large collective, and again without each of what should make it faster where it runs."""
+    """Yield a large collective, then repeat it without each of the features that should speed it up."""
     if not site.has_devices:
         return
     collective = {**(options.collective or {}), **COMPARED}
@@ -308,7 +308,7 @@ def _switched_off(config: RunConfig, options: ValidateOptions, site: Site) -> It
 
 
 def _within_and_over(site: Site, name: str, **fields: Any) -> Iterator[StageCase]:
-    """Yield a job within each host that has several devices, and one over all of several hosts."""
+    """Yield a job within each multi-device host, and one across all hosts if there are several."""
     for place in site.places:
         count = site.count_on(place)
         if (place.attached_hosts or 1) > 1:
@@ -353,7 +353,7 @@ def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterat
 
 
 def _soak(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield the soak in launches of at most so many seconds: what was cut off goes on with those left."""
+    """Yield the soak as launches of limited length, so that after an interruption only the rest runs."""
     launches = ceil(options.soak_s / options.soak_launch_s)
     window = {
         **options.on_gpus,
@@ -380,5 +380,5 @@ STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator
     "storage": storage,
     "training": _training,
     "soak": _soak,
-    "fingerprint_hot": partial(fingerprint, name="fingerprint-hot"),  # once more, hot from the soak
+    "fingerprint_hot": partial(fingerprint, name="fingerprint-hot"),  # once more, while hot from the soak
 }

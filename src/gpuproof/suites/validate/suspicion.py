@@ -1,12 +1,13 @@
-"""Was a collective slow, wrong, or did it not end? When to search who is to blame, and the search.
+"""Was a collective slow or wrong, or did it hang? Decides when and how to search for the culprit.
 
-Slow is told by the rules (`judging.short_of_rules`), against other hosts' own collectives, and against the
-launches of the same collective. What none of these can tell is said, and is not taken for fast.
+Slowness is determined by the rules (`judging.short_of_rules`), by comparison with other hosts' own
+collectives, and by other launches of the same collective. If none of these can decide, this is reported, and
+the collective is not assumed to be fast.
 
-In the search a group of hosts, or of one host's devices, becomes a case: one collective operation of one size
-over it; a direction of a link is tested by a broadcast over the pair, in which the root sends and the other
-receives. Wrong results, and a job that begins and does not come to its end, count as a test in which nothing
-got through.
+In the search, a group of hosts, or of one host's devices, becomes a case: one collective operation of one
+size over the group. A link direction is tested by a broadcast over the pair, in which the root sends and the
+other rank receives. Wrong results, and a job that starts but does not finish, count as a test in which
+nothing got through.
 """
 
 from __future__ import annotations
@@ -32,67 +33,69 @@ from gpuproof.verdict.blame.evidence import Group
 from gpuproof.verdict.blame.search import BlameSearch, begin
 
 LEAST_NOISE = 0.02
-"""Of one test, however alike the launches were: few of them show it too small."""
+"""Minimum noise of one test, however similar the launches were: a few launches underestimate it."""
 CLEAR = 3.0
-"""A host is slower than its peers by so many standard deviations of a test, and by LEAST_SLOWER."""
+"""A host is slow if it is slower than its peers by this many standard deviations of a test and by
+LEAST_SLOWER."""
 LEAST_SLOWER = 0.05
 APART = 0.2
-"""By so much of the fastest, launches of one collective differ too far."""
+"""If launches of one collective differ by more than this share of the fastest one, they differ too much."""
 MIN_PEERS, MIN_LAUNCHES = 3, 3
 SOUGHT_SHARE = 0.8
-"""Of what was observed: part of a group may be slower by less than all of it were."""
+"""The slowdown to search for, as a share of the observed one: a part of the group may be slowed by less than
+the whole."""
 NOTHING_THROUGH = 0.9
-"""Sought where results are wrong or a job hangs: figures of such tests are 0."""
+"""The slowdown to search for if results are wrong or a job hangs; such tests have the value 0."""
 MOST_NOISE = 0.9
-"""Figures that scatter by more are told apart no worse."""
+"""Upper limit for noise; if values scatter more than this, they are not distinguished any worse."""
 TWO_SIDED_95 = 1.96
 EVERY_LINK: tuple[Operation, ...] = ("all_to_all", "all_to_all_v")
-"""Operations in which each rank sends to each; others go round a ring or along a tree."""
+"""Operations in which each rank sends to every other rank; the others use a ring or a tree."""
 Part = Literal["host", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveSeen:
-    """What a launch of the collective stage came to."""
+    """The result of one launch of the collective stage."""
 
     records: CaseRecords
     points: tuple[CollectiveValues, ...]
     failure: str | None
-    """What became of it, where it began and did not end well by itself."""
+    """Why it failed, if it started and did not finish normally."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Hosts that it was placed on."""
+        """The hosts that it was placed on."""
         return self.records.case.placement.hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """In what a collective falls short."""
+    """How a collective falls short."""
 
     why: str | None
-    """None where nothing is wrong, and a search was asked for."""
+    """None if nothing is wrong, but a search was requested."""
     share: float
-    """Of what it should do; 1 where nothing right gets through."""
+    """Shortfall as a share of what it should reach; 1 if nothing correct gets through."""
     operation: str | None = None
     size_bytes: int | None = None
-    """None is what was asked for first, at its largest size."""
+    """None for both means the first requested operation, at its largest size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCollective:
-    """Somebody makes this collective slow or wrong, or it is asked whether somebody does."""
+    """A collective that something makes slow or wrong, or that the user asks to have checked."""
 
     case: StageCase
     hosts: tuple[str, ...]
     reason: Shortfall
     slowdown: float
-    """That is sought, as a share."""
+    """The slowdown to search for, as a share."""
     noise: float
 
 
 def collective_seen(launch: CaseRecords) -> CollectiveSeen:
-    """Return the points and the failure of one launch."""
+    """Return the result of one launch: its points and its failure."""
     figures, failure = summarize_collectives(launch), launch.primary_failure
     message = None
     is_of_launch = failure is not None and launch.status != "done" and bool(launch.of(Start))
@@ -106,10 +109,10 @@ def collective_seen(launch: CaseRecords) -> CollectiveSeen:
 
 
 def _error_of_median(times: Sequence[float]) -> float:
-    """Return the relative standard error of a median: from the ranks between which it lies 95 times in 100.
+    """Return the relative standard error of a median, from the ranks of its 95 % interval.
 
-    A few iterations that stall, as on a link that loses packets, leave the median where it is: the standard
-    deviation would be many times the median.
+    If a few iterations stall, as on a link that loses packets, the median does not change, but the standard
+    deviation could become many times as large as the median.
     """
     ordered, num = sorted(times), len(times)
     reach = TWO_SIDED_95 * sqrt(num) / 2
@@ -125,7 +128,7 @@ def suspicions(
 ) -> Iterator[SlowCollective]:
     """Yield what to search for after the collective stage.
 
-    `seen` has the launches of each case, `short` the rule that a case failed.
+    `seen` maps each case to its launches, and `short` to the rule that it failed.
     """
     if options.blame == "never":
         return
@@ -156,7 +159,7 @@ def _sought(case: StageCase, hosts: tuple[str, ...], reason: Shortfall, noise: f
 
 
 def noise_of(launches: Sequence[CollectiveSeen]) -> float:
-    """Return the relative standard deviation of one test: between launches, or within where there is one."""
+    """Return the relative standard deviation of a test: between launches, or within a single one."""
     by_point: dict[tuple[Any, ...], list[float]] = {}
     for launch in launches:
         for point in _largest(launch):
@@ -168,7 +171,7 @@ def noise_of(launches: Sequence[CollectiveSeen]) -> float:
 
 
 def _largest(launch: CollectiveSeen) -> list[CollectiveValues]:
-    """Return the first operation's point at the largest size; nothing of a launch without figures."""
+    """Return the first operation's point at the largest size; None for a launch without results."""
     points = [point for point in launch.points if point.operation == launch.points[0].operation]
     return [max(points, key=lambda point: point.size_bytes)] if points else []
 
@@ -179,16 +182,16 @@ def _best(launches: Sequence[CollectiveSeen]) -> float | None:
 
 
 def _breakage(launches: Sequence[CollectiveSeen]) -> Shortfall | None:
-    """Find wrong results, and a job that did not end."""
+    """Find wrong results, and jobs that did not finish."""
     for point in (point for launch in launches for point in launch.points if point.num_wrong):
         why = f"{point.num_wrong} elements of {point.operation} of {point.size_bytes:,} bytes are wrong"
         return Shortfall(why=why, share=1.0, operation=point.operation, size_bytes=point.size_bytes)
     failure = next((launch.failure for launch in launches if launch.failure), None)
-    return None if failure is None else Shortfall(why=f"it did not end ({failure})", share=1.0)
+    return None if failure is None else Shortfall(why=f"it did not finish ({failure})", share=1.0)
 
 
 def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> Shortfall | None:
-    """Return by how much it is slower than on other hosts, or than its own other launches."""
+    """Return how much slower it is than on other hosts, or than its own other launches were."""
     best, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if best is not None and len(peers) >= MIN_PEERS and best < median(peers) * (1 - bound):
         short = 1 - best / median(peers)
@@ -204,35 +207,35 @@ def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blaming:
-    """A search over the hosts of a fleet, or over the devices of one host, and what its launches gave."""
+    """A search over a fleet's hosts or one host's devices, with the results of its launches."""
 
     config: RunConfig
-    """Of kind collective; its operation and size are tested."""
+    """A collective recipe, the operation and size of which are tested."""
     search: BlameSearch
     part: Part
     places: Mapping[str, HostPlace] = field(default_factory=dict)
-    """Of each member that is a host; the one host of all members that are devices."""
+    """For members that are hosts, one place each; for members that are devices, the one host of all."""
     name: str = "blame"
     figures: Mapping[str, float | None] = field(default_factory=dict)
-    """By case; of launches that ended, those of rounds to come included where a run is resumed."""
+    """Test results by case, for finished launches; includes those of later rounds if a run is resumed."""
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield the tests of this round that neither run nor have ended; none once the search is over."""
+        """Yield the tests of this round that are neither running nor done; none once the search is over."""
         for case_id, group in self._round().items():
             if case_id not in self.figures and (case_id, 0) not in running:
                 yield self.case(case_id, group)
 
     def settle(self, launch: CaseRecords) -> Blaming:
-        """Return the state after a launch ended; one that is no test of this search changes nothing.
+        """Return the state after a launch finished; launches of other searches change nothing.
 
-        A round is judged when all its tests have ended, in whichever order they did.
+        A round is judged once all its tests have finished, in any order.
         """
         if not launch.case.case_id.startswith(f"{self.name}-"):
             return self
         return self.with_figures({**self.figures, launch.case.case_id: value_of(launch)})
 
     def with_figures(self, figures: Mapping[str, float | None]) -> Blaming:
-        """Return the state after tests, by case; those of other searches change nothing."""
+        """Return the state after tests, given by case; tests of other searches change nothing."""
         state = replace(self, figures=figures)
         while (groups := state._round()) and all(case_id in state.figures for case_id in groups):
             results = {group: state.figures[case_id] for case_id, group in groups.items()}
@@ -245,12 +248,12 @@ class Blaming:
         return not self._round()
 
     def _round(self) -> dict[str, Group]:
-        """Name the tests of the round that is due."""
+        """Name the tests of the current round."""
         groups = self.search.next_round()
         return {f"{self.name}-{self.search.num_rounds}-{n}": group for n, group in enumerate(groups)}
 
     def case(self, case_id: str, group: Group) -> Case:
-        """Build the test of a group.
+        """Build the test for a group.
 
         Raises:
             UsageError: the recipe cannot be run.
@@ -269,7 +272,7 @@ class Blaming:
 
 
 def _one_test(work: CollectiveWork, *, one_way: bool) -> CollectiveSpec:
-    """Return the first operation at the largest size; one way, a broadcast from the first rank."""
+    """Return the operation and largest size to test; for one direction, a broadcast from the first rank."""
     spec = work.collective
     operations: tuple[Operation, ...] = ("broadcast",) if one_way else spec.operations[:1]
     root = 0 if one_way else spec.root
@@ -280,7 +283,7 @@ def _one_test(work: CollectiveWork, *, one_way: bool) -> CollectiveSpec:
 def blame_hosts(
     config: RunConfig, places: Sequence[HostPlace], *, noise: float, slowdown: float, name: str = "blame"
 ) -> Blaming:
-    """Begin a search among hosts; `noise` and `slowdown` as in `verdict.blame.search.begin`."""
+    """Start a search among hosts; `noise` and `slowdown` are as in `verdict.blame.search.begin`."""
     by_name = {place.name: place for place in places}
     every_link = config.collective.operations[0] in EVERY_LINK
     search = begin(tuple(by_name), noise=noise, slowdown=slowdown, every_link=every_link)
@@ -290,7 +293,7 @@ def blame_hosts(
 def blame_devices(
     config: RunConfig, place: HostPlace, devices: Sequence[int], *, noise: float, slowdown: float, name: str
 ) -> Blaming:
-    """Begin a search among the devices of one host, by the indices that its ranks count them by."""
+    """Start a search among the devices of one host, by the indices that its ranks use."""
     every_link = config.collective.operations[0] in EVERY_LINK
     members = tuple(map(str, devices))
     search = begin(members, noise=noise, slowdown=slowdown, every_link=every_link)
@@ -298,7 +301,7 @@ def blame_devices(
 
 
 def value_of(launch: CaseRecords) -> float | None:
-    """Return the rate of a test; 0 where nothing right got through, None where it did not begin."""
+    """Return the rate of a test; 0 if nothing correct got through, None if it did not start."""
     collectives = summarize_collectives(launch)
     if collectives is None or not collectives.figures:
         failures = [f for f in (launch.primary_failure,) if f is not None]
@@ -309,5 +312,5 @@ def value_of(launch: CaseRecords) -> float | None:
 
 
 def bytes_per_s(figures: CollectiveValues) -> float:
-    """Return the size over the median iteration, each as long as on the rank that took longest."""
+    """Return the size divided by the median iteration time, taking the slowest rank in each."""
     return figures.size_bytes / median(figures.iterations_s)

@@ -1,4 +1,4 @@
-"""Does a machine become slower over hours? A line through the soak's throughput, and how well it is known."""
+"""Does a machine slow down over hours? Fits a line to the soak's step times, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gpuproof.records.result import Measure, MeasureInterval
 from gpuproof.statistics.distributions import student_t_quantile
 
 FEWEST = 5
-"""Launches that a line with an interval takes; of fewer, launches are cut into blocks."""
+"""Launches needed for a line with an interval; if there are fewer, they are divided into blocks."""
 BLOCKS = 12
-"""Of all launches together, where they are fewer."""
+"""Number of blocks for all launches together, if there are fewer launches."""
 LEAST_STEPS = 10
-"""Of a block."""
+"""Minimum number of steps per block."""
 LEVEL = 0.95
 FEWEST_FREE = 2.0
-"""Degrees of freedom that are reckoned with at least."""
+"""Minimum degrees of freedom to assume."""
 MOST_ALIKE = 0.9
-"""Correlation of neighbours that is reckoned with at most."""
+"""Maximum correlation between neighbouring values to assume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """By which share steps took longer at the end of a line than at its begin."""
+    """By how much steps became longer from the start of a line to its end, as a share."""
 
     rise: float
     low: float
@@ -36,13 +36,13 @@ class Trend:
 
 
 def trend_of(launches: Sequence[Sequence[float]]) -> Trend | None:
-    """Return the trend of step times over launches in order; None where they are too few.
+    """Return the trend of step times over launches in order; None if there are too few.
 
-    A least-squares line through the mean step time of each launch, or of blocks of equal numbers of steps,
-    placed by the time that was spent until then: 0 where the first begins, 1 where the last ends. The slope's
-    interval is Student's, widened where neighbours
-    among the residuals are alike: by (1 + r) / (1 - r), r being their correlation, corrected for its bias in
-    short series (Kendall, 1954: r + (1 + 4 r) / n for a straight line that was fitted).
+    A least-squares line through the mean step time of each launch, or of blocks with equal numbers of steps.
+    Each is placed by the time spent until then: 0 at the start of the first, 1 at the end of the last. The
+    slope's interval is based on Student's t. It is widened by (1 + r) / (1 - r) if neighbouring residuals are
+    correlated, where r is their correlation, corrected for its bias in short series (Kendall, 1954: r + (1 +
+    4 r) / n for a fitted straight line).
 
     >>> found = trend_of([[1.0 + 0.05 * launch] * 50 for launch in range(9)])
     >>> round(found.rise, 2), found.num_points
@@ -62,7 +62,7 @@ def trend_of(launches: Sequence[Sequence[float]]) -> Trend | None:
 
 
 def _blocks(times_s: Sequence[float], *, num_launches: int) -> list[np.ndarray]:
-    """Cut a launch into blocks; into one where there are launches enough."""
+    """Cut a launch into blocks; into one if there are enough launches."""
     if not len(times_s):
         return []
     most = len(times_s) // LEAST_STEPS
@@ -71,7 +71,7 @@ def _blocks(times_s: Sequence[float], *, num_launches: int) -> list[np.ndarray]:
 
 
 def _reach(x: np.ndarray, residuals: np.ndarray) -> float:
-    """Return half the width of the slope's interval."""
+    """Return half the width of the interval of the slope."""
     num = len(x)
     variance = float(residuals @ residuals) / (num - 2)
     spread = float(((x - x.mean()) ** 2).sum())
@@ -85,7 +85,7 @@ def _reach(x: np.ndarray, residuals: np.ndarray) -> float:
 
 
 def trend_measure(launches: Sequence[Launch]) -> Measure:
-    """Return the trend of a soak as a measure, named as the drift that it is judged as."""
+    """Return the trend of a soak as a measure, named after the drift that it is judged as."""
     ordered = sorted(launches, key=lambda launch: launch.case.replicate)
     trend = trend_of([launch.step_times_s for launch in ordered])
     return Measure(
@@ -93,17 +93,17 @@ def trend_measure(launches: Sequence[Launch]) -> Measure:
         value=None if trend is None else trend.rise,
         unit="1",
         text=units.change(None if trend is None else trend.rise),
-        detail=f"rise of a line through the mean step times of {len(ordered)} launches, from begin to end",
+        detail=(f"rise of a line through the mean step times of {len(ordered)} launches, from start to end"),
         statistic="least-squares line",
         better="lower",
         num_samples=None if trend is None else trend.num_points,
         interval=None if trend is None else _interval(trend, num_launches=len(ordered)),
-        missing="too few steps were kept for a line" if trend is None else None,
+        missing="too few steps were stored for a line" if trend is None else None,
     )
 
 
 def _interval(trend: Trend, *, num_launches: int) -> MeasureInterval:
-    method = f"Student's t of the slope over {trend.num_points} points, widened for neighbours that are alike"
+    method = f"Student's t of the slope over {trend.num_points} points, widened for correlated neighbours"
     return MeasureInterval(
         low=trend.low,
         high=trend.high,

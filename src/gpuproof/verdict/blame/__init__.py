@@ -1,1 +1,1 @@
-"""Who is to blame where something that many do together is slow or hangs: a search by tests of groups."""
+"""Find what makes a group that works together slow or hang, by a search with group tests."""

@@ -1,10 +1,10 @@
-"""Is a group slow? What one more figure of it says, against figures of groups of the same size.
+"""Is a group slow? Weighs each new value, compared with groups of the same size.
 
-A group's figure is higher where it is better: bandwidth, or a rate. Only groups of the same size are
-compared, in the same round or with rounds before. A figure weighs as the logarithm of a likelihood ratio:
-slower by `slowdown` or more, against as fast as the level. Errors are taken as Student's t with 4 degrees of
-freedom, so that a single stray figure decides little. A step of the search asks for groups, and says what
-their verdicts come to (`Step`, `StepOutcome`).
+A higher value is better, e.g. bandwidth or another rate. Only groups of the same size are compared, within a
+round or with earlier rounds. The weight of a value is the logarithm of a likelihood ratio: that the group is
+slower by `slowdown` or more, against that it is as fast as the level. Errors are modelled as Student's t with
+4 degrees of freedom, so that a single outlier decides little. A step of the search requests groups, and
+determines what follows from their verdicts (`Step`, `StepOutcome`).
 
 >>> level = Level(value=100.0, num_values=8)
 >>> weigh(90.0, level, noise=0.01, slowdown=0.1) > SLOW, weigh(99.5, level, noise=0.01, slowdown=0.1) < FAST
@@ -20,52 +20,55 @@ from statistics import median, median_low
 from typing import Literal, Protocol
 
 SLOW = log(1000.0)
-"""From here on a group is slow: a thousand times likelier than not."""
+"""Weight above which a group is slow: it is then a thousand times more likely than not."""
 FAST = -log(100.0)
-"""Under this it is not. A slow group that is taken for a fast one costs tests; the other way round a name."""
+"""Weight below which a group is not slow. Taking a slow group for a fast one costs tests; the opposite error
+accuses someone."""
 FAILED = log(1000.0) / 3
-"""What a test without a figure weighs: three of them in a row, and none with one, are as bad as slow."""
+"""Weight of a test without a value: three of them in a row, with no value in between, count as slow."""
 MOST_TRIES = 9
-"""Tests of one group until it is left undecided."""
+"""Number of tests of one group after which it is left undecided."""
 DEGREES = 4.0
 LONGEST_MEMORY = 3
-"""Figures that a level of earlier rounds counts for, at most: it follows where the level drifts."""
+"""Maximum number of values that a level from earlier rounds counts as, so that it follows if the level
+drifts."""
 CHANCE = 1.4
-"""By so many standard deviations the fastest of eight is above the middle."""
+"""The fastest of eight is on average this many standard deviations above the middle."""
 FOLLOWED = 1 / 3
-"""A figure moves the level of earlier rounds where it is off by so much of the slowdown at most."""
+"""A value changes the level from earlier rounds only if it differs from it by at most this share of the
+slowdown."""
 LEAST_NOISE = 1e-4
-"""Relative; figures that are equal to the last digit were rounded."""
+"""Minimum relative noise; values that are equal to the last digit were rounded."""
 
 Verdict = Literal["slow", "fast", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Subjects that are tested together; two are a pair, and its figure is of the link between them."""
+    """Subjects that are tested together; for a pair, the value is that of the link between the two."""
 
     members: tuple[str, ...]
     one_way: bool = False
-    """Of a pair: the first sends, the second receives, and nothing goes back."""
+    """For pairs: the first member sends, the second receives, and nothing is sent back."""
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """What its figure may be compared with: groups as large, tested in the same way."""
+        """The kind of group that its value may be compared with: same size, tested the same way."""
         return len(self.members), self.one_way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What healthy groups of one kind reach."""
+    """The value that healthy groups of one kind reach."""
 
     value: float
     num_values: int
-    """Figures behind it."""
+    """Number of values it is based on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupValues:
-    """A group's figures of a round, or of several where none could be judged before."""
+    """A group's values from one round, or from several rounds if earlier ones could not be judged."""
 
     group: Group
     values: tuple[float, ...]
@@ -76,11 +79,12 @@ class GroupValues:
 def level_of(
     figures: Sequence[GroupValues], before: Level | None, *, noise: float, slowdown: float
 ) -> Level | None:
-    """Return the level of one kind of group; None where no two figures agree on it.
+    """Return the level of one kind of group; None if no two values agree on it.
 
-    Figures of groups of good members alone come first; then those that agree with the level before; else the
-    fastest, if there are two of them, and most groups are so, or the fastest was so twice: what is slow is
-    never fast, and what is fast by chance is not so again.
+    Values of groups with only good members take precedence; then values that agree with the previous level.
+    Otherwise the level is that of the fastest groups, if there are two values, and either most groups are as
+    fast or the fastest one was fast twice: a slow group is never fast, and a group that is fast by chance is
+    not fast again.
     """
     trusted = [value for group in figures if group.is_trusted for value in group.values]
     if trusted:
@@ -93,7 +97,7 @@ def level_of(
         return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
-    # The fastest of several is so by chance, too: what is as far below the middle is no slower.
+    # The fastest of several is partly chance: a group that is below the middle by as much is not slower.
     fastest = max(figures, key=lambda group: median_low(group.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
     close = [group for group in figures if median_low(group.values) >= slowest]
@@ -103,9 +107,9 @@ def level_of(
 
 
 def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:
-    """Return how much likelier a figure is of a slow group than of one at the level, as a logarithm.
+    """Return the log-likelihood ratio of a value: for a slow group, against a group at the level.
 
-    `noise` is the relative standard deviation of one figure.
+    `noise` is the relative standard deviation of one value.
     """
     scale = max(noise, LEAST_NOISE) * sqrt((1 - 2 / DEGREES) * (1 + 1 / level.num_values))
     below = 1 - value / level.value
@@ -113,12 +117,12 @@ def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float
 
 
 def _log_density(deviation: float) -> float:
-    """Student's t, less its constant."""
+    """Log density of Student's t, without its constant."""
     return -(DEGREES + 1) / 2 * log(1 + deviation * deviation / DEGREES)
 
 
 def judge(weight: float, *, tries: int) -> Verdict | None:
-    """Return what the tests of a group together say; None where another one is needed."""
+    """Return what a group's tests show together; None if another test is needed."""
     if weight >= SLOW:
         return "slow"
     if weight <= FAST:
@@ -131,20 +135,20 @@ Verdicts = Mapping[Group, Verdict]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accusation:
-    """A member, or a link between two, of which repeated tests say that it is slow."""
+    """A member, or a link between two, that repeated tests show to be slow."""
 
     members: tuple[str, ...]
-    """One; two of a link, which is not split between its ends."""
+    """One member; two for a link, which is not attributed to either end."""
     groups: tuple[Group, ...]
     """The tests that confirmed it."""
     directions: tuple[tuple[str, str], ...] = ()
-    """Of a link: the ways on which it is slow, sender first; none where it is slow only both ways at once, or
-    where no direction could be tried."""
+    """For a link: the directions in which it is slow, sender first; empty if it is slow only in both
+    directions at once, or if no direction could be tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Members of which it could not be said whether they, or a link between them, are slow."""
+    """Members for which it is unknown whether they, or a link between them, are slow."""
 
     members: tuple[str, ...]
     why: str
@@ -152,38 +156,38 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """What a step came to."""
+    """The result of a step."""
 
     steps: tuple[Step, ...] = ()
     cleared: tuple[str, ...] = ()
     doubted: tuple[str, ...] = ()
-    """Cleared before, and not any more."""
+    """Members that were cleared before, but no longer are."""
     accused: tuple[Accusation, ...] = ()
     undecided: tuple[Undecided, ...] = ()
 
 
 class Step(Protocol):
-    """One question of the search, with all that is known of its suspects."""
+    """One question of the search, with everything that is known about its suspects."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Whom it is about: partners of nobody else meanwhile."""
+        """The members it is about; until it is settled, they are not used as partners."""
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Return the groups to test, filled up with `partners`; None where these are too few.
+        """Return the groups to test, filled up with `partners`; None if there are too few.
 
         Groups that have a member in common are tested in different rounds.
         """
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Return what follows from the verdicts of all groups that it asked for."""
+        """Return what follows from the verdicts of all groups that it requested."""
 
     def instead(self) -> Step | None:
-        """Return what to do with fewer partners; None where there is nothing."""
+        """Return the step to take with fewer partners; None if nothing can be done."""
 
 
 def filled(members: Sequence[str], partners: Sequence[str], size: int) -> Group | None:
-    """Return a group of `size` with these members in it; None where partners are too few.
+    """Return a group of `size` that includes these members; None if there are too few partners.
 
     >>> filled(["a"], ["x", "y", "z"], 3)
     Group(members=('a', 'x', 'y'), one_way=False)
@@ -193,7 +197,7 @@ def filled(members: Sequence[str], partners: Sequence[str], size: int) -> Group 
 
 
 def halves(members: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Cut in two, the first not the larger one.
+    """Split in two; the first part is not larger than the second.
 
     >>> halves("abc")
     (('a',), ('b', 'c'))
@@ -203,8 +207,8 @@ def halves(members: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def unclear(members: Sequence[str], why: str = "") -> Undecided:
-    """Say of members that their tests agree with neither answer."""
+    """Report that the members' tests are inconclusive."""
     return Undecided(
         members=tuple(members),
-        why=why or "their tests lie between slow and not slow, or scatter too much: noise is too large",
+        why=why or "their tests are between slow and not slow, or scatter too much: noise is too large",
     )

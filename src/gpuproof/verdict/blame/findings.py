@@ -1,4 +1,4 @@
-"""What a search for slow members came to and did not look at, and who is to blame, with the evidence."""
+"""What a search for slow members found and missed, and what is to blame, with the evidence."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpuproof.base import units
 from gpuproof.verdict.blame.evidence import Accusation, Group, Undecided
 
 NOTICED = 0.5
-"""Of what the confirming tests showed: a test that was slower by so much of it counts as slow."""
+"""A confirming test counts as slow if it is slower by more than this share of the slowdown."""
 NOTHING = 0.99
-"""Slower by more: the job did not come to its end."""
+"""If it is slower by more than this, nothing got through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blamed:
-    """Who is to blame, as a subject of the result, with the evidence in words."""
+    """What is to blame, as a subject of the result, with the evidence in words."""
 
     subject: str
     part: Literal["gpu", "link", "nic", "host"]
@@ -28,9 +28,10 @@ class Blamed:
 
 
 def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> tuple[Blamed, ...]:
-    """Say who is to blame among hosts; `inside` holds the search among the devices of an accused host.
+    """Report which host is to blame; `inside` is the search among the devices of an accused host.
 
-    Without it a host and its NIC are not told apart. Devices that are alike leave the way out of the host.
+    Without that search, a host and its NIC cannot be distinguished. If the devices all perform the same, the
+    only suspect left is the path out of the host.
     """
     named: list[Blamed] = []
     for accusation in findings.accused:
@@ -42,7 +43,7 @@ def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> 
                 subject=f"link/{one}>{other}",
                 part="link",
                 evidence=describe(accusation),
-                next_step=f"Look at the cable, ports and route from {one} to {other}",
+                next_step=f"Check the cable, ports and route from {one} to {other}",
             )
             for one, other in accusation.directions or (accusation.members,)
         ]
@@ -50,14 +51,14 @@ def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> 
 
 
 def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator[Blamed]:
-    """Name the part of a host: what its own devices showed among themselves, or nothing more."""
+    """Name the faulty part of a host, as far as tests among its devices showed it."""
     if inside is not None and (inside.accused or inside.links):
         for accusation in inside.accused:
             yield Blamed(
                 subject=f"host/{host}/gpu/{accusation.members[0]}",
                 part="gpu",
                 evidence=f"{evidence}; among its devices: {describe(accusation)}",
-                next_step="Have the device and its slot looked at",
+                next_step="Have the device and its slot inspected",
             )
         for accusation in inside.links:
             one, other = (f"{host}/gpu/{member}" for member in accusation.members)
@@ -65,30 +66,30 @@ def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator
                 subject=f"link/{one}>{other}",
                 part="link",
                 evidence=f"{evidence}; among its devices: {describe(accusation)}",
-                next_step="Look at the links between these devices (nvidia-smi topo -m, nvlink -s)",
+                next_step="Check the links between these devices (nvidia-smi topo -m, nvlink -s)",
             )
         return
     if inside is not None and not inside.undecided:
-        alike = f"its {len(inside.cleared)} devices are alike among themselves"
-        step = f"Look at the NIC of {host}, its cable and its port; then at what its processors do"
+        alike = f"its {len(inside.cleared)} devices perform the same"
+        step = f"Check the NIC of {host}, its cable and its port; then what its CPUs are doing"
         yield Blamed(subject=f"host/{host}", part="nic", evidence=f"{evidence}; {alike}", next_step=step)
         return
     yield Blamed(
         subject=f"host/{host}",
         part="host",
-        evidence=f"{evidence}; this does not separate the host from its NIC",
-        next_step=f"Look at the NIC of {host} and its port, at its clocks, and at what else it does",
+        evidence=f"{evidence}; this does not distinguish the host from its NIC",
+        next_step=f"Check the NIC of {host} and its port, its clocks, and what else it is doing",
     )
 
 
 def describe(accusation: Finding) -> str:
-    """Say in which tests somebody was slow, and by how much.
+    """Describe in which tests a member or link was slow, and by how much.
 
     >>> from gpuproof.verdict.blame.evidence import Group
     >>> from gpuproof.verdict.blame.findings import GroupTest
     >>> test = GroupTest(round=0, group=Group(("a", "b")), value=80.0, level=100.0)
     >>> describe(Finding(members=("a",), slower_by=0.2, directions=(), tests=(test,)))
-    'a: 20 % slower than good ones; of 1 test with it all 1 were slow, in pairs with b'
+    'a: 20 % slower than good ones; all 1 of 1 test with it were slow, in pairs with b'
     """
     who = " and ".join(accusation.members)
     least = NOTICED * (accusation.slower_by or 1)
@@ -105,7 +106,7 @@ def describe(accusation: Finding) -> str:
     pairs = f", in pairs with {', '.join(partners)}" if partners else ""
     count = len(accusation.tests)
     share = f"all {count}" if len(slow) == count else f"{len(slow)}"
-    return f"{who}: {how}; of {count} test{'s' * (count > 1)} with it {share} were slow{pairs}"
+    return f"{who}: {how}; {share} of {count} test{'s' * (count > 1)} with it were slow{pairs}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +114,16 @@ class GroupTest:
     """One test of a group."""
 
     round: int
-    """Counting from 0."""
+    """Round number, starting from 0."""
     group: Group
     value: float | None
-    """None where it gave no figure."""
+    """The result; None if the test gave no value."""
     level: float | None
-    """What good groups of this size reached; None where that was never known."""
+    """What good groups of this size reached; None if it was never known."""
 
     @property
     def slower_by(self) -> float | None:
-        """Share by which it was under the level; 1 where nothing got through."""
+        """Share by which it was below the level; 1 means that nothing got through."""
         if self.value == 0:
             return 1.0
         return None if self.value is None or not self.level else 1 - self.value / self.level
@@ -130,29 +131,29 @@ class GroupTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A member or a link that is slow."""
+    """A slow member or link."""
 
     members: tuple[str, ...]
     slower_by: float | None
-    """In the tests that confirmed it, on average; None where these gave no figure: tests with it fail."""
+    """Mean over the tests that confirmed it; None if these gave no value: tests that include it fail."""
     directions: tuple[tuple[str, str], ...]
     tests: tuple[GroupTest, ...]
-    """Every test that it was in: the evidence."""
+    """The evidence: every test that included it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinksTried:
-    """Which links between members some test went over."""
+    """Which links between members were used by at least one test."""
 
     num_tried: int
     num_not_tried: int
     not_tried: tuple[tuple[str, ...], ...]
-    """Sets of members between which no link at all was tried; within a set some may be missing, too."""
+    """Sets of members with no tested link between the sets; links within a set may be untested, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a search came to."""
+    """The result of a search."""
 
     accused: tuple[Finding, ...]
     links: tuple[Finding, ...]
@@ -164,7 +165,7 @@ class Findings:
 
     @property
     def num_tests(self) -> int:
-        """Tests of groups, those at the same time counted singly."""
+        """Number of group tests; concurrent tests are counted individually."""
         return len(self.tests)
 
 
@@ -178,7 +179,7 @@ def conclude(
     num_rounds: int,
     every_link: bool,
 ) -> Findings:
-    """Return what is known, each accusation with its evidence."""
+    """Return what is known, with the evidence for each accusation."""
     accusations = [_finding(accusation, tests) for accusation in accused]
     named = {
         member for accusation in accusations if len(accusation.members) == 1 for member in accusation.members
@@ -207,7 +208,7 @@ def _finding(accusation: Accusation, tests: Sequence[GroupTest]) -> Finding:
 
 
 def links_tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool) -> LinksTried:
-    """Return which links were in a test: of pairs always, of larger groups where a test goes over every link.
+    """Return which links a test used: a pair's link; in larger groups, all if a test uses every link.
 
     >>> test = GroupTest(round=0, group=Group(("a", "b")), value=1.0, level=None)
     >>> links_tried("abc", [test], every_link=False)
@@ -226,7 +227,7 @@ def links_tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_lin
 def links_not_tried(
     members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield every link that no test went over; of thousands of members there are millions.
+    """Yield every link that no test used; with thousands of members, there are millions of links.
 
     >>> list(links_not_tried("abc", [GroupTest(round=0, group=Group(("a", "b")), value=1.0, level=None)],
     ...                      every_link=False))
@@ -243,7 +244,7 @@ def _covers_links(test: GroupTest, *, every_link: bool) -> bool:
 
 
 def _tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool) -> np.ndarray[Any, Any]:
-    """Return for each two members whether a test went over their link; True of each with itself."""
+    """Return, for every two members, whether a test used their link; True on the diagonal."""
     position = {member: number for number, member in enumerate(members)}
     tried = np.eye(len(members), dtype=bool)
     for test in tests:
@@ -256,7 +257,7 @@ def _tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bo
 def _separate_sets(
     members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool
 ) -> tuple[tuple[str, ...], ...]:
-    """Join members that were in a test together, again and again."""
+    """Repeatedly merge members that were in a test together."""
     of_member = {member: number for number, member in enumerate(members)}
     joined = {number: [member] for member, number in of_member.items()}
     for test in tests:

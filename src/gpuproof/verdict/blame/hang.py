@@ -1,7 +1,7 @@
-"""Who hangs: at which collective operation ranks wait, and which ranks did not arrive there.
+"""What hangs: at which collective operation ranks wait, and which ranks did not reach it.
 
-In: the last words of every rank, with what its device had reached. A rank that waits and one that is waited
-for look alike from the host; how many operations each has asked for, and begun, tells them apart.
+Input: the last report of every rank, with the progress of its device. A waiting rank and one that is waited
+for look the same from the host; they are distinguished by how many operations each has requested and started.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ class Hang:
     """Ranks that wait for each other."""
 
     operation: str | None
-    """The last one, over all ranks, that any rank has come to; None where nobody recorded it."""
+    """The last operation that any rank has reached; None if it was not recorded."""
     number: int | None
     waiting: tuple[int, ...]
-    """Ranks that arrived."""
+    """Ranks that reached it."""
     late: tuple[int, ...]
-    """Ranks that said their last words elsewhere."""
+    """Ranks whose last report is from elsewhere."""
     silent: tuple[int, ...]
-    """Ranks that said nothing: stopped, or on a host that is cut off."""
+    """Ranks that reported nothing: stopped, or on a host that is unreachable."""
     hosts: Mapping[int, str]
-    """Of each rank that began, as the inventory names it."""
+    """Host of each rank that started, by its inventory name."""
 
     @property
     def stopped_hosts(self) -> tuple[str, ...]:
-        """Hosts of the ranks that others wait for: the silent ones, for which late ones may wait too."""
+        """Hosts of ranks that others wait for: silent ones, if any, as late ones may wait for them, too."""
         ranks = (self.silent or self.late) if self.waiting else ()
         return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))
 
     @property
     def text(self) -> str:
-        """What a person needs to know."""
+        """What a person needs to know, as one sentence."""
         where = self.operation or "a step"
         where = f"{where} (number {self.number})" if self.number is not None else where
         waiting = f"{self._named(self.waiting)} {_verb(self.waiting, 'wait')} in {where}"
         if not self.late and not self.silent:
-            return f"all ranks have come to {where}, and it does not end: look at the links between them"
-        late = f", to which {self._named(self.late)} did not come" if self.late else ""
+            return f"all ranks have reached {where}, and it does not finish: check the links between them"
+        late = f", which {self._named(self.late)} did not reach" if self.late else ""
         silent = f"; {self._named(self.silent)} reported nothing" if self.silent else ""
         return f"{waiting}{late}{silent}"
 
@@ -66,7 +66,7 @@ def _verb(ranks: Sequence[int], verb: str) -> str:
 
 
 def explain_hang(records: CaseRecords) -> Hang | None:
-    """Return who waits for whom; None where no rank hung, or no other rank is there to wait for."""
+    """Return which ranks wait for which; None if no rank hung, or there is no other rank to wait for."""
     words = {f.rank: f for f in records.of(Failure) if f.rank is not None}
     if records.world_size < 2 or not any(failure.cause == "hang" for failure in words.values()):
         return None
@@ -76,7 +76,9 @@ def explain_hang(records: CaseRecords) -> Hang | None:
     if not progress:
         return None
     calls = [call for state in progress.values() for call in state.calls]
-    last = max(calls, key=lambda call: call.number, default=None)  # that the foremost ranks have come to
+    last = max(
+        calls, key=lambda call: call.number, default=None
+    )  # the operation that the furthest ranks have reached
     late = _late(progress, last)
     return Hang(
         operation=_operation(last, progress),
@@ -89,7 +91,7 @@ def explain_hang(records: CaseRecords) -> Hang | None:
 
 
 def _late(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> tuple[int, ...]:
-    """Return the ranks behind the foremost: by operations asked for, then by what devices have begun."""
+    """Return the ranks that are behind: by operations requested, then by those devices started."""
     requested = {rank: state.collectives for rank, state in progress.items() if state.collectives is not None}
     if len(set(requested.values())) > 1:
         foremost = max(requested.values())
@@ -107,7 +109,7 @@ def _state(progress: RankProgress, number: int) -> str | None:
 
 
 def _operation(last: CollectiveCall | None, progress: Mapping[int, RankProgress]) -> str | None:
-    """Name the operation as torch has it, else the one that was timed."""
+    """Name the operation as torch does, or else by the operation that was timed."""
     if last is None:
         return next((state.operation for state in progress.values() if state.operation), None)
     elements = sum(map(prod, last.sizes))

@@ -1,4 +1,4 @@
-"""The steps of a search for slow links, and those that try members with good partners, one by one."""
+"""Steps of a search for slow links, and steps that test members one by one with good partners."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from gpuproof.verdict.blame.evidence import (
 )
 
 FEW = 6
-"""Members among whom all pairs are tried; of more, where a test goes over every link, quarters."""
+"""Maximum number of members among which all pairs are tested; with more, quarters are tested if a test uses
+every link."""
 CONFIRMATIONS = 6
-"""Of a link, each a slow pair and two fast tests of its ends: an end that is slow in half of its tests looks
-so once in a quarter of cases by chance, six times in 1 of 4,096 (one that is slow in another share, less)."""
+"""Confirmations per link, each consisting of a slow pair and two fast tests of its ends. By chance, an end
+that is slow in half of its tests looks like this in a quarter of cases, and six times in a row in 1 of 4,096
+(less for an end that is slow in another share)."""
 CONTROL = 2
-"""Partners that are tested with each other, so that a pair can be compared in its own round."""
+"""Number of partners that are tested with each other, so that a pair can be compared within its own round."""
 
 
 def search_links(members: Sequence[str], *, size: int, every_link: bool) -> Step:
-    """Return how to find the link that makes these slow together."""
+    """Return how to find the link that makes these members slow together."""
     if every_link and len(members) > FEW:
         return Quarters(suspects=tuple(members), size=size)
     return AllPairs(suspects=tuple(members), are_good=True)
@@ -34,19 +36,19 @@ def search_links(members: Sequence[str], *, size: int, every_link: bool) -> Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarters:
-    """Between which quarters is a link slow? Every two of them together, so that no link is left out."""
+    """Between which quarters is a link slow? Tests all pairs of quarters, so that no link is missed."""
 
     suspects: tuple[str, ...]
     size: int
 
     def _both(self) -> Iterator[tuple[str, ...]]:
-        """Yield every two quarters, those first that have nothing in common."""
+        """Yield all pairs of quarters, such that pairs with nothing in common are next to each other."""
         quarters = [quarter for half in halves(self.suspects) for quarter in halves(half)]
         for one, other in ((0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2)):
             yield (*quarters[one], *quarters[other])
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for every two quarters, filled up so that two such groups fit into a round."""
+        """Request all pairs of quarters, filled up so that two such groups fit into a round."""
         groups = []
         for number, both in enumerate(self._both()):
             half = partners[: len(partners) // 2] if number % 2 else partners[len(partners) // 2 :]
@@ -57,7 +59,7 @@ class Quarters:
         return tuple(groups)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Go on with what is slow together; three slow ones have the quarter in common with both ends."""
+        """Continue with what is slow together; if three are slow, both ends are in their common quarter."""
         slow = [
             both for both, verdict in zip(self._both(), verdicts.values(), strict=True) if verdict == "slow"
         ]
@@ -67,31 +69,33 @@ class Quarters:
         return StepOutcome(steps=steps) if steps else slow_together(self.suspects)
 
     def instead(self) -> Step:
-        """Try all pairs."""
+        """Test all pairs."""
         return AllPairs(suspects=self.suspects, are_good=True)
 
 
 def slow_together(members: Sequence[str]) -> StepOutcome:
-    """Say that members are slow together and not in parts."""
+    """Report that members are slow together but not in smaller parts."""
     return StepOutcome(
-        undecided=(unclear(members, "slow together, and not in parts: it comes and goes, or needs them all"),)
+        undecided=(
+            unclear(members, ("slow together, but not in parts: it is intermittent, or needs all of them")),
+        )
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllPairs:
-    """Every pair of some members, each with each: N − 1 rounds of an even number, as in a tournament."""
+    """Every pair of some members: N − 1 rounds if N is even, as in a tournament."""
 
     suspects: tuple[str, ...]
     are_good: bool
-    """Whether every member is known to be good by itself."""
+    """Whether every member is known to be good on its own."""
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
-        """Ask for all pairs, in the order of rounds."""
+        """Request all pairs, in round order."""
         return tuple(pairs_in_rounds(self.suspects))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear who is in a fast pair; a slow pair of two such is a link, and the rest is slow itself."""
+        """Clear members of fast pairs. If both are clear, a slow pair is a link; the others are judged."""
         fast = {
             member for group, verdict in verdicts.items() if verdict == "fast" for member in group.members
         }
@@ -117,7 +121,7 @@ class AllPairs:
 
     @staticmethod
     def _judge(member: str, slow: Sequence[Group], good: set[str]) -> StepOutcome:
-        """Accuse a member that is in no fast pair, where two good partners were slow with it."""
+        """Accuse a member without a fast pair, if it was slow with two good partners."""
         with_good = tuple(
             g for g in slow if member in g.members and any(other in good for other in g.members)
         )
@@ -128,12 +132,12 @@ class AllPairs:
         )
 
     def instead(self) -> Step | None:
-        """Nothing: it needs no partners."""
+        """Return None: this step does not need partners."""
         return None
 
 
 def pairs_in_rounds(members: Sequence[str]) -> Iterator[Group]:
-    """Yield all pairs, those of a round one after another (the circle method).
+    """Yield all pairs, in rounds of disjoint pairs (the circle method).
 
     >>> [group.members for group in pairs_in_rounds("abcd")]
     [('a', 'd'), ('b', 'c'), ('a', 'c'), ('d', 'b'), ('a', 'b'), ('c', 'd')]
@@ -149,21 +153,21 @@ def pairs_in_rounds(members: Sequence[str]) -> Iterator[Group]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneByOne:
-    """Everybody by himself, with a good partner of his own; who is slow, again with another one."""
+    """Each member with its own good partner; slow ones again with a different partner."""
 
     todo: tuple[str, ...]
     once: tuple[tuple[str, str], ...] = ()
-    """Slow with this partner."""
+    """Members that were slow once, each with the partner it was slow with."""
     in_doubt: tuple[str, ...] = ()
-    """To be tried, too, if anybody of these is slow."""
+    """Members that must be tested, too, if any of these is slow."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """All of them."""
+        """All members of the step."""
         return (*(member for member, _ in self.once), *self.todo)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for as many pairs as there are partners, and for one of two good ones."""
+        """Request as many pairs as there are partners for, and one pair of two good members."""
         if len(partners) < 1 + CONTROL:
             return None
         control, free = Group(tuple(partners[:CONTROL])), list(partners[CONTROL:])
@@ -177,7 +181,7 @@ class OneByOne:
         return (control, *groups) if groups else None
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse who was slow with two partners; who was slow with one of them has a slow link to it."""
+        """Accuse members slow with two partners; one slow with only one may have a slow link to it."""
         _, *groups = verdicts
         before, again, outcomes = dict(self.once), [], []
         for group in groups:
@@ -202,7 +206,7 @@ class OneByOne:
         return self._doubting(merged(outcomes, left))
 
     def _doubting(self, outcome: StepOutcome) -> StepOutcome:
-        """Add the others, where somebody among these was found."""
+        """Add the members in doubt if one of these was found to be slow."""
         if not (self.in_doubt and outcome.accused):
             return outcome
         tried = {*self.suspects, *outcome.cleared}
@@ -210,12 +214,12 @@ class OneByOne:
         return replace(outcome, steps=(*outcome.steps, OneByOne(todo=others)), doubted=others)
 
     def instead(self) -> Step | None:
-        """Nothing: without good partners nobody can be accused."""
+        """Return None: without good partners, nothing can be accused."""
         return None
 
 
 def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
-    """Return what several members' outcomes come to, with the step for those that are left."""
+    """Return the combined outcome of several members, with the step for the remaining ones."""
     return StepOutcome(
         steps=(*(step for part in outcomes for step in part.steps), *((left,) if left.suspects else ())),
         cleared=tuple(member for part in outcomes for member in part.cleared),
@@ -226,27 +230,27 @@ def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmLink:
-    """A slow pair again, and both its ends with somebody else: slow, fast and fast, or it is not the link."""
+    """A slow pair again, and both ends with other partners: only slow, fast, fast confirms the link."""
 
     ends: tuple[str, str]
     confirmed: tuple[Group, ...] = ()
     in_doubt: tuple[str, ...] = ()
-    """Cleared before by groups that cannot be believed if an end is slow itself."""
+    """Members cleared earlier by groups that are unreliable if one of the ends is slow itself."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Both ends."""
+        """Both ends of the link."""
         return self.ends
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for the pair, and for both ends with partners; with the same one where there is no other."""
+        """Request the pair, and both ends with partners; with the same partner if there is only one."""
         if not partners:
             return None
         first, second = self.ends
         return Group(self.ends), Group((first, partners[0])), Group((second, partners[-1]))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse the link once it was confirmed often enough, by direction; look at a slow end alone."""
+        """Test the link's directions once it is confirmed often enough; examine a slow end separately."""
         results = list(verdicts.items())
         if [verdict for _, verdict in results] != ["slow", "fast", "fast"]:
             ends = [group.members for group, verdict in results[1:] if verdict == "slow"]
@@ -254,7 +258,7 @@ class ConfirmLink:
                 once = tuple((end, partner) for end, partner in ends)
                 return StepOutcome(steps=(OneByOne(todo=(), once=once, in_doubt=self.in_doubt),))
             results_text = ", ".join(f"{' and '.join(group.members)} {verdict}" for group, verdict in results)
-            why = f"as a pair they were slow, and then not alike: {results_text}; it comes and goes"
+            why = f"as a pair they were slow, and then inconsistent: {results_text}; it is intermittent"
             return StepOutcome(undecided=(unclear(self.ends, why),))
         again = replace(self, confirmed=(*self.confirmed, *verdicts))
         if len(again.confirmed) < CONFIRMATIONS * len(verdicts):
@@ -262,13 +266,13 @@ class ConfirmLink:
         return StepOutcome(steps=(Directions(ends=self.ends, confirmed=again.confirmed),))
 
     def instead(self) -> Step | None:
-        """Nothing: without another partner a pair says nothing."""
+        """Return None: without another partner, a pair shows nothing."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directions:
-    """On which way is a slow link slow? One sends and the other receives, and the other way round."""
+    """In which direction is a link slow? One sends and the other receives, then the reverse."""
 
     ends: tuple[str, str]
     confirmed: tuple[Group, ...]
@@ -276,11 +280,11 @@ class Directions:
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Both ends."""
+        """Both ends of the link."""
         return self.ends
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for both directions, and for one of good partners."""
+        """Request both directions, and one direction between good partners."""
         if not self.is_tried:
             return ()
         if len(partners) < 2:
@@ -293,12 +297,12 @@ class Directions:
         )
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse the link, with the directions that are slow."""
+        """Accuse the link, with the directions in which it is slow."""
         slow = [g for g, v in verdicts.items() if v == "slow" and set(g.members) == set(self.ends)]
         ways = tuple((group.members[0], group.members[1]) for group in slow)
         groups = (*dict.fromkeys(self.confirmed), *verdicts)
         return StepOutcome(accused=(Accusation(members=self.ends, groups=groups, directions=ways),))
 
     def instead(self) -> Step | None:
-        """Accuse the link as it is: two partners are needed to compare a direction with."""
+        """Accuse the link without directions: comparing a direction takes two partners."""
         return replace(self, is_tried=False) if self.is_tried else None

@@ -1,4 +1,4 @@
-"""The steps of a search for slow members: groups, halves of a slow one, the accused with a good partner."""
+"""Steps of a search for slow members: groups, halves of a slow group, a suspect with a good partner."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from gpuproof.verdict.blame.evidence import (
 from gpuproof.verdict.blame.links import CONTROL, ConfirmLink, OneByOne, search_links
 
 HALVED_FOR = 2
-"""Members found in one group by halving; then its others are tried one by one, which costs less."""
+"""After this many members were found in one group by halving, the rest are tested one by one, which costs
+less."""
 SPOT_PAIRS = 8
 MANY_PAIRS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What the steps about one group share."""
+    """What the steps for one group share."""
 
     origin: tuple[str, ...]
     """The group that was slow together."""
     size: int
-    """To which tests are filled up."""
+    """Size to which tests are filled up."""
     every_link: bool
     num_accused: int = 0
-    """Members accused so far."""
+    """Number of members accused so far."""
     is_careful: bool = False
-    """Searched again, with good members beside each test: the level may have moved meanwhile."""
+    """Search again, with a group of good members next to each test: the level may have moved in the
+    meantime."""
 
     def fill(self, *parts: Sequence[str], partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Return a group for each part, filled up; None where partners are too few.
+        """Return a group for each part, filled up; None if there are too few partners.
 
-        Partners from elsewhere come first: who was cleared in this group may be slow now and then. In a
-        careful search one group more is of partners alone, where there are enough.
+        Partners from outside the group come first: a member that was cleared in this group may be slow
+        occasionally. A careful search adds a group of partners only, if there are enough.
         """
         members = set(self.origin)
         free = sorted(partners, key=members.__contains__)
@@ -59,19 +61,19 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """All members in groups of one size; what is left over comes after them, filled up."""
+    """All members in groups of one size; the remainder comes after that, filled up."""
 
     suspects: tuple[str, ...]
     size: int
     every_link: bool
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
-        """Ask for the groups."""
+        """Request the groups."""
         whole = len(self.suspects) - len(self.suspects) % self.size
         return tuple(Group(self.suspects[at : at + self.size]) for at in range(0, whole, self.size))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear the fast groups and halve the slow ones; where all are alike, look at some pairs."""
+        """Clear the fast groups and halve the slow ones; if all perform the same, examine some pairs."""
         over = self.suspects[len(verdicts) * self.size :]
         steps: list[Step] = []
         for group, verdict in verdicts.items():
@@ -93,31 +95,31 @@ class Screen:
         return Suspicion(origin=members, size=self.size, every_link=self.every_link)
 
     def instead(self) -> Step | None:
-        """Nothing: it needs no partners."""
+        """Return None: this step does not need partners."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotCheck:
-    """Groups that are all alike may each hold somebody slow: pairs from all over would differ then."""
+    """Groups that perform the same may each contain a slow member; pairs across them then differ."""
 
     members: tuple[str, ...]
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Those of the pairs."""
+        """The members of the pairs."""
         return tuple(member for group in self.ask(()) for member in group.members)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
-        """Ask for pairs of members that stand evenly apart."""
+        """Request pairs of members that are evenly spaced."""
         count = min(2 * SPOT_PAIRS, len(self.members) // 2 * 2)
         chosen = [self.members[i * len(self.members) // count] for i in range(count)]
         return tuple(Group((chosen[i], chosen[i + count // 2])) for i in range(count // 2))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Believe the groups, unless an end of a slow pair turns out to be slow: then try everybody else.
+        """Accept the groups, unless one end of a slow pair turns out to be slow: then test all others.
 
-        Where several pairs are slow, many members are, and only the fast pairs can be believed.
+        If several pairs are slow, many members are slow, and only the fast pairs are reliable.
         """
         slow = [group.members for group, verdict in verdicts.items() if verdict == "slow"]
         if len(slow) >= MANY_PAIRS:
@@ -128,36 +130,36 @@ class SpotCheck:
         return StepOutcome(steps=tuple(steps))
 
     def instead(self) -> Step | None:
-        """Nothing: it needs no partners."""
+        """Return None: this step does not need partners."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """Is anybody of these slow? All of them at once."""
+    """Is any of these members slow? Tests all of them at once."""
 
     about: Suspicion
     is_repeat: bool = False
-    """Slow before, while none of its members is: is it still?"""
+    """The group was slow before, but none of its members is: is it still slow?"""
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """All of them."""
+        """All members of the group."""
         return self.about.origin
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for all of them, filled up."""
+        """Request all of them, filled up."""
         about = replace(self.about, is_careful=self.is_repeat or self.about.is_careful)
         return about.fill(about.origin, partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear them, look for the slow one, or for a link between good ones."""
+        """Clear them, or look for the slow member, or for a link between good ones."""
         about = self.about
         match next(iter(verdicts.values())):
             case "undecided":
                 return StepOutcome(undecided=(unclear(about.origin),))
             case "fast" if self.is_repeat:
-                why = "slow together once, and neither again nor in parts: it comes and goes, or was chance"
+                why = "slow together once, but neither again nor in parts: it is intermittent, or was chance"
                 return StepOutcome(undecided=(unclear(about.origin, why),))
             case "fast":
                 return StepOutcome(cleared=about.origin)
@@ -170,27 +172,27 @@ class Whole:
         return StepOutcome(steps=(narrowed(about, about.origin, ()),))
 
     def instead(self) -> Step | None:
-        """Try each of them."""
+        """Test each of them separately."""
         return OneByOne(todo=self.about.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halve:
-    """In which half of a slow group is the slow member? Both are tested."""
+    """Which half of a slow group contains the slow member? Both halves are tested."""
 
     about: Suspicion
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """The group."""
+        """All members of the group."""
         return self.about.origin
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for both halves, each filled up with partners of its own."""
+        """Request both halves, each filled up with its own partners."""
         return self.about.fill(*halves(self.about.origin), partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Go on in the slow half; where neither is, see whether the whole still is."""
+        """Continue with the slow half; if neither is slow, check whether the whole group still is."""
         both = list(zip(halves(self.about.origin), verdicts.values(), strict=False))
         steps: list[Step] = [narrowed(self.about, half, ()) for half, verdict in both if verdict == "slow"]
         if all(verdict == "fast" for _, verdict in both):
@@ -202,12 +204,12 @@ class Halve:
         )
 
     def instead(self) -> Step | None:
-        """Try each of them."""
+        """Test each of them separately."""
         return OneByOne(todo=self.about.origin)
 
 
 def narrowed(about: Suspicion, candidates: tuple[str, ...], skipped: tuple[str, ...]) -> Step:
-    """Return the step that brings candidates, among whom is somebody slow, nearer to one."""
+    """Return the step that narrows down candidates, one of which must be slow."""
     if len(candidates) == 1:
         return Confirm(about=about, member=candidates[0], rest=skipped)
     return Narrow(about=about, candidates=candidates, skipped=skipped)
@@ -220,19 +222,19 @@ class Narrow:
     about: Suspicion
     candidates: tuple[str, ...]
     skipped: tuple[str, ...]
-    """Of whom nothing is known, since another half was slow: tested again at the end."""
+    """Members whose state is unknown because the other half was slow; they are tested again at the end."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """Candidates, and who was skipped."""
+        """The candidates, and the skipped members."""
         return (*self.candidates, *self.skipped)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for the first half, filled up."""
+        """Request the first half, filled up."""
         return self.about.fill(halves(self.candidates)[0], partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Keep the half with the slow one."""
+        """Keep the half that contains the slow member."""
         first, second = halves(self.candidates)
         match next(iter(verdicts.values())):
             case "slow":
@@ -242,13 +244,13 @@ class Narrow:
         return StepOutcome(undecided=(unclear(self.suspects),))
 
     def instead(self) -> Step | None:
-        """Try each of them."""
+        """Test each of them separately."""
         return OneByOne(todo=self.suspects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """Is a member slow with one good partner, too? And is the rest of its group fast without it?"""
+    """Is a member also slow with a single good partner? And is the rest of its group fast without it?"""
 
     about: Suspicion
     member: str
@@ -256,11 +258,11 @@ class Confirm:
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """The member, and the rest of the group that is not cleared."""
+        """The member, and the part of its group that has not been cleared."""
         return (self.member, *self.rest)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Ask for the pair, for a pair of two good partners, and for the rest, filled up."""
+        """Request the pair, a pair of two good partners, and the rest, filled up."""
         members = set(self.about.origin)
         free = sorted(partners, key=members.__contains__)
         if len(free) < 1 + CONTROL:
@@ -273,7 +275,7 @@ class Confirm:
         return None if rest is None else (*pairs, rest)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse the member or clear it, and go on with the rest while that is slow."""
+        """Accuse the member or clear it, and continue with the rest as long as the rest is slow."""
         pair, *others = verdicts
         of_rest = verdicts[others[1]] if self.rest else "fast"
         alone = self._of_member(verdicts, pair)
@@ -301,5 +303,5 @@ class Confirm:
         return StepOutcome(undecided=(unclear((self.member,)),))
 
     def instead(self) -> Step | None:
-        """Try each of them."""
+        """Test each of them separately."""
         return OneByOne(todo=self.suspects)

@@ -1,9 +1,10 @@
-"""Who makes a group slow? A search by tests of groups, as an immutable value that starts nothing.
+"""What makes a group slow? A search with group tests, as an immutable value; it starts nothing.
 
-`begin` with the members, ask `next_round` for disjoint groups, test them (one collective or job over each, at
-the same time or not), give the figures to `settle`, and go on until a round is empty; `findings` then say who
-is slow. Figures are higher where better; None is a test that gave none, 0 one in which nothing got through.
-What all groups have in common cannot be seen, since groups are compared with each other.
+Call `begin` with the members, get disjoint groups from `next_round`, test them (one collective or job on
+each, concurrently or not), pass the values to `settle`, and repeat until a round is empty. `findings` then
+reports what is slow. Higher values are better; None stands for a test without a value, and 0 for one in which
+nothing got through. What all groups have in common cannot be detected, since groups are compared with each
+other.
 
 >>> search = begin([f"n{i}" for i in range(8)], noise=0.01, slowdown=0.1)
 >>> while groups := search.next_round():
@@ -39,22 +40,23 @@ from gpuproof.verdict.blame.links import AllPairs
 from gpuproof.verdict.blame.members import Screen
 
 FEW_MEMBERS = 7
-"""Among so many all pairs are tried; among more, groups."""
+"""Up to this many members, all pairs are tested; with more, groups."""
 LEAST_GROUPS = 4
 LEAST_OVER_NOISE = 2.5
-"""A smaller slowdown, in standard deviations of a test, takes so many tests that chance names somebody."""
+"""A slowdown smaller than this, in standard deviations of a test, needs so many tests that some member would
+be accused by chance."""
 Kind = tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """A group that a step asked for, and what its tests said so far."""
+    """A group that a step requested, and its test results so far."""
 
     group: Group
     is_due: bool = True
-    """Whether it is to be tested in the next round that has room for it."""
+    """Whether to test it in the next round with room for it."""
     waiting: tuple[float, ...] = ()
-    """Figures that could not be weighed yet, for want of a level."""
+    """Values that could not be weighed yet because there is no level."""
     weight: float = 0.0
     tries: int = 0
     verdict: Verdict | None = None
@@ -62,7 +64,7 @@ class GroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """A step that is not settled; nothing asked where it waits for partners."""
+    """An unsettled step; it has no requests while it waits for partners."""
 
     step: Step
     requests: tuple[GroupRequest, ...] = ()
@@ -75,7 +77,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlameSearch:
-    """How far a search is."""
+    """The progress of a search."""
 
     members: tuple[str, ...]
     noise: float
@@ -84,7 +86,7 @@ class BlameSearch:
     most_tests: int | None
     open: tuple[Open, ...]
     good: tuple[str, ...] = ()
-    """Known to be good, in the order of members."""
+    """Members known to be good, in member order."""
     levels: Mapping[Kind, Level] = field(default_factory=dict)
     tests: tuple[GroupTest, ...] = ()
     num_rounds: int = 0
@@ -92,29 +94,28 @@ class BlameSearch:
     undecided: tuple[Undecided, ...] = ()
 
     def next_round(self) -> tuple[Group, ...]:
-        """Return disjoint groups to test next; none where the search is over."""
+        """Return disjoint groups to test next; none if the search is over."""
         return tuple(request.group for request in self._planned()._round())
 
     def settle(self, results: Mapping[Group, float | None]) -> BlameSearch:
-        """Return the search after a round; a group of it that is not among the results is asked for again.
+        """Return the search after a round; a group without a result is requested again.
 
         Raises:
-            ValueError: a figure is negative or not finite.
+            ValueError: a value is negative or not finite.
         """
         wrong = [v for v in results.values() if v is not None and not (v >= 0 and isfinite(v))]
         if wrong:
-            raise ValueError(f"{wrong[0]} is no figure of a test; what gave none is None")
+            raise ValueError(f"{wrong[0]} is not a valid test value; a test without a value is None")
         planned = self._planned()
         due = {request.group for request in planned._round()}
         heard = {group: value for group, value in results.items() if group in due}
         return planned._heard(heard)._weighed(heard)._stepped()
 
     def findings(self) -> Findings:
-        """Return what is known now; what a search that goes on has not decided is undecided."""
+        """Return what is known now; anything that a running search has not decided yet is undecided."""
         planned = self._planned()
         left = tuple(
-            Undecided(members=entry.step.suspects, why="the search did not come to its end")
-            for entry in planned.open
+            Undecided(members=entry.step.suspects, why="the search did not finish") for entry in planned.open
         )
         return conclude(
             planned.members,
@@ -129,9 +130,9 @@ class BlameSearch:
     # Planning.
 
     def _planned(self) -> BlameSearch:
-        """Return the search whose steps asked for groups, the earlier first, without what cannot."""
+        """Return the search after its steps requested groups, oldest first, dropping steps that cannot."""
         if self.most_tests is not None and len(self.tests) >= self.most_tests:
-            return self._abandoned(f"the {self.most_tests} tests that were allowed are used up")
+            return self._abandoned(f"the limit of {self.most_tests} tests is used up")
         search = self
         while True:
             planned = search._with_requests()
@@ -140,7 +141,7 @@ class BlameSearch:
             search = planned._with_instead()
 
     def _with_requests(self) -> BlameSearch:
-        """Return the search whose steps all have groups, with partners that nobody else needs."""
+        """Return the search whose steps all have groups, with partners that no other step needs."""
         taken = {m for entry in self.open for a in entry.requests for m in a.group.members}
         suspects = {m for entry in self.open for m in entry.step.suspects}
         now: list[Open] = []
@@ -159,17 +160,17 @@ class BlameSearch:
         return replace(self, open=tuple(now))
 
     def _partners(self) -> tuple[str, ...]:
-        """Return good members, others first in each round, so that one that is slow after all is met once."""
+        """Return good members, rotated each round, so that one that is slow after all is used only once."""
         offset = self.num_rounds * 7 % len(self.good) if self.good else 0
         return (*self.good[offset:], *self.good[:offset])
 
     def _with_instead(self) -> BlameSearch:
-        """Replace the first step that cannot ask by what it can do with fewer partners, or give it up."""
+        """Replace the first step that cannot request groups by its fallback, or drop it."""
         first, *others = self.open
         instead = first.step.instead()
         if instead is not None:
             return replace(self, open=(Open(step=instead), *others))
-        few = f"too few healthy partners: {len(self.good)} are known to compare with"
+        few = f"too few healthy partners: only {len(self.good)} are known to compare with"
         undecided = (*self.undecided, Undecided(members=first.step.suspects, why=few))
         return replace(self, open=tuple(others), undecided=undecided)
 
@@ -178,7 +179,7 @@ class BlameSearch:
         return replace(self, open=(), undecided=(*self.undecided, *left))
 
     def _round(self) -> Iterator[GroupRequest]:
-        """Yield what is due and disjoint."""
+        """Yield the groups that are due and disjoint."""
         taken: set[str] = set()
         for entry in self.open:
             for request in entry.requests:
@@ -189,14 +190,14 @@ class BlameSearch:
     # Settling.
 
     def _heard(self, results: Mapping[Group, float | None]) -> BlameSearch:
-        """Take down the figures of a round."""
+        """Record the values of a round."""
 
         def with_result(request: GroupRequest) -> GroupRequest:
             if request.group not in results:
                 return request
             value = results[request.group]
             request = replace(request, is_due=False, tries=request.tries + 1)
-            if not value:  # no figure, or one of a test in which nothing got through
+            if not value:  # there is no value, or nothing got through
                 weight = request.weight + (FAILED if value is None else SLOW)
                 verdict = judge(weight, tries=request.tries)
                 return replace(request, weight=weight, verdict=verdict, is_due=verdict is None)
@@ -216,7 +217,7 @@ class BlameSearch:
         )
 
     def _weighed(self, results: Mapping[Group, float | None]) -> BlameSearch:
-        """Weigh the figures that wait, where there is a level to hold them against."""
+        """Weigh the waiting values, if there is a level to compare them with."""
         search = self
         for kind in {group.kind for group in results}:
             search = search._weighed_kind(kind, results)
@@ -265,7 +266,7 @@ class BlameSearch:
                     yield GroupValues(group=request.group, values=request.waiting, is_trusted=is_good)
 
     def _asking_again(self, figures: Sequence[GroupValues]) -> BlameSearch:
-        """Ask once more for the fastest group: one figure alone is no level."""
+        """Request the fastest group once more: a single value is not a level."""
         if not figures:
             return self
         fastest = max(figures, key=lambda figure: sum(figure.values) / len(figure.values)).group
@@ -277,7 +278,7 @@ class BlameSearch:
         return replace(self, open=tuple(opened))
 
     def _stepped(self) -> BlameSearch:
-        """Return the search with every step settled whose groups all have a verdict."""
+        """Return the search after settling every step for which all groups have a verdict."""
         search = self
         for entry in self.open:
             if entry.is_judged:
@@ -313,16 +314,16 @@ def begin(
     every_link: bool = False,
     most_tests: int | None = None,
 ) -> BlameSearch:
-    """Begin a search among members for those slower by `slowdown` or more (relative).
+    """Start a search among members for those that are slower by at least `slowdown` (relative).
 
-    `noise` is the relative standard deviation of one test's figure. `every_link`: a test goes over every link
-    between its members, as all_to_all does and a ring does not.
+    `noise` is the relative standard deviation of one test's value. `every_link` means that a test uses every
+    link between its members, as all_to_all does but a ring does not.
 
     Raises:
-        ValueError: a member is named twice, noise is negative, or the slowdown is no share.
+        ValueError: a member is listed twice, noise is negative, or the slowdown is not a share.
     """
     if len(set(members)) != len(members):
-        raise ValueError("a member is named twice")
+        raise ValueError("a member is listed twice")
     if not (0 <= noise < 1 and 0 < slowdown <= 1):
         raise ValueError(
             f"noise {noise} and slowdown {slowdown} are shares: at least 0, and above 0, up to 1"
@@ -341,23 +342,24 @@ def begin(
 
 
 def reason_hopeless(members: Sequence[str], *, noise: float, slowdown: float) -> str | None:
-    """Say why nobody could be named; None where a search may find somebody."""
+    """Explain why nothing could be identified; None if a search may find something."""
     if len(members) < 3:
         return (
-            "with fewer than three members none can be named: the figure of a pair is that of the link "
-            "between its ends"
+            "with fewer than three members none can be identified: a pair's value is that of the "
+            "link between its ends"
         )
     if noise * LEAST_OVER_NOISE > slowdown:
         least = noise * LEAST_OVER_NOISE
         return (
-            f"noise is too large: tests scatter by {units.share(noise)}, so that a slowdown of "
-            f"{units.share(least)} or more could be found, and {units.share(slowdown)} was looked for"
+            f"noise is too large: tests scatter by {units.share(noise)}, so only a slowdown of "
+            f"{units.share(least)} or more could be found, but the target was "
+            f"{units.share(slowdown)}"
         )
     return None
 
 
 def first_step(members: tuple[str, ...], *, every_link: bool) -> Step:
-    """Return how a search begins: with pairs of few, with groups of many."""
+    """Return the first step of a search: pairs if there are few members, groups if there are many."""
     if len(members) <= FEW_MEMBERS:
         return AllPairs(suspects=members, are_good=False)
     groups = max(LEAST_GROUPS, ceil(sqrt(len(members)) / 2))

@@ -1,1 +1,1 @@
-"""Checks of the environment: pure questions to what hosts told of themselves, one outcome a host or GPU."""
+"""Environment checks: pure questions about what hosts reported, with one outcome per host or GPU."""

@@ -1,4 +1,4 @@
-"""How checks answer: with a majority, with evidence that there is nothing to check, or why nobody knows."""
+"""How checks answer: by majority, with evidence that there is nothing to check, or why it is unknown."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 from gpuproof.verdict.gpus import gpus_by_host, unlisted_gpus
 
 Device = Mapping[str, Any]
-UNLISTED = "it ran or is visible, and no driver lists it"
-MUTE = "it reported nothing of itself"
+UNLISTED = "it ran or is visible, but no driver lists it"
+MUTE = "it reported nothing about itself"
 RUN_AGAIN = "Run it again: each host then reports its environment"
 
 
 def unanswered(subject: str, reason: str, next_step: str) -> Outcome:
-    """Return that what the check needs is not known."""
+    """Report that what the check needs is unknown."""
     return not_judged(subject, reason, next_step, "administrator")
 
 
 def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
-    """Yield each GPU that a driver lists and that is to be judged, by the subject that its measures have.
+    """Yield each listed GPU that is to be judged, under the subject of its measures.
 
-    Of a divided GPU these are its instances that are used, and itself.
+    For a partitioned GPU, these are the instances in use, and the GPU itself.
     """
     for gpus in gpus_by_host(facts).values():
         subjects = {*gpus.subjects, *gpus.divided}
@@ -32,7 +32,7 @@ def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
 
 
 def gpus_by_type(facts: FleetFacts) -> dict[str, dict[str, Device]]:
-    """Return the GPUs that drivers list by the name of their type, and by subject."""
+    """Return the GPUs that drivers list, by type name and by subject."""
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):
         types.setdefault(str(device.get("name")), {})[subject] = device
@@ -40,24 +40,24 @@ def gpus_by_type(facts: FleetFacts) -> dict[str, dict[str, Device]]:
 
 
 def unlisted_outcomes(facts: FleetFacts) -> list[Outcome]:
-    """Return an error for each mute host, and for each GPU that ran or is visible, and no driver lists."""
+    """Return an error for each silent host, and for each GPU that ran or is visible but not listed."""
     hosts = gpus_by_host(facts).values()
     return [
         *(unanswered(f"host/{gpus.host}", MUTE, RUN_AGAIN) for gpus in hosts if gpus.is_mute),
         *(
-            unanswered(subject, UNLISTED, "Look at it with: gpuproof doctor")
+            unanswered(subject, UNLISTED, "Check it with: gpuproof doctor")
             for subject in unlisted_gpus(hosts)
         ),
     ]
 
 
 def with_unlisted(outcomes: Iterable[Outcome], facts: FleetFacts) -> list[Outcome]:
-    """Return the outcomes of listed GPUs, and of those that could not be asked; or that there is none."""
+    """Return outcomes for listed GPUs and for GPUs that could not be queried; or that there are none."""
     return [*outcomes, *unlisted_outcomes(facts)] or [no_gpu(facts)]
 
 
 def no_gpu(facts: FleetFacts) -> Outcome:
-    """Return that no host has a GPU, with what their drivers say."""
+    """Report that no host has a GPU, with what the drivers report."""
     reasons = {
         f"{vendor}: {reason}"
         for host_facts in facts.hosts.values()
@@ -69,14 +69,14 @@ def no_gpu(facts: FleetFacts) -> Outcome:
 
 
 def gpu_check(name: str, summary: str) -> Callable[[Callable[[str, Device], Outcome]], FactCheck]:
-    """Make a check of every GPU that should be there; the function below judges one, by subject and facts."""
+    """Create a check of every expected GPU; the function below judges one GPU by subject and facts."""
     return lambda judge: check(name, summary)(
         lambda facts: with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
     )
 
 
 def of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
-    """Judge every host that should be there, by subject and facts."""
+    """Judge every expected host, by subject and facts."""
     judged = [
         unanswered(f"host/{host}", MUTE, RUN_AGAIN) if node is None else judge(f"host/{host}", node)
         for host, node in facts.all_hosts.items()
@@ -87,7 +87,7 @@ def of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> l
 def host_check(
     name: str, summary: str, *, alone: str | None = None
 ) -> Callable[[Callable[[str, HostFacts], Outcome]], FactCheck]:
-    """Make a check of every host; `alone` says why there is nothing to ask of a single one."""
+    """Create a check of every host; `alone` says why it does not apply to a single host."""
 
     def build(judge: Callable[[str, HostFacts], Outcome]) -> FactCheck:
         return check(name, summary)(

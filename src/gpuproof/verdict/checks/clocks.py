@@ -1,8 +1,8 @@
-"""Do the clocks of hosts agree? Logs and records of hosts whose clocks differ cannot be put in one order.
+"""Do the clocks of hosts agree? If not, records from several hosts cannot be put in order.
 
-In: launches over several hosts. All ranks of one end their window together, after they waited for each other,
-and each rank told the time of its host's wall clock beside that of the clock that times windows: so the
-window's end is known on every host's wall clock, to within what the last wait takes.
+Input: launches across several hosts. All ranks of a launch end their window together, after waiting for each
+other, and each rank reported its host's wall-clock time together with that of the clock that times windows.
+So the end of the window is known on every host's wall clock, to within the duration of the last wait.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_APART_S = 1.0
-"""A host that keeps time by NTP is off by milliseconds; ranks that end together do so within far less."""
+"""Clocks synchronised by NTP are off by milliseconds; ranks that end together are apart by far less."""
 NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 
 
 @check("clocks", "the clocks of all hosts agree")
 def judge_clock_agreement(facts: FleetFacts) -> Sequence[Outcome]:
-    """Compare the wall clocks of all hosts at the end of windows over them."""
+    """Compare the wall clocks of all hosts at the end of windows that span the hosts."""
     if len(facts.all_hosts) < 2:
         return [not_applicable("one host: no other clock to compare with")]
     ahead_s: dict[str, float] = {}
@@ -36,7 +36,7 @@ def judge_clock_agreement(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def _ahead_s(launch: CaseRecords) -> Mapping[str, float]:
-    """Return by how much each host's wall clock is ahead of the middle one, in seconds; empty of one host."""
+    """Return how many seconds each host's wall clock is ahead of the median; empty for a single host."""
     offsets = {start.rank: start.unix_s - start.monotonic_s for start in launch.of(Start)}
     ends: dict[str, list[float]] = {}
     for window in launch.of(Window):
@@ -52,8 +52,8 @@ def _ahead_s(launch: CaseRecords) -> Mapping[str, float]:
 def _of_host(host: str, ahead_s: float | None) -> Outcome:
     subject = f"host/{host}"
     if ahead_s is None:
-        reason = "it took part in no launch over several hosts, which is what clocks are compared by"
-        return unanswered(subject, reason, "Run a collective or a training over all hosts")
+        reason = "it took part in no launch across several hosts, which is needed to compare clocks"
+        return unanswered(subject, reason, "Run a collective or a training across all hosts")
     way = "ahead of" if ahead_s > 0 else "behind"
     return pass_or_fail(
         subject,

@@ -1,4 +1,4 @@
-"""Are hosts, and GPUs of one type, alike? Whoever differs from most of them is named with the difference."""
+"""Are hosts, and GPUs of one type, the same? Outliers are named together with the difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 SOURCE = "the other hosts of the same run"
 GPUS_SOURCE = "the other GPUs of its type in the same run"
 OF_THE_HOST_ITSELF = ("NCCL_SOCKET_IFNAME",)
-"""Settings that name a part of the host, whose name differs between hosts that are alike."""
+"""Settings that name a part of the host; the name differs between hosts that are otherwise equal."""
 
 
 def _stack(key: str) -> Callable[[HostFacts], str | None]:
@@ -25,7 +25,7 @@ def _stack(key: str) -> Callable[[HostFacts], str | None]:
 
 
 def _built_in(*keys: str) -> Callable[[HostFacts], str | None]:
-    """Read what torch was built with: none where it says so, and None where it says nothing."""
+    """Return what torch was built with: "none" if it reports none, and None if it reports nothing."""
 
     def read(facts: HostFacts) -> str | None:
         values = [facts[key] for key in keys if key in facts]
@@ -76,10 +76,13 @@ OF_GPUS: Mapping[str, str] = {
     "application clock": "clock_sm_application_mhz",
     "ECC mode": "ecc_mode",
 }
-"""What of GPUs is compared, and the fact that holds it."""
-LACKING = {True: "it did not report its {}", False: "no other reported its {}: there is none to compare"}
+"""What to compare between GPUs, with the fact that contains it."""
+LACKING = {
+    True: "it did not report its {}",
+    False: "no other reported its {}: there is nothing to compare with",
+}
 NEEDS_GPU = ("driver", "CUDA", "NCCL")
-"""What a host without a GPU need not have."""
+"""Facts that a host without a GPU does not need to have."""
 
 
 def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:
@@ -93,7 +96,7 @@ def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:
         and not {*values.values()} - {None, "none"}
         and not any(f is None or f.get("devices") for _, f in hosts)
     ):
-        return [not_applicable(f"no host has a GPU, and none has a version of {what}")]
+        return [not_applicable(f"no host has a GPU, and none reports a version of {what}")]
     if len(values) == 1:
         value = next(iter(values.values()))
         return [not_applicable(f"one host, nothing to compare it with ({what}: {value or 'unknown'})")]
@@ -129,15 +132,15 @@ def _compared(values: Mapping[str, str | None], what: str, source: str) -> list[
         return [_all_differ(values, what, source, subject) for subject in values]
     most = sum(value == common for value in values.values())
     return [
-        unanswered(subject, LACKING[value is None].format(what), "Look at it with: gpuproof doctor --json")
+        unanswered(subject, LACKING[value is None].format(what), "Check it with: gpuproof doctor --json")
         if value is None or most < 2
         else pass_or_fail(
             subject,
             value == common,
             value,
-            expected=f"{common}, as {most} of {len(values)} have",
+            expected=f"{common}, like {most} of {len(values)}",
             source=source,
-            next_step=f"Give it the same {what} as the others, or measure it apart from them",
+            next_step=f"Give it the same {what} as the others, or measure it separately",
         )
         for subject, value in values.items()
     ]

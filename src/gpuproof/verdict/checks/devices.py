@@ -1,4 +1,4 @@
-"""Is each GPU as its maker and its owner want it? ECC, memory, MIG, PCIe, clocks, links, announced errors."""
+"""Is each GPU set up as intended? ECC, memory, MIG, PCIe, clocks, links, and driver errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
 ROUNDING_W = 1.0
 OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
-"""Modes that NVIDIA's driver alone can set and tell."""
+"""Modes that only NVIDIA's driver can set and report."""
 MEMORY_COUNTERS = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
-LOOK = "Look at it with: gpuproof doctor --json"
+LOOK = "Check it with: gpuproof doctor --json"
 UNREAD = (
     *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
-    *("knows no such", "NVML error", "gave up", "is busy", "another form", "not recorded"),
+    *("does not know", "NVML error", "timed out", "is busy", "unexpected format", "not recorded"),
+    *("knows no such", "gave up", "another form"),  # as runs of older versions have it
 )
-"""In a driver's reason: a board has such a fact, and it could not be read now."""
+"""Part of a driver's reason if the board supports a fact, but it could not be read this time."""
 
 
 def _static(device: Device, fact: str) -> object:
@@ -30,18 +31,18 @@ def _static(device: Device, fact: str) -> object:
 
 
 def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
-    """Return why a fact is missing: not applicable where the driver says that the board has no such thing."""
+    """Return why a fact is missing; not applicable if the driver says that the board does not support it."""
     reasons = {**(device.get("unavailable") or {}), **(device.get("state_unavailable") or {})}
     reason = reasons.get(fact)
     if reason is None and fact in OF_NVIDIA and device.get("vendor") not in (None, "nvidia"):
-        reason = f"what {device.get('vendor')} devices tell has no such fact"
+        reason = f"{device.get('vendor')} devices do not report such a fact"
     if reason is None:
-        return unanswered(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
+        return unanswered(subject, f"its {what} was not queried: the run is from an older version", LOOK)
     return lacking(subject, str(device.get("name")), what, reason)
 
 
 def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
-    """Return an error where something could not be read now, and that it does not apply where it never is."""
+    """Return an error if something could not be read this time; not applicable if it never can be."""
     if any(word in reason for word in UNREAD):
         return unanswered(subject, f"its {what} could not be read: {reason}", LOOK)
     return not_applicable(f"{name} does not report its {what}: {reason}", subject)
@@ -50,7 +51,7 @@ def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
 def _mode_check(
     name: str, summary: str, fact: str, what: str, wanted: str, *, next_step: str, warns: bool = False
 ) -> FactCheck:
-    """Return a check of a mode that the driver tells."""
+    """Return a check of a mode that the driver reports."""
 
     def judge(subject: str, device: Device) -> Outcome:
         mode = _static(device, fact)
@@ -78,10 +79,10 @@ MODES = (
         "mig_mode",
         "MIG",
         "disabled",
-        next_step="nvidia-smi -mig 0 as root, or judge its instances by rules of their own",
+        next_step="nvidia-smi -mig 0 as root, or judge its instances by separate rules",
     ),
     _mode_check(
-        "persistence",  # without, every first use wakes the GPU
+        "persistence",  # otherwise every first use wakes the GPU
         "drivers stay loaded between runs",
         "persistence_mode",
         "persistence mode",
@@ -94,7 +95,7 @@ MODES = (
 
 @gpu_check("pcie", "every GPU has all lanes of its slot")
 def judge_pcie(subject: str, device: Device) -> Outcome:
-    """Judge the lanes that are in use; the generation falls when a GPU rests, so it is told, not judged."""
+    """Judge the lanes in use; the generation is only reported, since it drops when a GPU is idle."""
     most, state = _static(device, "pcie_width_max"), device.get("state") or {}
     width = state.get("pcie_width")
     if width is None or most is None:
@@ -103,16 +104,16 @@ def judge_pcie(subject: str, device: Device) -> Outcome:
     return pass_or_fail(
         subject,
         float(width) >= float(str(most)),
-        f"x{width:g}, {generations} at rest",
-        expected=f"x{most}, the most of this GPU in this slot",
+        f"x{width:g}, {generations} at idle",
+        expected=f"x{most}, the maximum for this GPU in this slot",
         source=NVML,
-        next_step="Seat the board anew; look at riser, slot and lspci -vv (LnkSta: downgraded)",
+        next_step="Reseat the board; check riser, slot and lspci -vv (LnkSta: downgraded)",
     )
 
 
-@gpu_check("clock policy", "no clock or power cap under what the board has")
+@gpu_check("clock policy", "no clock or power cap below what the board supports")
 def judge_clocks(subject: str, device: Device) -> Outcome:
-    """Judge whether somebody set the clock or the power limit lower than the board has them."""
+    """Judge whether someone set the clock or the power limit below the board's default."""
     limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
     application, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
     if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):
@@ -123,9 +124,9 @@ def judge_clocks(subject: str, device: Device) -> Outcome:
         subject,
         limit >= shipped - ROUNDING_W,
         f"power limit {limit:g} W of {shipped:g} W{clock}",
-        expected=f"the {shipped:g} W that it is shipped with, or more",
+        expected=f"the {shipped:g} W that it ships with, or more",
         source=NVML,
-        next_step=f"nvidia-smi -pl {shipped:g} as root, or state the lower limit in rules of your own",
+        next_step=f"nvidia-smi -pl {shipped:g} as root, or state the lower limit in your own rules",
     )
 
 
@@ -133,9 +134,9 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-@gpu_check("memory health", "no GPU has memory that failed, or waits for a reset")
+@gpu_check("memory health", "no GPU has failed memory, or memory that waits for a reset")
 def judge_memory(subject: str, device: Device) -> Outcome:
-    """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
+    """Judge rows that failed or are pending until a reset, and uncorrectable errors."""
     state = device.get("state") or {}
     counters = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
     bad = [f"{name} {value:g}" for name, value in counters.items() if value]
@@ -150,14 +151,14 @@ def judge_memory(subject: str, device: Device) -> Outcome:
         (", ".join(bad) or f"none of {', '.join(counters)}") + without,
         expected="0 of each",
         source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
-        next_step="Drain the host and reset the GPU; rows that failed are a case for the vendor",
+        next_step="Drain the host and reset the GPU; failed rows are a case for the vendor",
         responsible="vendor" if state.get("remapped_rows_failed") else "administrator",
     )
 
 
-@check("nvlink", "GPUs of a type have as many links up")
+@check("nvlink", "GPUs of a type have the same number of links up")
 def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether GPUs of one type have as many NVLink or xGMI links up as most of them."""
+    """Judge whether each GPU has as many active NVLink or xGMI links as most GPUs of its type."""
     groups = gpus_by_type(facts).values()
     return with_unlisted((outcome for group in groups for outcome in _links_of_type(group)), facts)
 
@@ -172,7 +173,7 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
         if not numbers and "nvlink_links_active" not in (device.get("state_unavailable") or {}):
             return [_lacks(subject, device, "nvlink_links_active", "links")]
         return [
-            not_applicable(f"no link of {device.get('name')} is up or there: it has none", s) for s in group
+            not_applicable(f"no link of {device.get('name')} is up or present: it has none", s) for s in group
         ]
     most = max(numbers)
     times = Counter(numbers)[most]
@@ -181,9 +182,9 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
             subject,
             number == most,
             f"{number or 0:g} links up",
-            expected=f"{most:g}, as {times} of {len(links)} of its type have",
+            expected=f"{most:g}, like {times} of {len(links)} of its type",
             source="the other GPUs of its type in the same run",
-            next_step="nvidia-smi nvlink -s; reset the GPU, then look at the fabric manager",
+            next_step="nvidia-smi nvlink -s; reset the GPU, then check the fabric manager",
         )
         for subject, number in links.items()
     ]

@@ -1,8 +1,9 @@
-"""What drivers announced while the run lasted, joined with what ran, with our tests, and with other hosts.
+"""What drivers reported during the run, combined with what ran, our tests, and other hosts.
 
-An incident fails its GPU where the table asks to reset it, to restart the machine, or to look at the board.
-What asks to restart an application, or to ignore it, is reported and blocks nothing, unless work of ours met
-it, or several processes did on one GPU, or with wrong results (`verdict/incidents.py`).
+An incident fails its GPU if the table says to reset the GPU, to restart the machine, or to inspect the board.
+If the table says to restart an application, or to ignore the incident, it is reported and blocks nothing.
+There are exceptions: it counts if one of gpuproof's processes encountered it, if several processes did on one
+GPU, or if it came with wrong results (`verdict/incidents.py`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from gpuproof.verdict.incidents import Incident, conclude, incidents_in
 GRAVEST = ("FAIL", "ERROR", "WARN")
 XIDS = find_event("xid", "79").reference
 MOST_NAMED = 6
-"""Incidents of a GPU that an outcome names; it counts the others."""
+"""Number of incidents of a GPU that an outcome names; the rest are counted."""
 Concluded = tuple[Incident, EventKind]
 
 
-@check("xid", "no driver announced an error of a GPU")
+@check("xid", "no driver reported a GPU error")
 def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge what drivers announced of each GPU; what is advisory alone passes, and is named."""
+    """Judge what drivers reported about each GPU; events that are only advisory pass, and are named."""
     subjects = [subject for subject, _ in listed_gpus(facts)]
     if facts.events is None and subjects:
-        return [unanswered("whole", "driver events were not recorded", "Run it with monitoring, which does")]
+        return [
+            unanswered(
+                "whole", "driver events were not recorded", "Run it with monitoring, which records them"
+            )
+        ]
     concluded = _concluded(facts)
     grave = (s for s, pairs in concluded.items() if any(said.status != "WARN" for _, said in pairs))
     hosts = [subject for subject in grave if subject.count("/") == 1]
@@ -39,7 +44,7 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def advisory_events(facts: FleetFacts) -> list[Judged]:
-    """Warn of events that are no evidence against a GPU; a job's cleanup is reported once."""
+    """Warn about events that are not evidence against a GPU; a job's cleanup is reported once."""
     concluded = _concluded(facts)
     told = [pair for pairs in concluded.values() for pair in pairs if pair[1].status == "WARN"]
     jobs = grouped((one.title, (one, said)) for one, said in told if _is_of_job(one, said))
@@ -65,12 +70,12 @@ def _is_of_job(incident: Incident, conclusion: EventKind) -> bool:
 
 
 def _of_job(pairs: Sequence[Concluded]) -> Outcome:
-    """Tell once what a job left on its hosts."""
+    """Report, only once, what a job left behind on its hosts."""
     most = max((one for one, _ in pairs), key=lambda one: one.num_events)
     hosts = dict.fromkeys(host_of(one.subject) or "" for one, _ in pairs)
     total = sum(one.num_events for one, _ in pairs)
     where = f"{units.count(total)} times on {len(hosts)} hosts ({units.first_of(hosts)})"
-    text = f"{most.text}, most on {most.subject}; {where} at the same time, as a job ends"
+    text = f"{most.text}, most on {most.subject}; {where} at the same time, as happens when a job ends"
     return _outcome("whole", f"{text}: application", pairs[0])
 
 
@@ -103,8 +108,8 @@ def _reported(pair: Concluded) -> str:
 
 def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: FleetFacts) -> Outcome:
     if subject not in concluded:
-        step = "Use it in a launch, with monitoring"
-        return unanswered(subject, "driver events were recorded in no launch", step)
+        step = "Use it in a launch with monitoring"
+        return unanswered(subject, "no launch recorded driver events", step)
     pairs = sorted(concluded[subject], key=lambda pair: GRAVEST.index(pair[1].status))
     worst = pairs[0] if pairs else None
     unheard = _unheard(subject, facts)
@@ -114,7 +119,7 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
         named = ", ".join(_names(pairs))
         seen = f"no error of the GPU (advisory: {named})" if named else "no driver event"
         unread = _unheard(f"host/{host_of(subject)}", facts)
-        seen += f"; the kernel's log was not read: {unread}" if unread else ""
+        seen += f"; the kernel log was not read: {unread}" if unread else ""
         return pass_or_fail(subject, True, seen, expected="no error of the GPU", source=XIDS, next_step=None)
     conclusion = worst[1]
     text = "; ".join([f"{_reported(worst)}: {conclusion.word}", *_names(pairs[1:])])
@@ -128,7 +133,7 @@ def _unheard(subject: str, facts: FleetFacts) -> str | None:
 
 
 def _names(pairs: Sequence[Concluded]) -> Iterator[str]:
-    """Yield the first codes among incidents, each once, and how many there are besides."""
+    """Yield the first codes among incidents, each only once, and the number of additional codes."""
     named = list(dict.fromkeys(one.code for one, _ in pairs))
     yield from named[:MOST_NAMED]
     if len(named) > MOST_NAMED:

@@ -1,8 +1,8 @@
-"""Did something quietly take a slower way?
+"""Did anything silently fall back to a slower path?
 
-Sockets beside InfiniBand, copies through the host, far memory, ranks that ran alone, gloo where there are
-GPUs. A run that fell back ends well and measures something else than was asked: these checks find it in what
-hosts and ranks recorded.
+Examples: sockets despite InfiniBand, copies through the host, remote memory, ranks that ran alone, gloo
+despite GPUs. A run that fell back finishes normally but measures something other than what was requested.
+These checks detect this from what hosts and ranks recorded.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
 IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
 BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
-LOOK = "Look at it with: gpuproof doctor --multi-node"
-NO_PORTS = "it did not report its ports: the run is of an older version"
+LOOK = "Check it with: gpuproof doctor --multi-node"
+NO_PORTS = "it did not report its ports: the run is from an older version"
 NO_SETTINGS = "it did not report its environment variables"
 
 
@@ -31,12 +31,12 @@ def _ports(facts: HostFacts) -> list[Mapping[str, str]] | None:
 
 
 def has_active_port(facts: HostFacts) -> bool:
-    """Say whether a host has an InfiniBand or RoCE port that is active."""
+    """Return whether a host has an active InfiniBand or RoCE port."""
     return any(port["state"] == "ACTIVE" for port in _ports(facts) or ())
 
 
 def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
-    """Say which of these settings costs speed as it is set, and what it does; None where none was told."""
+    """Return which of these settings, as set, costs speed, and its effect; None if none was reported."""
     settings = facts.get("environment")
     if settings is None:
         return None
@@ -59,7 +59,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
         if ports is None:
             return unanswered(subject, NO_PORTS, RUN_AGAIN)
         if not ports and rates:
-            seen, is_good = "no port, and other hosts have some", False
+            seen, is_good = "no port, but other hosts have some", False
         elif not ports:
             return not_applicable("/sys/class/infiniband lists no port", subject)
         else:
@@ -71,21 +71,21 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
             seen,
             expected="every port ACTIVE",
             source=IB_PAGE,
-            next_step="Look at cable, switch and subnet manager (ibstat)",
+            next_step="Check cable, switch and subnet manager (ibstat)",
         )
 
     return of_hosts(facts, judge)
 
 
 @host_check(
-    "network", "hosts communicate over InfiniBand where they have it", alone="nothing goes over a network"
+    "network", "hosts communicate over InfiniBand if they have it", alone="nothing goes over a network"
 )
 def judge_network(subject: str, node: HostFacts) -> Outcome:
-    """Judge whether a host with active ports was told to use sockets."""
+    """Judge whether a host with active ports was configured to use sockets."""
     if _ports(node) is None:
         return unanswered(subject, NO_PORTS, RUN_AGAIN)
     if not has_active_port(node):
-        return not_applicable("/sys/class/infiniband lists no active port: sockets are all there is", subject)
+        return not_applicable("/sys/class/infiniband lists no active port: there are only sockets", subject)
     reasons = _hurting(node, "NCCL_IB_DISABLE")
     if reasons is None:
         return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
@@ -94,17 +94,19 @@ def judge_network(subject: str, node: HostFacts) -> Outcome:
     return pass_or_fail(
         subject,
         not reasons,
-        "; ".join(reasons) or "no setting keeps NCCL from InfiniBand",
+        "; ".join(reasons) or "no setting prevents NCCL from using InfiniBand",
         expected="InfiniBand or RoCE in use, which this host has",
         source=PAGE,
-        next_step="Unset it; NCCL_DEBUG=INFO says which network NCCL takes",
+        next_step="Unset it; NCCL_DEBUG=INFO shows which network NCCL uses",
         responsible="user",
     )
 
 
-@host_check("gpudirect", "network cards read GPU memory directly", alone="no network card reads GPU memory")
+@host_check(
+    "gpudirect", "network cards read GPU memory directly", alone="no network card can read GPU memory"
+)
 def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
-    """Judge whether network cards are kept from reading GPU memory."""
+    """Judge whether network cards are prevented from accessing GPU memory directly."""
     if not has_active_port(node) or not node.get("devices"):
         return not_applicable("it has no active InfiniBand port together with a GPU", subject)
     reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
@@ -113,21 +115,21 @@ def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
     has_module = (node.get("affinity") or {}).get("peer_memory")
     if not reasons and has_module is None:
         return unanswered(subject, "the loaded kernel modules could not be read", LOOK)
-    way = "is loaded" if has_module else "is not loaded: dma-buf alone is left"
+    way = "is loaded" if has_module else "is not loaded: only dma-buf is left"
     return pass_or_fail(
         subject,
         not reasons and bool(has_module),
         "; ".join([*reasons, f"nvidia_peermem {way}"]),
         expected="GPUDirect RDMA",
         source=GDR_PAGE,
-        next_step="modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA where it is used",
+        next_step="modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA if it is used",
         warns=not reasons,
     )
 
 
 @check("peer to peer", "GPUs of a host copy directly to each other")
 def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether GPUs of one host were kept from copying directly."""
+    """Judge whether GPUs of one host were prevented from copying directly to each other."""
     gpus = gpus_by_host(facts)
 
     def judge(subject: str, node: HostFacts) -> Outcome:
@@ -142,7 +144,7 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
         return pass_or_fail(
             subject,
             not reasons,
-            "; ".join(reasons) or "no setting keeps GPUs from copying directly",
+            "; ".join(reasons) or "no setting prevents GPUs from copying directly",
             expected="direct copies between GPUs",
             source=PAGE,
             next_step="Unset it",
@@ -152,22 +154,22 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     return of_hosts(facts, judge)
 
 
-@host_check("numa", "processes may use the processors beside their GPUs")
+@host_check("numa", "processes may use the CPUs next to their GPUs")
 def judge_numa(subject: str, node: HostFacts) -> Outcome:
-    """Judge whether processes may use a processor of each GPU's memory node."""
+    """Judge whether processes may use a CPU on each GPU's NUMA node."""
     affinity = node.get("affinity")
     if affinity is None:
         return unanswered(
-            subject, "it did not report its NUMA nodes: the run is of an older version", RUN_AGAIN
+            subject, "it did not report its NUMA nodes: the run is from an older version", RUN_AGAIN
         )
     nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
     if len(nodes) < 2 or not devices:
         return not_applicable(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
     placed = {address: place for address, place in sorted(devices.items()) if place in nodes}
     if not placed:
-        return not_applicable(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
+        return not_applicable(f"the kernel reports no NUMA node for its {len(devices)} GPUs", subject)
     if affinity["allowed_cpus"] is None:
-        return unanswered(subject, "it did not report which processors a process may use", LOOK)
+        return unanswered(subject, "it did not report which CPUs a process may use", LOOK)
     allowed = set(affinity["allowed_cpus"])
     far = [
         f"{address} is on node {place}"
@@ -178,15 +180,15 @@ def judge_numa(subject: str, node: HostFacts) -> Outcome:
     return pass_or_fail(
         subject,
         not far,
-        f"{len(allowed)} processors allowed; {'; '.join(far) or near}",
-        expected="processors on the NUMA node of each GPU",
+        f"{len(allowed)} CPUs allowed; {'; '.join(far) or near}",
+        expected="CPUs on the NUMA node of each GPU",
         source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
         next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
     )
 
 
 def cpus_of(written: str) -> set[int]:
-    """Write out the kernel's lists of processors.
+    """Expand CPU lists as written by the kernel.
 
     >>> sorted(cpus_of("0-2,8"))
     [0, 1, 2, 8]
@@ -197,7 +199,7 @@ def cpus_of(written: str) -> set[int]:
 
 @check("all ranks", "every GPU took part, together with the others")
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
+    """Judge whether every GPU took part in a launch, and whether the GPUs did so in one job."""
     there = gpus_by_host(facts).values()
     mute = [
         unanswered(f"host/{gpus_there.host}", MUTE, RUN_AGAIN) for gpus_there in there if gpus_there.is_mute
@@ -215,11 +217,11 @@ def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
-    step = "Start a rank for each GPU (--nproc); look at CUDA_VISIBLE_DEVICES and at the launcher"
+    step = "Start one rank per GPU (--nproc); check CUDA_VISIBLE_DEVICES and the launcher"
     if not ranks:
-        reason = "it took part in no launch: nothing of it was measured"
+        reason = "it took part in no launch: nothing was measured on it"
         return skipped(reason, step, subject, responsible="user")
-    alone = "in launches of one rank alone: no link of it was used"
+    alone = "only in launches with one rank: none of its links were used"
     seen = alone if ranks == 1 else f"in a launch of {ranks} ranks"
     return pass_or_fail(
         subject,
@@ -234,7 +236,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
 
 @check("backend", "GPUs communicate over a GPU backend")
 def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether ranks talked over a backend of processors while their host has GPUs."""
+    """Judge whether ranks communicated over a CPU backend although their host has GPUs."""
     with_gpus = {host for host, gpus in gpus_by_host(facts).items() if gpus.there}
     if not with_gpus:
         return [no_gpu(facts)]
@@ -251,9 +253,9 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
             f"host/{host}",
             "gloo" not in names,
             f"ranks communicated over {', '.join(sorted(names))}",
-            expected="nccl, or another backend of GPUs",
+            expected="nccl, or another GPU backend",
             source=BACKENDS_PAGE,
-            next_step="Set distributed.backend to auto and distributed.device to cuda; look at torch's build",
+            next_step=("Set distributed.backend to auto and distributed.device to cuda; check torch's build"),
             responsible="user",
         )
         for host, names in of_hosts.items()

@@ -1,7 +1,8 @@
-"""How is each host set up? The facts of `records/host_facts.csv` against what their sources expect.
+"""How is each host set up? The facts of `records/host_facts.csv`, compared with their sources.
 
-In: the facts that hosts report of themselves. Out: of each host one line of what is fine and what is only
-reported, and a WARN for each setting that is not as its source wants it. All of it is advice.
+Input: the facts that hosts report about themselves. Output: for each host, one line with everything that is
+fine or only reported, and a WARN for each setting that differs from the advice of its source. All of it is
+advisory.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 NAME = "host settings"
 ROWS = packaged_rows("records/host_facts.csv")
-SETTINGS = Expectation("what each setting's source asks for", "records/host_facts.csv", "")
+SETTINGS = Expectation("what each setting's source recommends", "records/host_facts.csv", "")
 
 
-@check(NAME, "no setting or event of the host's own disturbs its GPUs")
+@check(NAME, "none of the host's settings or events disturbs its GPUs")
 def judge_host_settings(facts: FleetFacts) -> Iterator[Outcome | Judged]:
     """Judge the settings of every host."""
     if not facts.all_hosts:
@@ -30,7 +31,7 @@ def judge_host_settings(facts: FleetFacts) -> Iterator[Outcome | Judged]:
         if node is None:
             yield unanswered(f"host/{host}", MUTE, RUN_AGAIN)
         elif node.get("settings") is None:
-            yield skipped("the run is of a version that did not record them", subject=f"host/{host}")
+            yield skipped("the run is from a version that did not record them", subject=f"host/{host}")
         else:
             yield from _of_host(f"host/{host}", node)
 
@@ -62,14 +63,14 @@ def _applies(to: str, node: HostFacts, gpus: Sequence[Mapping[str, Any]]) -> boo
 
 
 def _is_good(row: Mapping[str, Any], value: str | None) -> bool:
-    """Say whether a value is fine, has no expectation, or is missing and so no evidence against the host."""
+    """Return whether a value is fine, has no expectation, or is missing (which does not count against it)."""
     return value is None or not row["good"] or re.fullmatch(row["good"], value) is not None
 
 
 def _fine(
     subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 ) -> Iterator[Outcome | Judged]:
-    """Yield one line of all that is fine or has no expectation, and one of what could not be read."""
+    """Yield one line for everything fine or without expectation, and one for what could not be read."""
     read = [row for row in rows if facts.get(row["name"], {}).get("value") is not None]
     unread = [row["name"] for row in rows if row["good"] and row not in read]
     reasons = "; ".join(f"{name} ({facts.get(name, {}).get('missing')})" for name in unread)

@@ -1,8 +1,8 @@
-"""Did what was chosen make a difference? An option that should have, and did not, was probably not in force.
+"""Did the chosen options make a difference? One that should have but did not was likely inactive.
 
-Measures that are alike but for one label are held against each other: fp8 beside bf16, a fabric switched on
-beside off. They had no effect where they are within the spread of both; the published case is a rack that
-measured the same with its NVLink fabric disabled, and passed.
+Measures that differ in only one label are compared, e.g. fp8 with bf16, or a fabric switched on with off. An
+option had no effect if the two are within the spread of both. The published case is a rack that measured the
+same with its NVLink fabric disabled, and passed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FASTER: tuple[tuple[str, Any, Any], ...] = (
     ("peer_to_peer", "on", "off"),
     ("gpudirect", "on", "off"),
 )
-"""A label, the value that should be the faster one, and the other."""
+"""A label, the value that should be faster, and the value it is compared with."""
 TRANSPORTS = frozenset({"fabric", "peer_to_peer", "gpudirect"})
 LEAST_EFFECT = 0.02
-"""A difference that is no wider than this, or than the intervals of both, is none."""
+"""A difference that is no larger than this, or than the intervals of both measures, does not count."""
 SOURCE = "the same work without the option, in the same run"
 
 
@@ -49,7 +49,9 @@ def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:
                 other = by_work.get((_key(measure, {**measure.labels, label: slower}), measure.subject))
                 same = measure.subject, label, measure.value, measure.unit
                 if other is not None and other.value and measure.value and same not in seen:
-                    seen.add(same)  # a figure may stand twice: at its size, and as the highest of all
+                    seen.add(
+                        same
+                    )  # a value may occur twice: once for its size, and once as the highest of all sizes
                     yield _compared(measure, other, label, f"{label} {faster} against {slower}")
 
 
@@ -68,9 +70,9 @@ def _compared(measure: Measure, other: Measure, label: str, what: str) -> Outcom
         f"{measure.name}: {what} is {share(abs(gain))} {'faster' if gain > 0 else 'slower'}",
         expected=f"over {share(needed)} faster",
         source=SOURCE,
-        next_step="NCCL_DEBUG=INFO lists the transports that NCCL takes"
+        next_step="NCCL_DEBUG=INFO lists the transports that NCCL uses"
         if label in TRANSPORTS
-        else "Check whether the option was in effect: the report of the run lists what kernels were given",
+        else "Check whether the option was active: the run's report lists what kernels were given",
         responsible="user",
         warns=True,
     )

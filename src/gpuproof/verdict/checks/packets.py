@@ -1,10 +1,10 @@
-"""Do links lose packets? What TCP had to send again, link by link, as the kernels of the senders counted it.
+"""Do links lose packets? Judged by TCP retransmissions per link, as the senders' kernels count.
 
-A link that loses packets stalls now and then, which the median of a test does not show. In: the connections
-of every rank in launches over several hosts. Where everything that a host sends, or everything that is sent
-to it, is lost on the way, the host is named; else the link, in the direction in which packets were lost.
-What RDMA sent again, ports of InfiniBand and RoCE count by themselves: a host with such a port is judged by
-both. Packets out of order are no loss there: adaptive routing makes them.
+A link that loses packets stalls occasionally, which the median of a test does not show. Input: the
+connections of every rank in launches across several hosts. If losses affect everything that a host sends, or
+everything that is sent to it, the host is named; otherwise the link is named, in the direction of the loss.
+InfiniBand and RoCE ports count RDMA retransmissions themselves: a host with such a port is judged by both. On
+these ports, out-of-order packets do not count as losses, since adaptive routing causes them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_LOST = 0.02
-"""Of segments. Hosts that share a busy machine were seen to send up to 1.3 % again without a loss."""
+"""Share of segments that may be lost. Hosts on a shared busy machine were observed to resend up to 1.3 %
+without a loss."""
 WARNED = 0.005
-"""From here on a link that passes is warned of."""
+"""A passing link gets a warning from this share on."""
 CHUNK_SEGMENTS = 45
-"""What the kernel sends, and loses or sends again, at once: 64 KiB in segments of 1,448 bytes."""
+"""Number of segments that the kernel sends, and loses or resends, at once: 64 KiB in segments of 1,448
+bytes."""
 ACCUSING = 0.01
-"""How often a link that loses `MOST_LOST` of its packets would look as bad as one that is accused."""
+"""Probability that a link that loses `MOST_LOST` of its packets looks as bad as an accused link."""
 PASSING = 0.05
-"""How often one that loses so much would look as good as one that passes."""
+"""Probability that a link that loses this much looks as good as a link that passes."""
 FEWEST_SENT = 150
-"""Segments that exclude so much where none was sent again. Fewer is what hosts meet by: no link is tried."""
+"""Number of segments that exclude this loss if none were resent. With fewer, there was only rendezvous
+traffic, and the link is untested."""
 FEWEST_AGAIN = 10
-"""So many are not sent again by chance."""
+"""If this many segments are resent, it is not by chance."""
 SOURCE = "https://man7.org/linux/man-pages/man7/tcp.7.html (TCP_INFO)"
-NEXT = "Look at cables, ports and buffers on the way: ethtool -S of both ends, and the switch's counters"
+NEXT = "Check cables, ports and buffers on the path: ethtool -S on both ends, and the switch's counters"
 Link = tuple[str, str]
-"""From which host to which."""
+"""Sending host, receiving host."""
 
 
 @dataclass(slots=True)
@@ -49,11 +52,11 @@ class _Counted:
     sent: Counter[Link] = field(default_factory=Counter)
     again: Counter[Link] = field(default_factory=Counter)
     missing: dict[str, str] = field(default_factory=dict)
-    """Of hosts whose kernel told nothing, why."""
+    """Hosts whose kernels reported nothing, with the reason."""
     hosts: set[str] = field(default_factory=set)
 
     def links_by(self, end: int) -> defaultdict[str, list[Link]]:
-        """Return the links of each host that sends (0), or of each that is sent to (1)."""
+        """Return the links of each sending host (0), or of each receiving host (1)."""
         links: defaultdict[str, list[Link]] = defaultdict(list)
         for link in self.sent:
             links[link[end]].append(link)
@@ -63,23 +66,23 @@ class _Counted:
         return self.again[link] / max(1, self.sent[link])
 
     def is_doubtful(self, link: Link) -> bool:
-        """Say whether it may well lose too much, which so few segments do not tell."""
+        """Return whether it may lose too much, although so few segments cannot show this."""
         return self.again[link] >= FEWEST_AGAIN and self.most_lost(link) > MOST_LOST
 
     def is_lossy(self, link: Link) -> bool:
-        """Say whether it loses more than `MOST_LOST`, however whole chunks were sent again."""
+        """Return whether it loses more than `MOST_LOST`, even if whole chunks were resent."""
         again, sent = self.again[link] / CHUNK_SEGMENTS, self.sent[link] / CHUNK_SEGMENTS
         return 0 < again < sent and beta_quantile(again, sent - again + 1, ACCUSING) > MOST_LOST
 
     def most_lost(self, link: Link) -> float:
-        """Return the upper bound of the share that is lost (Clopper and Pearson 1934)."""
+        """Return the upper bound of the share lost (Clopper and Pearson 1934)."""
         again, sent = self.again[link], self.sent[link]
         return 1.0 if again >= sent else beta_quantile(again + 1, sent - again, 1 - PASSING)
 
 
-@check("lost packets", "links between hosts lose hardly a packet")
+@check("lost packets", "links between hosts lose hardly any packets")
 def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge every host by what it had to send again to each other one."""
+    """Judge every host by the packets that it had to resend to each other host."""
     began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))
     hosts = dict.fromkeys([*facts.all_hosts, *began])
     if len(hosts) < 2:
@@ -88,7 +91,7 @@ def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
     for launch in facts.launches:
         _add(counted, launch)
     if counted.hosts and not counted.sent and not counted.missing:
-        return [not_applicable("no TCP connection between two hosts with an address of their own was open")]
+        return [not_applicable("no TCP connection between two hosts with separate addresses was open")]
     lossy = {link for link in counted.sent if counted.is_lossy(link)}
     accused = list(_accusations(lossy, counted))
     named = {outcome.subject for outcome in accused}
@@ -98,7 +101,7 @@ def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def _add(counted: _Counted, launch: CaseRecords) -> None:
-    """Add what the ranks of one launch sent each other; a peer is the one host that has this address."""
+    """Add what the ranks of a launch sent each other; a peer must be the only host with its address."""
     hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
     connections = [(hosts[record.rank], record) for record in launch.of(Connections) if record.rank in hosts]
     owners: defaultdict[str, set[str]] = defaultdict(set)
@@ -119,7 +122,7 @@ def _add(counted: _Counted, launch: CaseRecords) -> None:
 
 
 def _accusations(lossy: Collection[Link], counted: _Counted) -> Iterator[Outcome]:
-    """Name hosts all of whose links lose packets one way, and the other links that do."""
+    """Name hosts with losses on all links in one direction, and other links that have losses."""
     whole: set[Link] = set()
     for end, way in ((0, "sends"), (1, "is sent")):
         for host, links in counted.links_by(end).items():
@@ -134,7 +137,7 @@ def _accusations(lossy: Collection[Link], counted: _Counted) -> Iterator[Outcome
 
 def _lost(subject: str, links: Sequence[Link], counted: _Counted, of_what: str) -> Outcome:
     sent, again = (sum(number[link] for link in links) for number in (counted.sent, counted.again))
-    losses = f"{count(again)} of {count(sent)} TCP segments {of_what} were sent again, {share(again / sent)}"
+    losses = f"{count(again)} of {count(sent)} TCP segments {of_what} were resent, {share(again / sent)}"
     return pass_or_fail(
         subject, False, " ".join(losses.split()), expected=_expected(), source=SOURCE, next_step=NEXT
     )
@@ -145,17 +148,17 @@ def _expected() -> str:
 
 
 def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFacts) -> Outcome:
-    """Judge a host none of whose links, over which it sent, is accused of losing packets."""
+    """Judge a host if none of its outgoing links is accused of losing packets."""
     subject = f"host/{host}"
     rdma = _of_rdma(host, facts) if has_active_port(facts.hosts.get(host, {})) else None
     if rdma is not None and rdma.status == "FAIL":
         return rdma
     if host not in counted.hosts:
-        reason = counted.missing.get(host, "no launch over several hosts told of its connections")
-        return unanswered(subject, reason, "Run a collective or a training over all hosts")
+        reason = counted.missing.get(host, "no launch across several hosts reported its connections")
+        return unanswered(subject, reason, "Run a collective or a training across all hosts")
     if not links and counted.missing:
         return unanswered(
-            subject, "whom it talked to is not known: others told nothing", "Look at the others"
+            subject, "its peers are unknown: other hosts reported nothing", "Check the other hosts"
         )
     if not links:
         return not_applicable("it had no TCP connection to another host", subject)
@@ -165,11 +168,11 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
         widest = max(doubtful or links, key=lambda link: counted.sent[link])
         return _too_few(widest, counted) if rdma is None or counted.again[widest] else rdma
     worst = max(tried, key=counted.share)
-    most, of_links = share(counted.share(worst)), f"{len(tried)} links tried, of {len(links)}"
+    most, of_links = share(counted.share(worst)), f"{len(tried)} links tested, of {len(links)}"
     return pass_or_fail(
         subject,
         counted.share(worst) <= WARNED,
-        f"{most} of TCP segments were sent again to {worst[1]}, the most of {of_links}",
+        f"{most} of TCP segments were resent to {worst[1]}, the most of {of_links}",
         expected=_expected(),
         source=SOURCE,
         next_step=NEXT,
@@ -178,14 +181,14 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
 
 
 def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
-    """Judge a host by what its InfiniBand and RoCE ports sent again, of the packets that they sent."""
+    """Judge a host by the share of packets that its InfiniBand and RoCE ports resent."""
     counted, unknown = _count_rdma(host, facts)
     lossy = [port for port in counted.sent if counted.is_lossy(port)]
     tried = lossy or [port for port in counted.sent if counted.most_lost(port) <= MOST_LOST]
-    unknown += [f"{port}: too few to tell" for _, port in counted.sent if counted.is_doubtful((host, port))]
+    unknown += [f"{port}: too few to judge" for _, port in counted.sent if counted.is_doubtful((host, port))]
     if not tried or (unknown and not lossy):
         few = "too few packets went over its ports to exclude a loss"
-        reason = f"what RDMA lost is not known: {first_of(unknown or [few], between='; ')}"
+        reason = f"RDMA losses are unknown: {first_of(unknown or [few], between='; ')}"
         return unanswered(f"host/{host}", reason, "Run a collective over NCCL, with monitoring.enabled")
     worst = max(tried, key=counted.share)
     retries = f"{count(counted.again[worst])} retries of {count(counted.sent[worst])} RDMA packets"
@@ -201,7 +204,7 @@ def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
 
 
 def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
-    """Return what each active port of a host sent and sent again, as if a link, and what is not known."""
+    """Return what each active port of a host sent and resent, as links, and what is unknown."""
     counted, unknown = _Counted(), {} if host in facts.ports else {"no launch recorded its ports": 0}
     for beside in facts.ports.get(host, ()):
         changes = [change for change in beside.changes if change.port.medium == "rdma"]
@@ -218,10 +221,10 @@ def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
 
 
 def _too_few(link: Link, counted: _Counted) -> Outcome:
-    """Say that so few segments do not exclude a loss."""
+    """Report that there were too few segments to exclude a loss."""
     host, peer = link
     again, sent = count(counted.again[link]), count(counted.sent[link])
-    reason = f"{again} of {sent} TCP segments to {peer} were sent again: too few to exclude a loss "
+    reason = f"{again} of {sent} TCP segments to {peer} were resent: too few to exclude a loss "
     reason += f"of {share(MOST_LOST)}"
-    step = "Measure more of a collective: --validate.collective.iterations=1000"
+    step = "Run more iterations of a collective: --validate.collective.iterations=1000"
     return unanswered(f"host/{host}", reason, step)

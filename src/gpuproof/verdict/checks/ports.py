@@ -1,9 +1,9 @@
 """Did a port count errors during a launch? Ports of InfiniBand, RoCE and Ethernet, and PCIe links.
 
-What each counter means, and where that is written, is `records/ports.csv`. No source gives a limit, so growth
-is a warning that decides nothing. It fails together with something slow or wrong over that port, or with lost
-packets: then the port and its link have a cause. A counter that stays at 0 is evidence only where traffic
-went over the port and its driver maintains it.
+`records/ports.csv` defines each counter, with its source. No source gives a limit, so an increase is only a
+warning that does not affect the verdict. It becomes a failure if something over that port was slow or wrong,
+or if packets were lost: then the port and its link are a cause. A counter that stays at 0 is evidence only if
+there was traffic over the port and its driver maintains the counter.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from gpuproof.records.result import WHOLE
 from gpuproof.verdict.check import ask, check
 from gpuproof.verdict.facts import FleetFacts
 
-if TYPE_CHECKING:  # it needs numpy, and doctor does not
+if TYPE_CHECKING:  # this needs numpy, and doctor does not
     from gpuproof.readings.ports import PortChange, PortsDuringLaunch
 
 NAME = "port errors"
-NEXT = "Look at cable, transceiver and both ends: perfquery, ethtool -S, the switch's counters"
+NEXT = "Check cable, transceiver and both ends: perfquery, ethtool -S, the switch's counters"
 EXPECTATION: Final[Mapping[str, Any]] = {
-    "expected": "no error counter grows",
+    "expected": "no error counter increases",
     "source": "https://docs.kernel.org/admin-guide/abi-stable.html",
 }
 OVER_PORTS = ("links", "collective", "lost packets")
-"""Stages and checks of which a FAIL is of something that went over ports."""
+"""Stages and checks for which a FAIL is about something that used ports."""
 
 
-@check(NAME, "no error counter of a port grows")
+@check(NAME, "no error counter of a port increases")
 def judge_port_errors(facts: FleetFacts) -> Sequence[Outcome]:
-    """Warn of each host on whose ports an error counter grew during a launch."""
+    """Warn about each host on whose ports an error counter increased during a launch."""
     return [_of_host(host, beside) for host, beside in facts.ports.items()] or [
-        skipped("no launch recorded what ports count", "Measure with monitoring.enabled")
+        skipped("no launch recorded port counters", "Measure with monitoring.enabled")
     ]
 
 
 def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judged]:
-    """Yield what ports counted: a FAIL for each that explains what failed, else advisory outcomes."""
+    """Yield port results: a FAIL for each result that explains a failure, else advisory outcomes."""
     explained: dict[str, Judged] = {}
     hosts_explained = set()
     for item in sorted(judged, key=lambda item: not item.is_required):
         hosts = _hosts_at_ends(item, facts)
         causes = {host: why for host in hosts if (why := _cause(host, hosts, item, facts))}
         hosts_explained |= {f"host/{host}" for host in causes}
-        if causes:  # of several failures of a subject a required one
+        if causes:  # if a subject has several failures, a required one
             cause = _explained(hosts, causes, item)
             explained.setdefault(cause.outcome.subject, cause)
     yield from explained.values()
@@ -60,7 +60,7 @@ def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judge
 
 
 def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
-    """Name the hosts between which something failed, or inside which; what two are slow at is their link."""
+    """Return the hosts between or within which something failed; if two are slow, it is their link."""
     subject, stage = item.outcome.subject, item.labels.get("stage")
     is_over_ports = item.name.startswith("who slows ") or {item.name, stage} & {*OVER_PORTS}
     if item.outcome.status != "FAIL" or not is_over_ports:
@@ -72,7 +72,7 @@ def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
 
 
 def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> str:
-    """Say what grew on ports of a host during launches on all these hosts: of a GPU, on its own links."""
+    """Describe which counters of a host's ports (or a GPU's links) grew during launches on these hosts."""
     subject, listed = item.outcome.subject, (facts.hosts.get(host) or {}).get("accelerators") or {}
     gpus = [gpu for gpu in listed.get("devices") or () if gpu.get("uuid") and gpu["uuid"] in subject]
     cards = {short_address(gpu["pci_bus_id"]) for gpu in gpus if gpu.get("pci_bus_id")}
@@ -84,7 +84,7 @@ def _cause(host: str, hosts: Sequence[str], item: Judged, facts: FleetFacts) -> 
 
 
 def _growth(changes: Sequence[PortChange], *kinds: CounterKind) -> str:
-    """Sum up what grew over launches, and what a link became: `mlx5_0:1 symbol_error +12, eth0 up → down`."""
+    """Sum the increases over launches, and link changes: `mlx5_0:1 symbol_error +12, eth0 up → down`."""
     total: Counter[str] = Counter()
     for change in changes:
         total.update({f"{change.port.name} {name}": n for name, n in change.grown(*kinds).items()})
@@ -113,12 +113,12 @@ def _of_host(host: str, beside: Sequence[PortsDuringLaunch]) -> Outcome:
     if unknown or not telling:
         reasons = [*unknown, *silent] or ["no traffic was counted on its ports"]
         return skipped(first_of(reasons, between="; "), subject=subject)
-    measured = f"none grew on {first_of(list(telling))} during {len(beside)} launches"
+    measured = f"none increased on {first_of(list(telling))} during {len(beside)} launches"
     return pass_or_fail(subject, True, "; ".join([measured, *silent]), next_step=None, **EXPECTATION)
 
 
 def _unknown(beside: PortsDuringLaunch) -> Iterator[str]:
-    """Yield which errors are not known, and why; a host need not have ports of every medium."""
+    """Yield which errors are unknown, and why; a host does not need ports of every medium."""
     yield from beside.unknown(*(() if beside.changes else ("rdma", "ethernet", "pcie")))
     for change in beside.changes:
         errors = {"port", *change.counters("error")}
@@ -133,11 +133,11 @@ def _errors(change: PortChange, *, silent: bool) -> list[str]:
 
 
 def _tells(change: PortChange) -> bool:
-    """Say whether an error on this port would have shown: it had traffic, and its driver counts some."""
+    """Return whether an error on this port would show: it had traffic, and its driver counts errors."""
     return bool(change.total(*TRAFFIC) and _errors(change, silent=False))
 
 
 def _silence(change: PortChange) -> str | None:
-    """Say which counters stay at 0 on this port whatever happens."""
+    """Return which counters always stay at 0 on this port."""
     silent = first_of(_errors(change, silent=True))
     return f"{change.port.name} ({', '.join(change.port.traits)}) does not count {silent}" if silent else None

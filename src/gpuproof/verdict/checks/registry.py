@@ -1,4 +1,4 @@
-"""The checks that rules ask for by name (`check: NAME`): of this folder, and of other packages."""
+"""The checks that rules request by name (`check: NAME`), in this folder and in other packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuproof.verdict.check import Check, FactCheck, checks_in, guarded
 
 
 def packaged_checks() -> dict[str, FactCheck]:
-    """Return the checks of this folder by name, each a value in one of its files."""
+    """Return the checks in this folder by name, each a value in one of its files."""
     names = (f"{checks.__name__}.{module.name}" for module in iter_modules(checks.__path__))
     modules = [import_module(name) for name in names if name != __name__]
     return {item.name: item for module in modules for item in checks_in(module)}
@@ -24,15 +24,15 @@ CHECKS: Mapping[str, FactCheck] = packaged_checks()
 
 
 def check_names() -> list[str]:
-    """Name all checks; nothing of other packages is imported."""
+    """Return all check names; nothing from other packages is imported."""
     return sorted({*CHECKS, *registry.names(registry.CHECKS)})
 
 
 def find_check(name: str) -> FactCheck:
-    """Return a check of ours, else one that another package registered.
+    """Return one of gpuproof's checks, or one that another package registered.
 
     Raises:
-        UsageError: there is none of that name, or it cannot be loaded.
+        UsageError: the check does not exist, or cannot be loaded.
     """
     if name in CHECKS:
         return CHECKS[name]
@@ -48,16 +48,16 @@ def find_check(name: str) -> FactCheck:
 
 
 def load_check(name: str) -> FactCheck:
-    """Import a check that another package registered.
+    """Import a check registered by another package.
 
     Raises:
-        UsageError: there is none of that name, it cannot be loaded, or is not what a check must be.
+        UsageError: the check does not exist, cannot be loaded, or does not have the form of a check.
     """
     plugin, owner = registry.load(registry.CHECKS, name), registry.find_owner(registry.CHECKS, name)
     if not isinstance(plugin, Check) or not callable(plugin.judge):
         raise UsageError(
-            f"{name!r} from {owner} is registered as a check and is a "
-            f"{type(plugin).__name__} without name, summary and judge",
+            f"{name!r} from {owner} is registered as a check but is a {type(plugin).__name__} "
+            "without name, summary and judge",
             next_step="See gpuproof.verdict.check.Check, or uninstall it",
         )
     return guarded(name, plugin, owner=owner)

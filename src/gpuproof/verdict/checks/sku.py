@@ -1,7 +1,8 @@
-"""Has each machine all that its product has, and is its software ahead of known security notices?
+"""Does each machine have all its product has, and software newer than security notices require?
 
-In: what hosts report, and the product where it was given (--sku). A detected product is advice, since a
-virtual machine may have been given a part of one; where several products fit, what all have is judged.
+Input: what hosts report, and the product if given (--sku). A detected product is only advisory, since a
+virtual machine may have been given a part of a product. If several products fit, what they have in common is
+judged.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ LEAST: Mapping[str, tuple[str, str]] = {
     "pcie_gen": ("static", "pcie_gen_max"),
     "pcie_width": ("state", "pcie_width"),
 }
-"""Keys of skus.toml that are of each GPU, and where its facts have them; the least of all counts."""
+"""Per-GPU keys of skus.toml, and where to find them in a GPU's facts; the minimum over all GPUs counts."""
 WORDS = {
     "gpus": "GPUs: {:g}",
-    "memory_gb": "{:.4g} GB a GPU",
+    "memory_gb": "{:.4g} GB per GPU",
     "nvlinks": "{:g} NVLink or xGMI links up",
     "pcie_gen": "PCIe generation {:g}",
     "pcie_width": "PCIe x{:g}",
     "ports": "ports up at full rate: {:g}",
 }
 IDLE = {"pcie_gen": " at most in its slot, not read under load", "pcie_width": " as negotiated when idle"}
-"""What is known of links without readings under load: at rest the generation falls, so the slot's counts."""
+"""The fact to use for links without readings under load: the generation drops when idle, so the slot's
+generation is used."""
 OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
 ENOUGH_OF = {"memory_gb": 0.95}
-"""Drivers report no 5 % less than what data sheets print: of an H100's 80 GB 85.5e9 bytes."""
-LOOK = "Look at dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; a smaller machine is another --sku"
+"""Drivers report up to 5 % less than data sheets print: for the 80 GB of an H100, 85.5e9 bytes."""
+LOOK = "Check dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; a smaller machine is another --sku"
 
 
 def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[str, float]) -> float | None:
-    """Return what a host has of a part; None where it does not report it."""
+    """Return how much of a part a host has; None if the host does not report it."""
     if key == "gpus":
         return len(devices)
     if key == "ports":
@@ -58,9 +60,9 @@ def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[
     return min(map(float, numbers)) * (1e-9 if key == "memory_gb" else 1)
 
 
-@check("sku", "the machine has all that its product has")
+@check("sku", "the machine has everything that its product has")
 def judge_sku(facts: FleetFacts) -> list[Outcome]:
-    """Compare each host with its product; of a product that was given, a missing GPU is a FAIL."""
+    """Compare each host with its product; if the product was given, a missing GPU is a FAIL."""
     return of_hosts(facts, lambda subject, node: _of_host(subject, node, facts))
 
 
@@ -68,7 +70,7 @@ def _of_host(subject: str, node: HostFacts, facts: FleetFacts) -> Outcome:
     devices, sku_name = (node.get("accelerators") or {}).get("devices") or (), facts.sku
     devices = [device for device in devices if not (device.get("static") or {}).get("mig_parent_uuid")]
     if not devices and sku_name is None:
-        return not_applicable("no driver lists a GPU, and no --sku says what there should be", subject)
+        return not_applicable("no driver lists a GPU, and no --sku says what to expect", subject)
     board = next(iter(Counter(str(device.get("name")) for device in devices)), "")
     links = facts.pcie_under_load
     devices = [{**device, "loaded": links.get(str(device.get("uuid")))} for device in devices]
@@ -86,7 +88,7 @@ def _of_host(subject: str, node: HostFacts, facts: FleetFacts) -> Outcome:
     shown = short or list(read)
     named = f"{'' if is_whole else 'a part of '}{' or '.join(sku.name for sku in skus)}"
     if not shown:
-        return skipped(f"it may be {named}, and reports none of {', '.join(keys)}", subject=subject)
+        return skipped(f"it may be {named}, but reports none of {', '.join(keys)}", subject=subject)
     return pass_or_fail(
         subject,
         not short,
@@ -98,9 +100,9 @@ def _of_host(subject: str, node: HostFacts, facts: FleetFacts) -> Outcome:
     )
 
 
-@host_check("security notices", "no driver or container toolkit is older than a security notice asks for")
+@host_check("security notices", ("no driver or container toolkit is older than a security notice requires"))
 def judge_versions(subject: str, node: HostFacts) -> Outcome:
-    """Compare versions with the lowest of their branch that no notice names; being behind is advice."""
+    """Compare versions with their branch's lowest one without a notice; older ones are advisory."""
     drivers = (node.get("accelerators") or {}).get("drivers") or {}
     toolkit = ((node.get("settings") or {}).get("container toolkit") or {}).get("value")
     pairs = (
@@ -111,7 +113,7 @@ def judge_versions(subject: str, node: HostFacts) -> Outcome:
     minima = {name: row for name, version in versions.items() if (row := find_minimum(name, version))}
     if not minima:
         shown = ", ".join(f"{name} {version}" for name, version in versions.items())
-        reason = f"no notice in versions.toml names the branch of {shown}"
+        reason = f"no notice in versions.toml covers the branch of {shown}"
         return skipped(reason, subject=subject) if shown else not_applicable("it reports no version", subject)
     behind = [name for name, row in minima.items() if _numbers(versions[name]) < _numbers(str(row.value))]
     names = behind or list(minima)

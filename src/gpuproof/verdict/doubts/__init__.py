@@ -1,1 +1,1 @@
-"""Doubts: every rule that says when a measurement is not to be trusted, registered in `rules`."""
+"""Warnings: every rule about when not to trust a measurement, as registered in `rules`."""

@@ -1,10 +1,10 @@
-"""What a rule of validity sees, and how it says what it found.
+"""What a validity rule sees, and how it reports its findings.
 
-INVALID: the figures contradict each other, or what is physically possible, or what was asked.
-SUSPECT: something disturbed or weakened the measurement. VALID is what is left when nothing was found.
+INVALID: the results contradict each other, what is physically possible, or the request.
+SUSPECT: something disturbed or weakened the measurement. VALID: none of this was found.
 
-One disturbance shows in several ways: who takes the processors makes steps scatter and drift, and launches
-differ. So doubts are told with the likely cause of the others first, and it is named in one line.
+One disturbance shows in several ways: if other processes use the CPUs, steps scatter and drift, and launches
+differ. So the warning that likely causes the others comes first, and is named in one line.
 """
 
 from __future__ import annotations
@@ -20,70 +20,70 @@ from gpuproof.launches.launch import Launch
 from gpuproof.records.result import DOUBTS, Doubt, Validity
 from gpuproof.statistics.power_cap import PowerCapWindow
 
-if TYPE_CHECKING:  # a launch is of one kind of work, and imports no other's
+if TYPE_CHECKING:  # a launch has one kind of work, so modules of other kinds are not imported
     from gpuproof.launches.collectives import CollectiveLaunch
     from gpuproof.launches.probes import ProbeLaunch
     from gpuproof.launches.served import Served
 
 WRONG: Final = "wrong-results"
-"""The code of a doubt that wrong results raise."""
+"""The code of the warning about wrong results."""
 SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
-"""That of a window which ended before the controller at the power cap had settled."""
+"""The code of the warning about a window that ended before the controller at the power cap had settled."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
-"""What a doubt says in a few words, the likeliest cause of the others first: what names somebody or something
-comes first, what only describes a symptom later, and last what is a matter of how much was asked for or of
-how figures may be quoted."""
+"""By the code of a warning, its cause in a few words, ordered by how likely it causes the others. Warnings
+that identify a specific cause come first, those that only describe a symptom later, and last those that
+depend on how much was requested or how results may be quoted."""
 LAST = len(LIKELY)
 GRAVEST: Final[Sequence[Validity]] = ("INVALID", "SUSPECT", "VALID")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A launch and what its figures are held against."""
+    """A launch, and what its results are compared with."""
 
     launch: Launch
     peak: Peak | None = None
     memory_peak: BandwidthPeak | None = None
     clock_max_mhz: float | None = None
-    """The highest clock that its devices may run at; None where nobody read it."""
+    """The highest clock that its devices may run at; None if it was not read."""
     power_cap: PowerCapWindow | None = None
-    """What its window says at the power cap; None where it was not at it."""
+    """What its window shows at the power cap; None if the device was not at the cap."""
     served: Served | None = None
-    """The requests of its window; None where it served none."""
+    """The requests in its window; None if it did not serve any."""
     collectives: CollectiveLaunch | None = None
-    """The operations over all ranks; None where it measured none."""
+    """The operations across all ranks; None if it did not measure any."""
     probe: ProbeLaunch | None = None
-    """The figures of a probe; None where it was none."""
+    """The results of a probe; None if it was not a probe."""
 
 
 Rule = Callable[[Measured], Iterator[Doubt]]
 
 
 def invalid(code: str, reason: str, remedy: str = REPORT_IT) -> Doubt:
-    """Return a doubt that leaves nothing of the figures."""
+    """Return a warning that invalidates the results."""
     return Doubt(validity="INVALID", code=code, reason=reason, remedy=remedy)
 
 
 def suspect(code: str, reason: str, remedy: str) -> Doubt:
-    """Return a doubt about the figures."""
+    """Return a warning that makes the results SUSPECT."""
     return Doubt(validity="SUSPECT", code=code, reason=reason, remedy=remedy)
 
 
 def likely_first(doubts: Sequence[Doubt]) -> list[Doubt]:
-    """Order doubts by gravity, and those of one gravity by what is likely to explain the others."""
+    """Order warnings by severity; within one severity, those likely to explain others come first."""
     places = {code: place for place, code in enumerate(LIKELY)}
     return sorted(doubts, key=lambda doubt: (GRAVEST.index(doubt.validity), places.get(doubt.code, LAST)))
 
 
 def in_one_line(doubts: Sequence[Doubt]) -> str:
-    """Name the likeliest of what makes figures SUSPECT, and how many more there are.
+    """Name the likeliest cause of SUSPECT results, and the number of further warnings.
 
     >>> doubts = [Doubt(validity="SUSPECT", code=c, reason="", remedy="") for c in ("noisy", "cpu-steal")]
     >>> in_one_line(doubts)
     'most likely other machines on this hypervisor; 1 more reason below'
     >>> in_one_line(doubts[:1])
-    'steps that scatter'
+    'noisy steps'
     """
     first, *others = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
     cause = LIKELY.get(first, first.replace("-", " "))

@@ -1,4 +1,4 @@
-"""Can figures without a model, and of many ranks, be believed? Right results, ranks alike, steady times."""
+"""Are results without a model, from many ranks, credible? Correct, similar ranks, steady times."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from gpuproof.statistics.dispersion import noise
 from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
 
 RANKS_APART = 0.2
-"""Of the fastest rank's mean time: ranks of a symmetric operation wait for each other, and end together."""
+"""Allowed difference, as a share of the fastest rank's mean time: ranks of a symmetric operation wait for
+each other and finish together."""
 SCATTER = 0.25
-"""Interquartile range over median of the iterations; a single operation is short beside a step."""
+"""Interquartile range of the iterations divided by their median; an operation is short compared with a
+step."""
 FEW_ITERATIONS = 10
 SAID_OF: Mapping[Basis, str] = {
     "own steps": "without gradient sync, after the window; in the window all ranks wait for the slowest",
-    "steps in the window": "in the window, where each rank works by itself",
+    "steps in the window": "in the window, where each rank works on its own",
     "windows": "to the end of the window",
 }
 
 
 def wrong_results(measured: Measured) -> Iterator[Doubt]:
-    """Find results that are not what was sent makes them."""
+    """Find results that do not match what was sent."""
     wrong = [figures for figures in _figures(measured) if figures.num_wrong]
     if wrong:
         worst = max(wrong, key=lambda figures: figures.num_wrong)
@@ -34,34 +36,35 @@ def wrong_results(measured: Measured) -> Iterator[Doubt]:
             WRONG,
             f"{count(worst.num_wrong)} of {count(worst.num_checked)} elements of {_name(worst)} are wrong; "
             f"{len(wrong)} of {len(_figures(measured))} sizes have wrong results, seen on rank {ranks}",
-            "Do not use this machine: data is corrupted in transit. Run it on fewer ranks to find where",
+            ("Do not use this machine: data is corrupted in transit. Run on fewer ranks to find out where"),
         )
 
 
 def results_not_checked(measured: Measured) -> Iterator[Doubt]:
-    """Find results that nobody compared."""
+    """Find results that were not compared with anything."""
     reasons = [figures.not_checked for figures in _figures(measured) if figures.not_checked]
     if reasons:
         yield suspect(
             "not-checked",
             f"results of {len(reasons)} of {len(_figures(measured))} sizes were not compared: {reasons[0]}",
-            "Set collective.check_iterations to 1 (-c 1), and a type that can hold the sums",
+            "Set collective.check_iterations to 1 (-c 1), and use a type that can hold the sums",
         )
 
 
 def operations_left_out(measured: Measured) -> Iterator[Doubt]:
-    """Find operations that were asked for and that no size says anything of."""
+    """Find requested operations that have no result at any size."""
     missing = () if measured.collectives is None else measured.collectives.not_measured
     if missing:
         yield suspect(
             "not-measured",
-            f"nothing was measured of {', '.join(missing)}: no size has an element, and a time, of each rank",
+            f"nothing was measured for {', '.join(missing)}: no size has an element, and a time, "
+            "for each rank",
             "Raise collective.min_bytes (-b) and max_bytes (-e)",
         )
 
 
 def uneven_ranks(measured: Measured) -> Iterator[Doubt]:
-    """Find symmetric operations of which some ranks took much longer than others."""
+    """Find symmetric operations for which some ranks took much longer than others."""
     symmetric = [figures for figures in _figures(measured) if figures.is_symmetric]
     apart = [figures for figures in symmetric if figures.rank_spread > RANKS_APART]
     if apart:
@@ -71,18 +74,18 @@ def uneven_ranks(measured: Measured) -> Iterator[Doubt]:
             "ranks-differ",
             f"at {len(apart)} of {len(symmetric)} sizes ranks took different times; most at {_name(worst)}, "
             f"where rank {slowest} took {share(worst.rank_spread)} longer than the fastest",
-            "Raise collective.warmup_iterations (-w) and iterations (-n); look at that rank's host and links",
+            ("Raise collective.warmup_iterations (-w) and iterations (-n); check that rank's host and links"),
         )
 
 
 def scattered(measured: Measured) -> Iterator[Doubt]:
-    """Find sizes whose iterations scatter, or are too few to tell."""
+    """Find sizes at which iterations scatter, or are too few to judge."""
     figures = _figures(measured)
     if few := [operation for operation in figures if len(operation.iterations_s) < FEW_ITERATIONS]:
         yield suspect(
             "few-steps",
-            f"too few iterations were timed: {len(few[0].iterations_s)}, and it takes at least "
-            f"{FEW_ITERATIONS}",
+            f"too few iterations were timed: {len(few[0].iterations_s)}, and at least "
+            f"{FEW_ITERATIONS} are needed",
             "Raise collective.iterations (-n)",
         )
     spreads = [(noise(operation.iterations_s) or 0.0, operation) for operation in figures]
@@ -91,22 +94,21 @@ def scattered(measured: Measured) -> Iterator[Doubt]:
         spread, worst = max(wide, key=lambda pair: pair[0])
         yield suspect(
             "noisy",
-            f"at {len(wide)} of {len(figures)} sizes the interquartile range of the times is over "
-            f"{share(SCATTER)} of their median; most at {_name(worst)}: {share(spread)} of "
+            f"at {len(wide)} of {len(figures)} sizes the interquartile range of the times is more "
+            f"than {share(SCATTER)} of their median; largest at {_name(worst)}: {share(spread)} of "
             f"{seconds(worst.latency(50).value)}",
-            "Raise collective.iterations (-n), look for what else used the links or the processors",
+            "Raise collective.iterations (-n), look for other users of the links or the CPUs",
         )
 
 
 def devices_passed_over(measured: Measured) -> Iterator[Doubt]:
-    """Find ranks that talked over the processor's memory where there are GPUs."""
+    """Find ranks that communicated through host memory although GPUs are available."""
     collectives, launch = measured.collectives, measured.launch
     if collectives is not None and collectives.num_gpus_seen and launch.setup.device.kind == "cpu":
         yield suspect(
             "gpus-not-used",
-            f"the ranks communicated over {launch.setup.backend} from the processor's memory, and the "
-            "host has "
-            f"{collectives.num_gpus_seen} GPUs: nothing of their links was measured",
+            f"the ranks communicated over {launch.setup.backend} through host memory, but the host "
+            f"has {collectives.num_gpus_seen} GPUs: their links were not measured",
             "Set distributed.device to cuda and distributed.backend to auto",
         )
 
@@ -120,7 +122,7 @@ def _name(figures: CollectiveValues) -> str:
 
 
 def wrong_words(measured: Measured) -> Iterator[Doubt]:
-    """Find values that are not what was written or computed."""
+    """Find values that differ from what was written or computed."""
     values = [value for value in _values(measured) if value.quantity == WRONG_VALUES]
     wrong = [value for value in values if value.value]
     if wrong:
@@ -130,18 +132,19 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
             WRONG,
             f"{count(int(worst.value or 0))} values are wrong at {worst.subject} ({evidence}); "
             f"{len(wrong)} of {len(values)} comparisons found wrong values",
-            "Take it out of service and send these records to its vendor; run it again to see whether it "
-            "persists",
+            "Take it out of service and send these records to its vendor; run it again to see "
+            "whether the error persists",
         )
 
 
 def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
-    """Find figures whose repeats scatter, or are too few to tell. Each read at random is another one."""
+    """Find results with repeats that scatter, or are too few to judge. Random reads always differ."""
     timed = [value for value in _values(measured) if value.durations_s and "access" not in value.labels]
     if few := [value for value in timed if len(value.durations_s) < FEW_ITERATIONS]:
         yield suspect(
             "few-steps",
-            f"too few repeats were timed: {len(few[0].durations_s)}, and it takes at least {FEW_ITERATIONS}",
+            f"too few repeats were timed: {len(few[0].durations_s)}, and at least {FEW_ITERATIONS} "
+            "are needed",
             "Raise the iterations of the probe",
         )
     wide = [(spread, value) for value in timed if (spread := noise(value.durations_s) or 0.0) > SCATTER]
@@ -150,10 +153,10 @@ def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
         middle_s = sorted(worst.durations_s)[len(worst.durations_s) // 2]
         yield suspect(
             "noisy",
-            f"of {len(wide)} of {len(timed)} figures the interquartile range of the times is over "
-            f"{share(SCATTER)} of their median; most at {worst.subject}: {share(spread)} of "
-            f"{seconds(middle_s)}",
-            "Raise the iterations of the probe, look for what else used the links or the processors",
+            f"for {len(wide)} of {len(timed)} results the interquartile range of the times is more "
+            f"than {share(SCATTER)} of their median; largest at {worst.subject}: {share(spread)} "
+            f"of {seconds(middle_s)}",
+            "Raise the iterations of the probe, look for other users of the links or the CPUs",
         )
 
 
@@ -169,20 +172,21 @@ OF_COLLECTIVES: tuple[Rule, ...] = (
     uneven_ranks,
     scattered,
 )
-"""Of launches that measure operations over all ranks, whose times differ from size to size by intent."""
+"""Applies to launches that measure operations across all ranks, which take different times at different sizes
+by design."""
 OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats)
-"""Of launches that look at one property, and run no steps of equal work."""
+"""Applies to launches that examine one property, and do not run steps of equal work."""
 
 
 def unequal_ranks(measured: Measured) -> Iterator[Doubt]:
-    """Find ranks that stand apart from the others."""
+    """Find ranks that are outliers."""
     compared = compare_ranks(measured.launch)
     if compared is None or not compared.apart:
         return
     yield suspect(
         "unequal-ranks",
         f"{_named(compared)}: {_times(compared)} {SAID_OF[compared.basis]}",
-        "Look at that device's clock, temperature and neighbours, or leave it out (distributed.devices)",
+        "Check that device's clock, temperature and other processes, or omit it (distributed.devices)",
     )
 
 
@@ -190,7 +194,7 @@ def _named(compared: RanksCompared) -> str:
     first, *more = compared.apart
     by = first.slower_by if first.slower_by > 0 else -first.slower_by
     others = (
-        f" (so {'are' if len(more) > 1 else 'is'} rank {', '.join(str(r.rank) for r in more)})"
+        f" (as {'are' if len(more) > 1 else 'is'} rank {', '.join(str(r.rank) for r in more)})"
         if more
         else ""
     )
@@ -207,12 +211,12 @@ def _times(compared: RanksCompared) -> str:
 
 
 def rank_name(rank: RankValues) -> str:
-    """Name a rank by its number, host and device."""
+    """Name a rank by its number, with host and device."""
     return f"rank {rank.rank} on {rank.host} ({device_name(rank)})"
 
 
 def device_name(rank: RankValues) -> str:
-    """Name a rank's device so that it can be found: its permanent identity where it has one."""
+    """Name a rank's device so that it can be found: by its permanent identity if it has one."""
     device = rank.device
     which = device.uuid or ("" if device.index is None else f"{device.kind}:{device.index}")
     return f"{device.name} {which}".rstrip()

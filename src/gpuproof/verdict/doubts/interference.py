@@ -1,4 +1,4 @@
-"""Did others take part of the machine, or a device hold itself back, while a window was measured?"""
+"""Did others use part of the machine, or did a device throttle, while a window was measured?"""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from gpuproof.records.run import Window
 from gpuproof.verdict.doubts.base import Measured, suspect
 
 FAULT = "device-fault"
-"""The code of a doubt that a device's fault raises."""
+"""The code of the warning about a device fault."""
 NEIGHBOURS_CODE = "cpu-neighbours"
-"""The code of a doubt that others on the processors raise."""
+"""The code of the warning about other processes on the CPUs."""
 NEIGHBOUR_CPUS = 0.25
-"""Processors' worth of work by others that may matter …"""
+"""Number of CPUs used by other processes that may matter …"""
 RUN_QUEUE_SHARE = 0.02
-"""… if this case's threads also waited for a processor, for this share of the time that they had work …"""
+"""… if this case's threads also waited for a CPU for this share of the time in which they had work …"""
 FULL_HOST = 0.95
-"""… or, where waiting is not known, if the host was this busy."""
+"""… or, if it is unknown how long they waited, if the host was this busy."""
 STEAL_SHARE = 0.02
 
 
 def device_faults(explanation: LaunchExplanation) -> Iterator[Doubt]:
-    """Find the faults that devices showed in a window."""
+    """Find faults that devices reported in a window."""
     for fault in explanation.faults:
         yield suspect(
             FAULT,
             f"{fault} (launch {explanation.replicate + 1})",
-            "Look at cooling, power and the driver's log, and run it again",
+            "Check cooling, power and the driver's log, and run it again",
         )
 
 
 def shared_cpu(measured: Measured) -> Iterator[Doubt]:
-    """Find others that took the processors."""
+    """Find other processes that used the CPUs."""
     by_host = grouped((window.host, window) for window in measured.launch.windows)
     for host, windows in by_host.items():
         others_cpus = _others_cpus(windows)
@@ -43,21 +43,21 @@ def shared_cpu(measured: Measured) -> Iterator[Doubt]:
         if others_cpus is not None and others_cpus > NEIGHBOUR_CPUS and starved:
             yield suspect(
                 NEIGHBOURS_CODE,
-                f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} processors "
-                "busy during the window, and this case waited for them",
+                f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} "
+                "CPUs busy during the window, and this case waited for them",
                 f"Run it again on a quiet machine{_fewer_threads(measured)}",
             )
         steal = windows[0].load.steal_cpu_s
         if steal is not None and steal > STEAL_SHARE * _span_s(windows[0]) * windows[0].load.num_cpus:
             yield suspect(
                 "cpu-steal",
-                f"the hypervisor of {host} gave {seconds(steal)} of processor time to other machines",
-                "Run it again, or on a machine of its own",
+                f"the hypervisor of {host} gave {seconds(steal)} of CPU time to other machines",
+                "Run it again, or on a dedicated machine",
             )
 
 
 def _fewer_threads(measured: Measured) -> str:
-    """Advise fewer threads, unless a rank has but one, or nothing of ours is run (an endpoint, no-op)."""
+    """Advise fewer threads, unless ranks have only one or run none of our code (an endpoint, no-op)."""
     has_threads = any(setup.threads > 1 for setup in measured.launch.setups)
     return ", or lower distributed.threads_per_rank" if has_threads else ""
 
@@ -71,16 +71,16 @@ def _others_cpus(windows: Sequence[Window]) -> float | None:
 
 
 def _span_s(window: Window) -> float:
-    """Return the time over which processor time was summed; of older records the window, which is less."""
+    """Return the time over which CPU time was summed; for older records the window, which is shorter."""
     return window.wall_s if window.load.span_s is None else window.load.span_s
 
 
 def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
-    """Say whether threads waited for processors for a share of the time that they had work.
+    """Return whether threads waited for CPUs for a certain share of the time in which they had work.
 
-    Steps are at work all the window long, each rank on one processor at least: a thread that feeds a GPU is
-    busy for little of it, and what it waits is held against the window all the same. Requests are at work for
-    the processor time that they take.
+    Steps are assumed to work throughout the window, with each rank on at least one CPU: a thread that feeds a
+    GPU is busy for only a small part of it, but its waiting is still compared with the window. Requests are
+    assumed to work for the CPU time that they use.
     """
     waits = [window.load.run_queue_wait_s for window in windows]
     if None not in waits:
@@ -93,7 +93,7 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
 
 
 def fill_the_cpus(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
-    """Say whether others had part of processors that were all in use; how long one waited is not known."""
+    """Return whether others used part of fully busy CPUs, for records without our waiting time."""
     return busy_cpus - launch_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
 
 
@@ -102,7 +102,7 @@ def _is_full(busy_cpus: float, num_cpus: int) -> bool:
 
 
 def shared_device(measured: Measured) -> Iterator[Doubt]:
-    """Find others that use the devices."""
+    """Find other processes that used the devices."""
     windows, setups = measured.launch.windows, measured.launch.setups
     for window, setup in zip(windows, setups, strict=bool(setups)):
         others = window.neighbours.other_processes
@@ -111,5 +111,5 @@ def shared_device(measured: Measured) -> Iterator[Doubt]:
                 "gpu-neighbours",
                 f"{others} other {'process uses' if others == 1 else 'processes use'} "
                 f"{setup.device.name} {setup.device.uuid or ''}".rstrip(),
-                "Wait until they have ended, or choose other devices (distributed.devices)",
+                "Wait until they have finished, or choose other devices (distributed.devices)",
             )

@@ -1,7 +1,7 @@
-"""Why figures are doubted, as a page says it: alike faults once, and what others cause apart.
+"""Why results are doubted, as shown on a page: each fault once, and effects of others separately.
 
-In: the doubts of a result, which keeps each. Out: notices that name the launches and devices of a fault, and
-a folded table of what a disturbance, or a machine that is unsteady, leaves in step times, with its remedies.
+Input: the warnings stored in a result. Output: notices that name the launches and devices of a fault, and a
+collapsed table of the traces that a disturbance or an unsteady machine left in step times, with remedies.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import Doubt, weakening
 from gpuproof.verdict.doubts.base import LIKELY, likely_first
 
-CODES: Final = "docs/verdicts.md says of each [code] why it matters and what to do"
+CODES: Final = "docs/verdicts.md explains for each [code] why it matters and what to do"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
-"""What they leave in step times."""
+"""Traces that other processes leave in step times."""
 OF_ITSELF = ("stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
-"""What a machine, or a recipe, leaves there that is unsteady by itself; two of them are told in one line."""
+"""Traces of an unsteady machine or recipe; if there are two or more, they are reported in one line."""
 SEEN_TO_CHANGE = {"stalled", "unsteady", "noisy"}
-"""One of them has to be there: launches that are too few, and windows not to be judged, show no change."""
-UNSTEADY: Final = "the pace of the steps changed, and nothing that was seen beside them explains it"
+"""At least one of them must be present: warnings about too few launches, or about windows that cannot be
+judged, do not show a change."""
+UNSTEADY: Final = "step time changed, and nothing else that was observed explains it"
 OWN_MACHINE: Final = (
-    "Warm up and measure longer (benchmark.warmup_steps, benchmark.measure_seconds); if it stays so, look at "
-    "clocks and temperature, or take a machine whose host serves nobody else"
+    "Warm up and measure longer (benchmark.warmup_steps, benchmark.measure_seconds); if it "
+    "persists, check clocks and temperature, or use a machine whose host serves nobody else"
 )
 LAUNCH = re.compile(r" \(launch (\d+)\)")
 GPU = re.compile(r"\bGPU (\d+)")
 FIGURE = re.compile(r"\d[\d,.]*(?= (?:%|→|MHz|°C|W|s|ms)(?!\w))")
-"""What a launch or a device of the same fault has otherwise; the number of an XID is none."""
+"""Numbers that differ between launches or devices with the same fault; the number of an XID is not one of
+them."""
 SHARE_OF_LAUNCHES = re.compile(r"in (\d+) of (\d+) launches")
 
 
 def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | None) -> Iterator[Section]:
-    """Yield the doubts, the likeliest cause first; what a disturbance leaves is folded."""
-    doubts = weakening(doubts)  # what limited it is said above
+    """Yield the warnings, the likeliest cause first; traces of a disturbance are collapsed."""
+    doubts = weakening(doubts)  # the limit is reported above
     ordered = likely_first(doubts)
     causes = [doubt for doubt in ordered if doubt.code in NEIGHBOURS]
     followed = [
@@ -46,7 +48,7 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
     ]
     codes = {doubt.code for doubt in followed}
     if not causes and (len(followed) < len(ordered) or len(codes) == 1 or not codes & SEEN_TO_CHANGE):
-        followed = []  # what else was seen may be the cause, and one says it best itself
+        followed = []  # another warning may be the cause, and a single trace explains itself best
     notices = doubt_notices([x for x in ordered if x not in followed], num_launches=num_launches)
     more = [_contributing(causes, followed)] if followed else []
     yield Notices(title=title, notices=(*notices, *more))
@@ -57,7 +59,7 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
 def doubt_notices(
     doubts: Sequence[Doubt], *, num_launches: int | None = None, side: str = ""
 ) -> tuple[Notice, ...]:
-    """Lay out doubts, those of one fault in one notice; `side` stands before their word."""
+    """Lay out warnings, with those of one fault in one notice; `side` is put before their word."""
     alike = grouped(((x.validity, x.code, x.remedy, _what(x.reason)), x) for x in doubts).values()
     return tuple(_notice(_joined(same, num_launches), side) for same in alike)
 
@@ -69,12 +71,12 @@ def _notice(doubt: Doubt, side: str) -> Notice:
 
 
 def _what(reason: str) -> str:
-    """Return a reason without what tells one launch or device of a fault from another."""
+    """Return a reason without the parts that are specific to a launch or device."""
     return FIGURE.sub("", GPU.sub("GPU", LAUNCH.sub("", reason))) if LAUNCH.search(reason) else reason
 
 
 def _joined(alike: Sequence[Doubt], num_launches: int | None) -> Doubt:
-    """Return the first of alike doubts, which names the launches, and the devices where there are several."""
+    """Return the first of equal warnings, listing the launches, and the devices if there are several."""
     first = alike[0]
     if len(alike) == 1:
         return first
@@ -89,29 +91,29 @@ def _joined(alike: Sequence[Doubt], num_launches: int | None) -> Doubt:
         for numbers, names in gpus.items()
     ]
     is_one = len({LAUNCH.sub("", GPU.sub("", doubt.reason)) for doubt in alike}) == 1
-    note = "" if is_one else "; figures are of the first"
+    note = "" if is_one else "; values are from the first"
     reason = LAUNCH.sub(lambda _: f" ({'; '.join(places)}{note})", first.reason, count=1)
     return Doubt(validity=first.validity, code=first.code, reason=reason, remedy=first.remedy)
 
 
 def _contributing(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
-    """Name in one line what others on the machine cause, or may have; without any, what the machine does."""
+    """Summarise the effects of other processes, or else of the machine itself, in one line."""
     codes = dict.fromkeys(doubt.code for doubt in followed)
     named = ", ".join(f"{LIKELY[code]} [{code}]" for code in codes)
     if not causes:
         return Notice(word="SUSPECT", tone="warn", text=f"{UNSTEADY}: {named}", advice=OWN_MACHINE)
     shares = [match for doubt in causes if (match := SHARE_OF_LAUNCHES.search(doubt.reason))]
     is_few = len(shares) == len(causes) and all(2 * int(x[1]) < int(x[2]) for x in shares)
-    cause = "as such work beside it causes"
+    cause = "as such other work causes"
     if is_few:
-        cause = f"such work was seen {' and '.join(x[0] for x in shares)} alone, and may not explain"
+        cause = f"such work was only seen {' and '.join(x[0] for x in shares)}, and may not explain"
     return Notice(word="besides", tone="faint", text=f"{cause}: {named}")
 
 
 def _folded(followed: Sequence[Doubt]) -> Table:
-    """Lay out in full what one line names."""
+    """Lay out in full what the one line summarises."""
     listed = table(
-        f"Besides: {len(followed)} more, in full",
+        f"{len(followed)} more, shown in full",
         followed,
         Column.of("", lambda doubt: f"{doubt.reason} [{doubt.code}]", align="left", folds=True),
         Column.of("", lambda doubt: f"→ {doubt.remedy}", align="left", folds=True),

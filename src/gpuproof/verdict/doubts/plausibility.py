@@ -1,7 +1,7 @@
-"""Do the figures of a launch agree with each other, with what was asked, and with what is possible?
+"""Are a launch's results consistent with each other, with the request, and with what is possible?
 
-A figure carries the name of its precision, so a figure whose FLOPs ran in another one is named wrongly:
-INVALID where that is most of them; SUSPECT from a share that a part kept in fp32 on purpose does not reach.
+A result carries the name of its precision, so it is mislabelled if its FLOPs ran in another one: INVALID if
+that applies to most of them; SUSPECT above a share that a part deliberately kept in fp32 does not reach.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gpuproof.records.what_ran import Compilation, Effective, ObservedWork, shar
 from gpuproof.verdict.doubts.base import WRONG, Measured, invalid, suspect
 
 AGREEMENT = 0.02
-"""Device time and wall time may differ by this share before the difference must be explained."""
+"""Device time and wall time may differ by up to this share without an explanation."""
 COUNTS_AGREE = 0.01
-"""Closed form and torch's counter leave the same things out, so that they agree to the last operation."""
+"""The closed form and torch's counter omit the same operations, so they agree exactly."""
 ELSEWHERE = 0.05
-"""Share of the FLOPs that may run in an arithmetic or a layout that was not asked for."""
+"""Share of the FLOPs that may run in an arithmetic or layout that was not requested."""
 MOSTLY = 0.5
 SPARSITY_AGREES = 0.001
-"""Share of the weights by which what is pruned may be off what was asked for."""
+"""Share of the weights by which pruning may miss its target sparsity."""
 TYPES = {
     "fp64": "float64",
     "fp32": "float32",
@@ -31,9 +31,9 @@ TYPES = {
     "bf16": "bfloat16",
     "fp8": "float8",
 }
-"""How the operands' type begins in each precision."""
+"""Prefix of the operand type for each precision."""
 BESIDE = {"fp8": "bfloat16"}
-"""The type of what a precision leaves as it is: in fp8, all that is no linear layer."""
+"""Type of the operations that a precision leaves unchanged: in fp8, everything except linear layers."""
 
 
 def contradictions(measured: Measured) -> Iterator[Doubt]:
@@ -48,7 +48,8 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
         if window.items != expected:
             yield invalid(
                 "items-disagree",
-                f"rank {window.rank} counts {count(window.items)} items, its steps make {count(expected)}",
+                f"rank {window.rank} counts {count(window.items)} items, but its steps make "
+                f"{count(expected)}",
             )
         if window.steps_s > window.wall_s * (1 + AGREEMENT):
             yield invalid(
@@ -57,22 +58,22 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
                 f"in a window of {seconds(window.wall_s)}",
             )
         if num_logged != window.num_steps and (num_logged or is_logged):
-            reason = f"{num_logged} step times of rank {window.rank} were kept of {window.num_steps} steps"
+            reason = f"{num_logged} step times of rank {window.rank} were stored for {window.num_steps} steps"
             yield invalid("steps-lost", reason)
     off_s = abs(sum(launch.step_times_s) - launch.slowest.steps_s)
     is_whole = len(launch.step_times_s) == launch.slowest.num_steps
     if is_whole and off_s > AGREEMENT * launch.slowest.steps_s:
         yield invalid(
             "step-times-disagree",
-            f"the step times sum to {seconds(sum(launch.step_times_s))}, "
-            f"their window says {seconds(launch.slowest.steps_s)}",
+            f"the step times sum to {seconds(sum(launch.step_times_s))}, but their window reports "
+            f"{seconds(launch.slowest.steps_s)}",
         )
 
 
 def over_ceiling(measured: Measured) -> Iterator[Doubt]:
-    """Find a rate over the data sheet's peak, and one that the device cannot reach even at its highest clock.
+    """Find a rate above the data sheet's peak, or one out of reach even at the device's highest clock.
 
-    What cannot be reached is held against the FLOPs that no kernel leaves out.
+    The reachable maximum is compared with only those FLOPs that kernels cannot skip.
     """
     launch, peak, clock_mhz = measured.launch, measured.peak, measured.clock_max_mhz
     reached, least = launch.flops_per_s_per_device, launch.least_flops_per_s_per_device
@@ -80,19 +81,19 @@ def over_ceiling(measured: Measured) -> Iterator[Doubt]:
         return
     highest = peak.at_clock(clock_mhz)
     over = (
-        f"{_tflops(reached)} is over the {_tflops(peak.flops_per_s)} dense {peak.dtype} peak of "
+        f"{_tflops(reached)} is above the {_tflops(peak.flops_per_s)} dense {peak.dtype} peak of "
         f"{launch.setup.device.name} ({peak.source})"
     )
     if least is not None and least > highest:
-        needed = "" if least == reached else f", {_tflops(least)} of it at the least,"
+        needed = "" if least == reached else f", at least {_tflops(least)} of it,"
         at = "any clock" if clock_mhz is None else f"its highest clock of {clock_mhz:,.0f} MHz"
-        yield invalid("over-ceiling", f"{over},{needed} and over the {_tflops(highest)} of {at}")
+        yield invalid("over-ceiling", f"{over},{needed} and above the {_tflops(highest)} of {at}")
     else:
         yield suspect(
             "over-peak",
-            f"{over}; a clock above the data sheet's, or kernels that leave out what a causal mask hides, "
-            "may explain it",
-            "Do not quote it as a share of the peak: look at the clock that the device ran at",
+            f"{over}; a clock above the data sheet's, or kernels that skip what a causal mask "
+            "hides, may explain it",
+            "Do not quote it as a share of the peak: check the clock that the device ran at",
         )
 
 
@@ -104,21 +105,21 @@ FORM = "Register the workload with a closed form of its work"
 
 
 def uncounted_work(measured: Measured) -> Iterator[Doubt]:
-    """Find steps whose work nobody knows, so that a rate no device can reach would not be noticed."""
+    """Find steps whose work is unknown, so that an impossible rate would go undetected."""
     setup = measured.launch.setup
     if measured.launch.flops_per_step or setup.bytes_per_step:
         return
-    why = setup.flops_not_counted or "no product of matrices was seen in it"
+    why = setup.flops_not_counted or "it contains no matrix product"
     is_counted = measured.launch.case.model_work.window.count_flops
     yield suspect(
         "work-not-counted",
-        f"the work of a step is not known ({why}): its rate cannot be compared with any ceiling",
+        f"the work of a step is unknown ({why}): its rate cannot be compared with any ceiling",
         FORM if is_counted else f"Set benchmark.count_flops to true. {FORM}",
     )
 
 
 def other_than_configured(measured: Measured) -> Iterator[Doubt]:
-    """Find what ran otherwise than it was asked to: arithmetic, layout, compilation."""
+    """Find work that did not run as requested: arithmetic, layout, compilation."""
     launch = measured.launch
     for effective in launch.effective:
         if effective.work:
@@ -131,7 +132,7 @@ def other_than_configured(measured: Measured) -> Iterator[Doubt]:
 
 
 def in_type(name: str) -> Callable[[ObservedWork], bool]:
-    """Return the test whether both operands are of the type whose name begins so."""
+    """Return a function that tests whether both operands have a type with this prefix."""
     return lambda work: all(operand.startswith(name) for operand in work.dtype.split(" × "))
 
 
@@ -147,7 +148,7 @@ def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
         code="other-precision",
         reason=f"training.precision is {precision}, but {share(1 - in_precision)} of the FLOPs of rank "
         f"{effective.rank} ran in something else: {_types(effective)}",
-        remedy="Ask for the precision that the model runs in, or find what keeps it from this one",
+        remedy="Request the precision that the model runs in, or find out why it does not use this one",
     )
 
 
@@ -183,33 +184,34 @@ def _switches(launch: Launch) -> Iterator[Doubt]:
         yield invalid(
             "other-tf32",
             f"training.precision is {precision}, but torch's TF32 switches were {options.tf32}",
-            "Something in the model's code sets it: ask for the precision that it sets",
+            "Something in the model's code sets it: request the precision that it sets",
         )
 
 
 def _pruning(launch: Launch) -> Iterator[Doubt]:
-    """Find a model that is not as sparse as it was asked to be, and ranks that pruned different weights."""
+    """Find a model that is not as sparse as requested, and ranks that pruned different weights."""
     for pruned in launch.pruned:
         masked = pruned.num_masked / pruned.num_weights
         if abs(masked - pruned.target_sparsity) > SPARSITY_AGREES:
             yield invalid(
                 "other-sparsity",
-                f"{share(pruned.target_sparsity)} of the weights were to be zero, and "
-                f"{share(masked)} are, on rank {pruned.rank} after update {count(pruned.num_updates)}",
-                f"Train longer: the target is reached at step {count(pruned.end_step)}, which "
-                "training.pruning.end_step says",
+                f"{share(pruned.target_sparsity)} of the weights should be zero, but "
+                f"{share(masked)} are, on rank {pruned.rank} after update "
+                f"{count(pruned.num_updates)}",
+                f"Train longer: the target is reached at step {count(pruned.end_step)}, set by "
+                "training.pruning.end_step",
             )
         if pruned.num_zero < pruned.num_masked:
             yield invalid(
                 "pruned-weights-live",
                 f"{count(pruned.num_masked - pruned.num_zero)} of {count(pruned.num_masked)} pruned "
                 f"weights of rank {pruned.rank} are not zero",
-                "Something beside the pruner changes the weights: look at the model's code",
+                "Something other than the pruner changes the weights: check the model's code",
             )
     if len({pruned.masks_sha256 for pruned in launch.pruned}) > 1:
         yield invalid(
             "masks-differ",
-            f"the {len(launch.pruned)} ranks average gradients, and pruned different weights",
+            f"the {len(launch.pruned)} ranks average gradients, but pruned different weights",
             "Look for weights that differ between ranks: set training.deterministic to true",
         )
 
@@ -218,14 +220,14 @@ def _compilation(compilation: Compilation) -> Iterator[Doubt]:
     if not compilation.num_graphs:
         yield invalid(
             "nothing-compiled",
-            f"torch.compile made no graph on rank {compilation.rank}: these are eager steps",
+            f"torch.compile created no graph on rank {compilation.rank}: these are eager steps",
             "Set training.compile.enabled to false, or training.compile.fullgraph to true to see why",
         )
     if compilation.compiled_in_window:
         yield suspect(
             "compiled-in-window",
-            f"torch.compile worked {count(compilation.compiled_in_window)} times inside the window "
-            f"of rank {compilation.rank}: it took part of its time",
+            f"torch.compile ran {count(compilation.compiled_in_window)} times inside the window of "
+            f"rank {compilation.rank}: it used part of its time",
             "Warm up longer (benchmark.warmup_steps), or set training.compile.dynamic to true",
         )
 
@@ -244,9 +246,9 @@ def _counts(launch: Launch) -> Iterator[Doubt]:
         return
     yield suspect(
         "flops-disagree",
-        f"a step has {closed:,.0f} FLOPs by the closed form and {counted:,.0f} by torch's counter "
+        f"a step has {closed:,.0f} FLOPs by the closed form but {counted:,.0f} by torch's counter "
         f"({share(abs(counted - closed) / closed) if closed else 'from none'} apart)",
-        "Do not quote FLOP/s or utilisation: the model does other work than its closed form says",
+        "Do not quote FLOP/s or utilisation: the model does different work than its closed form says",
     )
 
 
@@ -256,9 +258,9 @@ def _over_data_sheet(measured: Measured) -> Iterator[Doubt]:
     if peak is not None and reached is not None and reached > peak.bytes_per_s:
         yield suspect(
             "over-memory-peak",
-            f"{bandwidth(reached)} is over the {bandwidth(peak.bytes_per_s)} of {launch.setup.device.name}'s "
-            f"memory ({peak.provenance})",
-            "Part of the data stays in the cache: do not quote it as memory bandwidth; use larger ones",
+            f"{bandwidth(reached)} is above the {bandwidth(peak.bytes_per_s)} of "
+            f"{launch.setup.device.name}'s memory ({peak.provenance})",
+            "Part of the data stays in the cache: do not quote it as memory bandwidth; use larger data",
         )
 
 
@@ -273,15 +275,16 @@ def _over_measured(launch: Launch) -> Iterator[Doubt]:
         if ceiling is not None and reached is not None and reached > ceiling.highest_per_s:
             yield suspect(
                 f"over-measured-{'compute' if work == 'products' else 'memory'}",
-                f"{text(reached)} is over the {text(ceiling.value_per_s)} (+{share(ceiling.relative_spread)} "
-                f"spread) that plain {work} reached here after the window",
-                "Find out which is wrong: clocks or neighbours that changed in between, data that stays in a "
-                "cache, or a count of work that is too high",
+                f"{text(reached)} is above the {text(ceiling.value_per_s)} "
+                f"(+{share(ceiling.relative_spread)} spread) that plain {work} reached here after "
+                "the window",
+                "Find out which is wrong: clocks or other processes that changed in between, data "
+                "that stays in a cache, or an overestimate of the work",
             )
 
 
 def wrong_products(measured: Measured) -> Iterator[Doubt]:
-    """Find products that are not what a reference says."""
+    """Find products that differ from a reference product."""
     wrong = [check for check in measured.launch.checks if check.value]
     if wrong:
         first = wrong[0]

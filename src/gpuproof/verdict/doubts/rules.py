@@ -1,7 +1,7 @@
-"""The register of all rules of validity, and what they say of launches together.
+"""The registry of all validity rules, and what the rules say about several launches together.
 
-A rule of a launch sees its records and what its device can do; a rule of readings sees what was read beside
-it; a rule of the run sees how launches differ.
+A launch rule sees the launch's records and what its device can do; a readings rule sees what was monitored
+during the launch; a run rule sees how launches differ.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ from gpuproof.verdict.doubts.window import (
 
 LAUNCHES_DIFFER = "launches-differ"
 WIDE_INTERVAL = 0.05
-"""From the centre to the interval's farther end, over the centre; wider, and the run says little."""
+"""Distance from the centre to the farther end of the interval, relative to the centre; if it is larger, the
+run says little."""
 FEW_LAUNCHES = 10
-"""Where so many would do, launches do not differ much: they are too few."""
+"""If at most this many launches would be enough, launches do not differ much; there are just too few."""
 OF_STEPS: tuple[Rule, ...] = (
     contradictions,
     over_ceiling,
@@ -59,19 +60,19 @@ OF_STEPS: tuple[Rule, ...] = (
     wrong_products,
     not_finite,
 )
-"""For launches that run steps."""
+"""Rules for launches that run steps."""
 NEIGHBOURS: tuple[Rule, ...] = (shared_cpu, shared_device)
-"""For launches of other work, beside the rules of that work's own."""
+"""Rules for launches of other work, in addition to the rules of that kind of work."""
 OF_READINGS = (device_faults,)
 
 
 def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
-    """Return every doubt about one launch."""
+    """Return every warning about one launch."""
     return tuple(doubt for rule in _rules_of(measured) for doubt in rule(measured))
 
 
 def _rules_of(measured: Measured) -> tuple[Rule, ...]:
-    """Return the rules of the launch's kind of work, and import no other's."""
+    """Return the rules for the launch's kind of work, without importing those of other kinds."""
     if measured.probe is not None:
         from gpuproof.verdict.doubts.collectives import OF_PROBES
 
@@ -88,12 +89,12 @@ def _rules_of(measured: Measured) -> tuple[Rule, ...]:
 
 
 def doubts_about_readings(explanations: Iterable[LaunchExplanation]) -> list[Doubt]:
-    """Return the doubts that the readings beside launches raise."""
+    """Return the warnings that result from readings during launches."""
     return [doubt for explanation in explanations for rule in OF_READINGS for doubt in rule(explanation)]
 
 
 def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> list[Doubt]:
-    """Return the doubts about launches that differ, or that are too few, from the interval between them."""
+    """Return warnings about launches that differ or are too few, from the interval between launches."""
     if isinstance(interval, Unavailable) or interval.relative_reach is None:
         return []
     if not interval.between_launches or interval.relative_reach <= WIDE_INTERVAL:
@@ -102,13 +103,15 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
     is_known, number = reach != NOT_WELL_ENOUGH, interval.num_launches
     enough = more_launches(interval, relative_half_width=WIDE_INTERVAL)
     if reach == target:
-        reach = f"just over {target}"  # both would be printed alike
+        reach = f"just over {target}"  # otherwise both would be printed the same
     if is_known and isinstance(enough, int) and enough <= FEW_LAUNCHES:
-        reason = f"{number} launches are too few to tell: the interval of the {of} is {reach} wide; {enough} "
+        reason = (
+            f"{number} launches are too few to judge: the interval of the {of} is {reach} wide; {enough} "
+        )
         return [
             suspect(
                 LAUNCHES_DIFFER,
-                f"{reason}that differ as much would make it {target}",
+                f"{reason}that differ as much would reach {target}",
                 f"Raise run.repeats to {enough} or more, or set run.target_precision",
             )
         ]
@@ -125,19 +128,19 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
 
 
 def weighed(doubts: Sequence[Doubt], *, is_of_device: bool) -> tuple[Doubt, ...]:
-    """Return doubts by gravity: host and loader are one where a rate is to be the device's, or differs."""
+    """Return warnings by severity; host and loader count if rates should be the device's, or differ."""
     counts = is_of_device or any(doubt.code == LAUNCHES_DIFFER for doubt in doubts)
     codes = set(LIMITS.values()) if counts else set()
     return invalid_first(replace(x, validity="SUSPECT") if x.code in codes else x for x in doubts)
 
 
 def invalid_first(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
-    """Order doubts by gravity, those of one gravity as they are."""
+    """Order warnings by severity, keeping the order within one severity."""
     return tuple(sorted(doubts, key=lambda doubt: GRAVEST.index(doubt.validity)))
 
 
 def joined_doubts(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:
-    """Join the doubts of launches: the same one of several ranks or launches is said once, and counted."""
+    """Merge the warnings of launches: one that occurs for several is reported once, with a count."""
     by_code: dict[str, dict[int, list[Doubt]]] = {}
     for number, doubts in enumerate(launches):
         for doubt in doubts:
@@ -146,11 +149,11 @@ def joined_doubts(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:
 
 
 def _counted(same: Sequence[Sequence[Doubt]], *, num_launches: int) -> Doubt:
-    """Join doubts of one code, given launch by launch; more than one of a launch are of several ranks."""
+    """Merge warnings with one code, given per launch; several per launch come from different ranks."""
     first = same[0][0]
     counts = []
     if len(same[0]) > 1:
-        counts.append(f"and {len(same[0]) - 1} more alike")
+        counts.append(f"and {len(same[0]) - 1} more like it")
     if num_launches > 1:
         counts.append(f"in {len(same)} of {num_launches} launches")
     return replace(first, reason=f"{first.reason} ({', '.join(counts)})") if counts else first

@@ -1,4 +1,4 @@
-"""Can a window of requests be trusted: is the generator in time, does no queue grow, does no request fail?"""
+"""Is a window of requests reliable: requests on time, no growing queue, no failing requests?"""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gpuproof.statistics.percentiles import percentile
 from gpuproof.verdict.doubts.base import Measured, Rule, invalid, suspect
 
 GROWTH = 2.0
-"""The last quarter's median latency over the first's, from which a queue is said to grow."""
+"""A queue counts as growing if the last quarter's median latency divided by the first's is above this."""
 HEAD = 20
-"""The part of a window, one of so many, that is held against the rest for a slow start."""
+"""Fraction of a window that is compared with the rest to find a slow start."""
 FAILED_SHARE = 0.001
 OTHER_SHARE = 0.01
-"""Of prompts or answers whose lengths are others than asked for."""
+"""Share of prompts or answers whose lengths may differ from the request."""
 STEADY = ("poisson", "constant", "gamma")
-"""Arrivals of one rate, under which a queue that grows shows one that is too high."""
+"""Arrivals at a constant rate, for which a growing queue shows that the rate is too high."""
 
 
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:
-    """Find what makes the latencies of a window others than those of the server."""
+    """Find reasons why the latencies in a window are not those of the server."""
     if measured.served is not None:
         for rule in (
             _surplus_tokens,
@@ -40,16 +40,17 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
 
 
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests,)
-"""Of launches that answer requests: a batch is no step of equal work."""
+"""Applies to launches that answer requests: a batch is not a step of equal work."""
 
 
 def _surplus_tokens(served: Served) -> Iterator[Doubt]:
     if served.window.num_with_surplus:
         yield invalid(
             code="tokens-surplus",
-            reason=f"for {count(served.window.num_with_surplus)} of {count(served.window.num_requests)} "
-            "requests the server counts, or sent, more tokens than were asked for",
-            remedy="Look whether the server obeys max_tokens, and what it counts as completion_tokens",
+            reason=f"for {count(served.window.num_with_surplus)} of "
+            f"{count(served.window.num_requests)} requests the server counted, or sent, "
+            "more tokens than requested",
+            remedy="Check whether the server obeys max_tokens, and what it counts as completion_tokens",
         )
 
 
@@ -57,17 +58,18 @@ def _miscounted_tokens(served: Served) -> Iterator[Doubt]:
     if served.num_miscounted:
         yield suspect(
             code="tokens-miscounted",
-            reason=f"for {count(served.num_miscounted)} of {count(len(served.latencies_s))} answers the "
-            "server counts fewer tokens than it sent chunks with text, of a token or more each",
-            remedy="Look at what it counts as usage.completion_tokens, which time per token rests on",
+            reason=f"for {count(served.num_miscounted)} of {count(len(served.latencies_s))} "
+            "answers the server counted fewer tokens than it sent chunks with text, of at "
+            "least one token each",
+            remedy="Check what it counts as usage.completion_tokens, which time per token depends on",
         )
 
 
 def _other_lengths(served: Served) -> Iterator[Doubt]:
-    """Compare the endpoint's counts of tokens with what was asked for."""
+    """Compare the endpoint's token counts with what was requested."""
     for what, counts, remedy in (
-        ("prompts", served.prompts, "Compare by the tokens counted, or set serving.prompt_tokens higher"),
-        ("answers", served.answers, "Have the server heed ignore_eos, or compare by the tokens counted"),
+        ("prompts", served.prompts, "Compare by the counted tokens, or set serving.prompt_tokens higher"),
+        ("answers", served.answers, ("Have the server respect ignore_eos, or compare by the counted tokens")),
     ):
         num = len(counts.asked)
         if counts.num_off <= OTHER_SHARE * num:
@@ -75,15 +77,15 @@ def _other_lengths(served: Served) -> Iterator[Doubt]:
         means = f", counted {mean(counts.counted):.4g}" if counts.counted else ""
         yield suspect(
             code=f"{what}-of-other-length",
-            reason=f"{count(counts.num_off)} of {count(num)} {what} ({share(counts.num_off / num)}) have "
-            f"another length by the server's count than requested: requested {mean(counts.asked):.4g} tokens "
-            f"on average{means}",
+            reason=f"{count(counts.num_off)} of {count(num)} {what} ({share(counts.num_off / num)}) "
+            "have a different length by the server's count than requested: requested "
+            f"{mean(counts.asked):.4g} tokens on average{means}",
             remedy=remedy,
         )
 
 
 def _late_trace(served: Served) -> Iterator[Doubt]:
-    """Reject a trace that was not sent at its times: it would be another trace."""
+    """Reject a trace that was not sent on time, since it would then be a different trace."""
     if served.spec.arrivals != "trace" or served.window.scenario != "server":
         return
     late_s = percentile(served.sent_late_s, 99).value
@@ -91,10 +93,10 @@ def _late_trace(served: Served) -> Iterator[Doubt]:
     if late_s > served.lateness_allowed_s:
         yield invalid(
             code="trace-late",
-            reason=f"1 % of the trace's requests were sent {seconds(late_s)} after their time or later: the "
+            reason=f"1 % of the trace's requests were sent at least {seconds(late_s)} late: the "
             "client did not keep up with the trace",
-            remedy="Leave it a processor of its own, raise serving.endpoint.max_connections, or send a "
-            "shorter or calmer part of the trace",
+            remedy="Give it a dedicated CPU, raise serving.endpoint.max_connections, or send a "
+            "shorter or less busy part of the trace",
         )
 
 
@@ -107,9 +109,9 @@ def _late_generator(served: Served) -> Iterator[Doubt]:
         return
     yield suspect(
         code="generator-late",
-        reason=f"the generator issued 1 % of its requests {seconds(late_s)} late or later; "
-        f"the median latency is {seconds(typical_s)}",
-        remedy="Leave it a processor of its own, or lower the rate; latency counts from the schedule anyway",
+        reason=f"the generator issued 1 % of its requests at least {seconds(late_s)} late; the "
+        f"median latency is {seconds(typical_s)}",
+        remedy="Give it a dedicated CPU, or lower the rate; latency counts from the schedule anyway",
     )
 
 
@@ -132,7 +134,7 @@ def _growing_queue(served: Served) -> Iterator[Doubt]:
         code="queue-grows",
         reason=f"the median latency rose from {seconds(first)} in the first quarter of the window to "
         f"{seconds(last)} in the last: requests arrive faster than they are served",
-        remedy="Lower serving.rate_per_s, or leave it null to have the highest rate found",
+        remedy="Lower serving.rate_per_s, or leave it null to search for the highest rate",
     )
 
 
@@ -145,9 +147,10 @@ def _slow_start(served: Served) -> Iterator[Doubt]:
         return
     yield suspect(
         code="slow-start",
-        reason=f"the first twentieth of the window's requests took {seconds(first)} in the median, the "
-        f"others {seconds(rest)}: the server was not warm, or caught up with a backlog",
-        remedy="Send it requests before the run, or set serving.window_s higher, so that they count for less",
+        reason="the first twentieth of the window's requests had a median latency of "
+        f"{seconds(first)}, the others {seconds(rest)}: the server was not warm, or was "
+        "catching up with a backlog",
+        remedy=("Send it requests before the run, or set serving.window_s higher, so that they matter less"),
     )
 
 
@@ -159,5 +162,5 @@ def _failed_requests(served: Served) -> Iterator[Doubt]:
     yield suspect(
         code="requests-failed",
         reason=f"{count(failed)} of {count(total)} requests failed ({share(failed / total)}): {causes}",
-        remedy="Look at the server's log; requests that fail end early and make the others look faster",
+        remedy="Check the server's log; failed requests end early and make the others look faster",
     )

@@ -1,4 +1,4 @@
-"""Was a window long enough, steady, and without gaps? Was its rate that of the host or the loader?"""
+"""Was a window long enough, steady, and without gaps? Did the host or the loader limit its rate?"""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, 
 from gpuproof.verdict.doubts.plausibility import AGREEMENT
 
 OFTEN = 0.10
-"""Share of the launches that found the device at rest, from which a wait that nobody measured may matter."""
+"""If more than this share of launches found the device idle, an unmeasured wait may matter."""
 HOST_GAP = 0.05
-"""On a processor next to nothing runs between steps: a gap of this share is a contradiction …"""
+"""On a CPU, almost nothing runs between steps, so a gap of this share is a contradiction …"""
 HOST_GAP_S = 0.05
-"""… where it is longer than this, too: a busy scheduler takes milliseconds, in a step or between two."""
+"""… if it is also longer than this: a busy scheduler can take milliseconds, within a step or between two."""
 FEW_STEPS = 10
 NOISE = 0.10
-"""Interquartile range over median of the step times."""
+"""Interquartile range of the step times divided by their median."""
 STEADINESS_UNKNOWN = "steadiness-unknown"
 GROWTH = 0.05
-"""Of decode steps over a window, from which it matters that nobody can tell what it comes from."""
+"""Threshold for the growth of decode steps over a window, above which an unknown cause counts."""
 PRECISION_REACHED = "precision reached"
-"""The reason that a worker gives for the end of a window whose mean step is known as well as was asked."""
+"""The reason that a worker gives if it ended a window because the mean step was known precisely enough."""
 LIMITS: Mapping[str, str] = {"host": "host-bound", "data loading": "data-bound"}
-"""Codes of what limits a launch without disturbing it: a rate of the host or the loader."""
+"""Codes for limits that do not disturb a launch: the host or the loader sets the rate."""
 FASTER_LOADER = (
-    "Raise data.num_workers or data.prefetch_factor, or measure the device alone with data.loading=device"
+    "Raise data.num_workers or data.prefetch_factor, or measure only the device with data.loading=device"
 )
 SIZES = {
     "gemm": "model.options.m, model.options.n and model.options.k",
     "memory": "model.options.buffer_bytes",
 }
-"""Workload → the keys that say how much one of its steps does."""
+"""For each workload, the keys that determine the work per step."""
 READY_BEFORE = 0.10
-"""Share of the window's batches that may have been made before it. A loader that never ran dry made the
-others in time, so that it keeps up with at least 1 - 0.10 = 90 % of the rate that is printed."""
+"""Share of the window's batches that may have been ready before it started. A loader that never ran dry made
+the rest in time, so it keeps up with at least 1 - 0.10 = 90 % of the printed rate."""
 
 
 def too_short(measured: Measured) -> Iterator[Doubt]:
-    """Find a window that is shorter than asked, or too short to say much."""
+    """Find a window that is shorter than requested, or too short to be useful."""
     launch = measured.launch
     window = launch.slowest
     if window.requested_steps is not None and window.num_steps < window.requested_steps:
@@ -68,34 +68,34 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
         yield suspect(
             "imprecise",
             f"the mean step is {_reach_text(window.relative_half_width, target)}: {window.stop_reason}",
-            "Raise benchmark.measure_seconds, ask for less, or find out what makes steps differ",
+            "Raise benchmark.measure_seconds, request less, or find out what makes steps differ",
         )
     if window.num_steps < FEW_STEPS:
         yield suspect(
             "few-steps",
-            f"too few steps were measured: {window.num_steps}, and it takes at least {FEW_STEPS}",
+            f"too few steps were measured: {window.num_steps}, and at least {FEW_STEPS} are needed",
             _longer(launch),
         )
 
 
 def _longer(launch: Launch) -> str:
-    """Say by which key this recipe's window becomes longer."""
+    """Return which key lengthens this recipe's window."""
     by_steps = launch.case.model_work.window.measure_by == "steps"
     return f"Raise benchmark.{'measure_steps' if by_steps else 'measure_seconds'}"
 
 
 def _reach_text(reach: float | None, target: float) -> str:
     if reach is None:
-        return f"not known, not to ±{share(target)} as asked"
+        return f"unknown instead of ±{share(target)} as requested"
     if reach <= target:
-        return f"not known to ±{share(target)} as asked, since the parts of the window do not agree so far"
+        return f"not known to ±{share(target)} as requested, since the parts of the window do not agree yet"
     reached = plus_minus(reach)
-    reached = reached if reached == NOT_WELL_ENOUGH else f"known to {reached} only"
-    return f"{reached}, not to ±{share(target)} as asked"
+    reached = reached if reached == NOT_WELL_ENOUGH else f"known only to {reached}"
+    return f"{reached}, not to ±{share(target)} as requested"
 
 
 def gaps(measured: Measured) -> Iterator[Doubt]:
-    """Find time of the window in which no step ran."""
+    """Find parts of the window in which no steps ran."""
     launch = measured.launch
     window = launch.slowest
     gap = 1 - window.steps_s / window.wall_s
@@ -104,35 +104,35 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
             yield suspect(
                 "ranks-wait",
                 f"ranks waited for each other between steps for {share(gap)} of the window",
-                "Give each rank processors of its own, or lower distributed.threads_per_rank",
+                "Give each rank dedicated CPUs, or lower distributed.threads_per_rank",
             )
     elif window.clock == "host" and gap > AGREEMENT:
         contradicts = gap > HOST_GAP and gap * window.wall_s > HOST_GAP_S
         yield Doubt(
             validity="INVALID" if contradicts else "SUSPECT",
             code="gap-between-steps",
-            reason=(f"{share(gap)} of the window lies outside all steps, where next to nothing of ours runs"),
-            remedy="Something stopped the process: look at the neighbours, and run it again",
+            reason=(f"{share(gap)} of the window is outside all steps, where next to nothing of ours runs"),
+            remedy="Something stopped the process: check for other processes, and run it again",
         )
     elif window.clock != "host" and not launch.case.measures_latency and gap <= HOST_BOUND:
         yield from _idle_unknown(launch)
 
 
 def _idle_unknown(launch: Launch) -> Iterator[Doubt]:
-    """Find a device that often had nothing to do, for nobody knows how long."""
+    """Find a device that was often idle for an unknown length of time."""
     idle = idle_share(launch)
     caught_up = max((window.caught_up_steps or 0) / window.num_steps for window in launch.windows)
     if isinstance(idle, Unavailable) and caught_up > OFTEN:
         yield suspect(
             "idle-unknown",
-            f"in {share(caught_up)} of the steps the device had no work queued when the host launched "
-            f"the step, and for how long it waited is not known: {idle.reason}",
+            f"in {share(caught_up)} of the steps the device had no work queued when the host "
+            f"launched the step, and how long it waited is unknown: {idle.reason}",
             f"{_more_work(launch)}; a step with more work settles it",
         )
 
 
 def limited(measured: Measured) -> Iterator[Doubt]:
-    """Name host and loader as limits; `rules.weighed` says where a rate that is theirs is in doubt."""
+    """Report host and loader as limits; `rules.weighed` decides when this makes a rate doubtful."""
     for limit in recorded_limits(measured.launch):
         if limit.name in LIMITS:
             remedy = _more_work(measured.launch) if limit.name == "host" else FASTER_LOADER
@@ -140,7 +140,7 @@ def limited(measured: Measured) -> Iterator[Doubt]:
 
 
 def _more_work(launch: Launch) -> str:
-    """Say how a device gets more work at a time, by what this recipe may still do."""
+    """Suggest how to give a device more work at a time, as far as this recipe allows."""
     if (size := SIZES.get(launch.case.model_work.model.name)) is not None:
         return f"Raise {size}"
     if (
@@ -153,7 +153,7 @@ def _more_work(launch: Launch) -> str:
 
 
 def unsteady(measured: Measured) -> Iterator[Doubt]:
-    """Find step times that scatter, change their level or stop, and windows of which that cannot be told."""
+    """Find step times that scatter, shift or stall, and windows that cannot be judged for this."""
     launch = measured.launch
     if measured.power_cap is not None:
         yield from _at_power_cap(measured.power_cap)
@@ -165,50 +165,51 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
         yield suspect(
             "noisy",
             f"the interquartile range of the step times is {share(spread)} of their median",
-            "Look for what else ran, for changing clocks, or for steps of unequal work",
+            "Look for other processes, changing clocks, or steps of unequal work",
         )
     steps = judge_steadiness(times_s)
     if steps is None:
         if not launch.step_times_s and launch.slowest.num_steps >= FEW_STEPS:
-            yield _cannot_tell("step times were not kept", "Set benchmark.log_step_times to true")
+            yield _cannot_tell("step times were not stored", "Set benchmark.log_step_times to true")
         return
     yield from _levels(launch, steps, num_steps=len(times_s), is_noisy=is_noisy)
     if steps.stalled and steps.period:
         yield suspect(
             "periodic-steps",
-            f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
-            f"median, at the same places in every {steps.period} steps, and {share(steps.lost_share)} of the "
-            "window beyond it: steps of unequal work",
-            f"Measure whole turns of {steps.period} steps, or find what comes in them: pruning, saving, logs",
+            f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} "
+            f"times the median, at the same places in every {steps.period} steps, with "
+            f"{share(steps.lost_share)} of the window above it: steps of unequal work",
+            f"Measure whole cycles of {steps.period} steps, or find out what happens in them: "
+            "pruning, saving, logs",
         )
     elif steps.stalled:
         yield _stalled(
-            f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
-            f"median, and {share(steps.lost_share)} of the window beyond it"
+            f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} "
+            f"times the median, with {share(steps.lost_share)} of the window above it"
         )
 
 
 def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
-    """Find too few periods of the power cap's controller, stops, and a level that changed or may have."""
+    """Find too few periods of the power-cap controller, stalls, and an actual or possible shift."""
     longer = f"benchmark.measure_by=time and benchmark.measure_seconds={ceil(window.needed_s)}"
     if window.verdict == "too short":
         yield suspect(
             SHORT_AT_POWER_CAP,
-            f"too short at the power cap: {periods_text(window)}; would need {ceil(window.needed_s)} s",
+            f"too short at the power cap: {periods_text(window)}; {ceil(window.needed_s)} s are needed",
             f"Set {longer}",
         )
     elif window.verdict == "unsteady":
         yield suspect(
             "unsteady",
-            f"the level did not hold at the power cap: steps became {_changed(window)}",
-            "Warm up longer (benchmark.warmup_steps), or look at clocks and temperature",
+            f"step time was not steady at the power cap: steps became {_changed(window)}",
+            "Warm up longer (benchmark.warmup_steps), or check clocks and temperature",
         )
     elif window.verdict == "cannot tell":
         detects = "any" if window.detects is None else f"one of under {share(window.detects)}"
         yield suspect(
             STEADINESS_UNKNOWN,
-            f"whether the level held at the power cap cannot be told: {periods_text(window)} differ so much "
-            f"that a drift across the window would not show, if it was {detects}",
+            f"cannot tell whether step time was steady at the power cap: {periods_text(window)} "
+            f"differ so much that a drift across the window would not show if it was {detects}",
             "Raise benchmark.measure_seconds, or find out what makes periods differ",
         )
     if window.stalled:
@@ -220,12 +221,12 @@ def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
 def _changed(window: PowerCapWindow) -> str:
     by = f"{share(abs(window.changed_by))} {'longer' if window.changed_by > 0 else 'shorter'}"
     if window.changed_at is None:
-        return f"{by} from begin to end"
+        return f"{by} from start to end"
     return f"{by} at {share(window.changed_at)} of the window"
 
 
 def _stalled(why: str) -> Doubt:
-    remedy = "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work"
+    remedy = "Warm up longer (benchmark.warmup_steps), or find out what stalls steps: loading, other work"
     return suspect("stalled", why, remedy)
 
 
@@ -233,21 +234,21 @@ def _levels(launch: Launch, steps: Steadiness, *, num_steps: int, is_noisy: bool
     if steps.verdict == "unsteady":
         yield suspect(
             "unsteady",
-            "steps did not keep one level: medians of a twelfth of the window differ by "
-            f"{share(steps.level_spread)}, shortest at {share(steps.lowest_at)} of the window and longest at "
-            f"{share(steps.highest_at)}",
-            "Warm up longer (benchmark.warmup_steps), or look at clocks and temperature",
+            "step time was not steady: medians of a twelfth of the window differ by "
+            f"{share(steps.level_spread)}, fastest at {share(steps.lowest_at)} of the window and "
+            f"slowest at {share(steps.highest_at)}",
+            "Warm up longer (benchmark.warmup_steps), or check clocks and temperature",
         )
-    elif steps.verdict == "cannot tell" and not is_noisy:  # where it is, that says it
+    elif steps.verdict == "cannot tell" and not is_noisy:  # if it is noisy, that message already says so
         yield _cannot_tell(
-            f"medians of a twelfth of the window differ by {share(steps.level_spread)}, as those of "
-            f"{count(num_steps)} steps that scatter so may by chance",
+            f"medians of a twelfth of the window differ by {share(steps.level_spread)}, as may "
+            f"happen by chance with {count(num_steps)} steps that scatter this much",
             f"{_longer(launch)}, or find out what makes steps differ",
         )
 
 
 def _cannot_tell(why: str, remedy: str) -> Doubt:
-    return suspect(STEADINESS_UNKNOWN, f"whether steps kept one level cannot be told: {why}", remedy)
+    return suspect(STEADINESS_UNKNOWN, f"cannot tell whether step time was steady: {why}", remedy)
 
 
 def growing(measured: Measured) -> Iterator[Doubt]:
@@ -256,14 +257,14 @@ def growing(measured: Measured) -> Iterator[Doubt]:
     if evened.growth is not None and evened.growth > GROWTH and not evened.is_separable:
         yield suspect(
             "growth-or-drift",
-            f"steps became {share(evened.growth)} longer over a window of less than two generations: that "
-            "may be the growing cache, or a device that slows down",
-            f"{_longer(measured.launch)}, so that the window holds two generations or more",
+            f"steps became {share(evened.growth)} longer over a window of less than two "
+            "generations: the cause may be the growing cache, or a device that slows down",
+            f"{_longer(measured.launch)}, so that the window covers two generations or more",
         )
 
 
 def not_finite(measured: Measured) -> Iterator[Doubt]:
-    """Find windows whose steps put out what is no number: what they took may be the time of nothing."""
+    """Find windows whose steps produce NaN or infinities: their times may be meaningless."""
     launch = measured.launch
     what = "the loss" if launch.case.model_work.trains else "outputs"
     for window in launch.windows:
@@ -272,15 +273,15 @@ def not_finite(measured: Measured) -> Iterator[Doubt]:
             before = f", and after {count(last)} did not" if last else ""
             yield suspect(
                 "not-finite",
-                f"{what} of rank {window.rank} on {window.host} held infinities or NaN when looked at after "
-                f"{count(first)} of {count(window.num_steps)} steps{before}",
-                "Use another precision, or a lower training.learning_rate; where other machines give finite "
-                "numbers, look at the device: gpuproof run probe --probe.name=fingerprint",
+                f"{what} of rank {window.rank} on {window.host} contained infinities or NaN when "
+                f"checked after {count(first)} of {count(window.num_steps)} steps{before}",
+                "Use another precision, or a lower training.learning_rate; if other machines give "
+                "finite numbers, check the device: gpuproof run probe --probe.name=fingerprint",
             )
 
 
 def made_before(measured: Measured) -> Iterator[Doubt]:
-    """Find a rate to which batches that were ready before the window contribute."""
+    """Find a rate that counts batches which were ready before the window started."""
     launch = measured.launch
     window = waiting_window(launch)
     if window is None or window.data_wait_s is None:
@@ -291,13 +292,14 @@ def made_before(measured: Measured) -> Iterator[Doubt]:
         yield suspect(
             "made-before",
             f"{count(used.batches_ahead if used else None)} batches may have been ready when the "
-            f"window began, {share(min(1.0, ready))} of all that it took: the loader may be slower than this",
+            f"window started, {share(min(1.0, ready))} of all that it used: the loader may be "
+            "slower than this",
             f"{_longer(launch)}, or lower data.prefetch_factor or data.num_workers",
         )
 
 
 def batches_ready_share(launch: Launch) -> float | None:
-    """Return what may have been ready before the window, over what the window took; None without a loader."""
+    """Return the batches possibly ready before the window, divided by all used; None with no loader."""
     used, window = launch.setup.data_used, launch.slowest
     if used is None or used.loading != "loader":
         return None

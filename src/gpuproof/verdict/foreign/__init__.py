@@ -1,4 +1,4 @@
-"""Thresholds that other tools ship, read from their files, and what is wrong with them."""
+"""Thresholds that come with other tools, read from their files, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["READERS", "Threshold", "find_faults", "read_thresholds"]
 
 
 def read_thresholds(text: str, form: str, *, source: str) -> list[Threshold]:
-    """Read the thresholds of a file of this form; `source` is what messages call it.
+    """Read the thresholds from a file in this format; messages use `source` as its name.
 
     Raises:
-        UsageError: it is not of that form, or holds no threshold.
+        UsageError: the file is not in that format, or contains no threshold.
     """
     return READERS[form](text, source=source)

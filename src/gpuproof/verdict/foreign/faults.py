@@ -1,8 +1,8 @@
-"""Which thresholds could not judge anything, from what their own file and published figures say.
+"""Find thresholds that could not judge anything, based on their own file and published values.
 
-Nothing here knows a board by its number: a floor is held against zero, against the comment that explains it,
-against the other boards of its file, against what network cards and data sheets allow, and against what was
-published of the same thing.
+Nothing here is specific to one board: a floor is compared with zero, with the comment that explains it, with
+the other boards in its file, with the limits of network cards and data sheets, and with published values for
+the same quantity.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from gpuproof.verdict.rules.refusals import VACUOUS_SHARE, with_unit
 
 MEANT = re.compile(r"to get ~?\s*([\d.]+)")
 SAME = 0.05
-"""Two numbers that are meant to be one may be rounded apart by so much."""
+"""Tolerance for rounding between two numbers that should be equal."""
 SAME_EFFECT = 0.01
-"""Two measurements with and without an option that are no further apart."""
+"""If measurements with and without an option differ by no more than this, they count as equal."""
 APART = 3.0
-"""Floors of two types that a matrix engine multiplies equally fast, one over the other: one of them is wrong.
-Boards whose bf16 is half of fp16 (MI100) are under it."""
+"""If the floors of two types that a matrix engine multiplies equally fast differ by this ratio, one of them
+is wrong. Boards whose bf16 rate is half of fp16 (MI100) stay below it."""
 SLIPPED = 0.1
-"""Of what is usual: a digit is missing."""
+"""Below this share of the usual value, a digit is probably missing."""
 CHIP = re.compile(r"\b(?:MI|[A-Z]{1,2})\d+[A-Z]?\b")
-"""The chip in a board's name: H200 of `NVIDIA H200 NVL`."""
+"""Matches the chip in a board's name, e.g. H200 in `NVIDIA H200 NVL`."""
 PARTS = {"device memory": "memory", "host link": "host", "device link": "pair"}
-"""By quantity, the part of a board that decides it."""
+"""For each quantity, the part of a board that determines it."""
 TWO_WAYS = 2.0
-"""One direction of a host link over the other."""
+"""Maximum ratio between the two directions of a host link."""
 UNLIKE_WORK = 3
-"""So many kinds of work with one and the same floor: nobody measured any of them."""
+"""If this many kinds of work share one floor, none of them was measured."""
 Rule = Callable[[Sequence[Threshold]], Iterator[tuple[Threshold, Fault, str]]]
 
 
 def find_faults(thresholds: Sequence[Threshold]) -> list[ThresholdFault]:
-    """Return the first fault of each threshold that has one, in the order of the file."""
+    """Return the first fault of each faulty threshold, in file order."""
     faults: dict[int, tuple[Threshold, Fault, str]] = {}
     for rule in RULES:
         for threshold, fault, reason in rule(thresholds):
@@ -70,7 +70,7 @@ def _nothing(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault
 
 
 def _contradicted(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find numbers that their own comment derives otherwise."""
+    """Find numbers that contradict the derivation in their own comment."""
     for threshold in thresholds:
         meant, written = MEANT.search(threshold.comment), threshold.conditions.get("as_written")
         if (
@@ -81,12 +81,12 @@ def _contradicted(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
             yield (
                 threshold,
                 "contradictory",
-                f"it is {written:g}, and the comment above it says {meant.group(1)}",
+                f"it is {written:g}, but the comment above it says {meant.group(1)}",
             )
 
 
 def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find memory floors that are out of all proportion to the board's arithmetic."""
+    """Find memory floors out of proportion to the board's arithmetic."""
     compute = {
         t.conditions.get("board"): t.value for t in thresholds if t.quantity == "sm stress" and t.value
     }
@@ -101,22 +101,23 @@ def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
     for threshold, ratio in ratios.values():
         if ratio < middle * SLIPPED:
             reason = (
-                f"{with_unit(threshold.value or 0, 'B/s')} is {share(ratio / middle)} of what boards of this "
-                f"file have in the middle beside their arithmetic: one of its two numbers has slipped"
+                f"{with_unit(threshold.value or 0, 'B/s')} is {share(ratio / middle)} of the "
+                "median of boards in this file, relative to their arithmetic: one of its two "
+                "numbers is wrong"
             )
             yield threshold, "vacuous", reason
 
 
 def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors between hosts that network cards do not allow."""
+    """Find floors for traffic between hosts that network cards cannot reach."""
     for threshold in thresholds:
         labels, value = threshold.conditions, threshold.value or 0.0
         cards, ranks = labels.get("cards_bytes_per_s"), labels.get("ranks_per_host")
         card = labels.get("card_bytes_per_s")
         if threshold.quantity == "network card" and card and value > card:
-            yield threshold, "impossible", f"the card itself does {with_unit(card, 'B/s')}"
+            yield threshold, "impossible", f"the card itself reaches {with_unit(card, 'B/s')}"
         if threshold.quantity == "network loopback" and cards and value > cards:
-            yield threshold, "impossible", f"all cards together do {with_unit(cards, 'B/s')}"
+            yield threshold, "impossible", f"all cards together reach {with_unit(cards, 'B/s')}"
         if not cards or not ranks or not labels.get("num_hosts"):
             continue
         bound = bus_bound(
@@ -130,7 +131,7 @@ def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresho
 
 
 def _against_siblings(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find the lower of two figures of a board that should be alike: bf16 and fp16, to and from the host."""
+    """Find the lower of two values that should match on a board: bf16 and fp16, or both host directions."""
     pairs = (
         ("matrix multiply", "dtype", ("bf16", "fp16"), APART),
         ("host link", "direction", ("h2d", "d2h"), TWO_WAYS),
@@ -151,11 +152,11 @@ def _against_siblings(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresho
             low, high = sorted(by_label.values(), key=lambda t: t.value or 0.0)
             if (high.value or 0.0) > apart * (low.value or 1.0):
                 higher = f"{high.conditions[label]} of {board} has {with_unit(high.value or 0.0, high.unit)}"
-                yield low, "contradictory", f"{higher}, and they should be about alike"
+                yield low, "contradictory", f"{higher}, but they should be about equal"
 
 
 def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find figures with an option off that are those with it on."""
+    """Find values with an option off that equal those with it on."""
     groups: defaultdict[tuple[object, ...], dict[str, Threshold]] = defaultdict(dict)
     for threshold in thresholds:
         labels = threshold.conditions
@@ -166,11 +167,11 @@ def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
         on, off = by_setting.get("on"), by_setting.get("off")
         if on and off and on.value and off.value and abs(off.value / on.value - 1) < SAME_EFFECT:
             what = f"{on.conditions['option']} on gives {with_unit(on.value, on.unit)}"
-            yield off, "no effect", f"{what}, and off the same: the switch did nothing"
+            yield off, "no effect", f"{what}, and the same when off: the switch did nothing"
 
 
 def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find one number for kinds of training that cannot have the same."""
+    """Find kinds of training that share a number although they cannot be equally fast."""
     groups: defaultdict[tuple[object, ...], list[Threshold]] = defaultdict(list)
     for threshold in thresholds:
         if threshold.quantity == "training" and threshold.value:
@@ -185,14 +186,14 @@ def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
 
 
 def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors that name no machine: what is too much for one is nothing for another."""
+    """Find floors that name no machine: too high for one machine, meaninglessly low for another."""
     for threshold in thresholds:
         if threshold.conditions.get("any_machine") and threshold.value:
             yield threshold, "vacuous", "it names no machine: one number cannot judge all of them"
 
 
 def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find collectives inside a host over all that was published of their chip and size, or of none."""
+    """Find floors for collectives within a host that exceed all published values, or that have none."""
     for threshold in thresholds:
         labels = threshold.conditions
         chip, size = labels.get("chip"), labels.get("size_bytes")
@@ -209,44 +210,48 @@ def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
         ]
         what = f"{threshold.quantity} of {memory(size)} inside a host of {chip}"
         if not published:
-            yield threshold, "unverified", f"no published figure of {what} is known"
+            yield threshold, "unverified", f"no published value of {what} is known"
         elif threshold.value > max(figure.value for figure in published):
             most = with_unit(max(figure.value for figure in published), "B/s")
-            yield threshold, "beyond published", f"{what}: the most that was published is {most}"
+            yield threshold, "beyond published", f"{what}: the highest published value is {most}"
 
 
 def _unknown(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find quantities that there are not, and units of another quantity."""
+    """Find nonexistent quantities, and units that belong to another quantity."""
     for threshold in thresholds:
         units = units_of_quantity(threshold.quantity)
         if units is None:
-            yield threshold, "unknown", f"no quantity is called {threshold.quantity!r}"
+            yield threshold, "unknown", f"there is no quantity {threshold.quantity!r}"
         elif not is_unit_of(threshold.unit, units):
-            reason = f"{threshold.quantity} is in {' or '.join(units)}, and this is in {threshold.unit!r}"
+            reason = f"{threshold.quantity} is in {' or '.join(units)}, but this is in {threshold.unit!r}"
             yield threshold, "unknown", reason
 
 
 def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors that every board of the chip passes, or none: by the test that judges rules."""
+    """Find floors that all boards with the chip pass, or none do, using the test that judges rules."""
     for threshold in thresholds:
         value = threshold.value or 0.0
         if not threshold.is_floor or value <= 0:
             continue
         if threshold.quantity == "share of a baseline" and value < VACUOUS_OF_USUAL:
-            yield threshold, "vacuous", f"under {share(VACUOUS_OF_USUAL)} of a baseline is broken outright"
+            yield threshold, "vacuous", (f"below {share(VACUOUS_OF_USUAL)} of a baseline is outright broken")
         boards = _boards_of(threshold)
         rates = board_rates(_parts_of(threshold), boards)
         labels = {**threshold.conditions, **({"num_ranks": None} if _is_collective(threshold) else {})}
         most = highest_rate(threshold.unit, labels, boards)
         edge = with_unit(value, threshold.unit)
         if most is not None and value > most[0]:
-            yield threshold, "impossible", f"{edge} is over {with_unit(most[0], threshold.unit)}, {most[1]}"
+            yield (
+                threshold,
+                "impossible",
+                (f"{edge} is above {with_unit(most[0], threshold.unit)}, {most[1]}"),
+            )
         elif rates and value < VACUOUS_SHARE * min(rates)[0]:
-            least = f"{with_unit(min(rates)[0], threshold.unit)}, what {min(rates)[1]} does"
+            least = f"{with_unit(min(rates)[0], threshold.unit)}, reached by {min(rates)[1]}"
             yield (
                 threshold,
                 "vacuous",
-                f"{edge} is under {share(VACUOUS_SHARE)} of {least} by its data sheet",
+                f"{edge} is below {share(VACUOUS_SHARE)} of {least} by its data sheet",
             )
 
 
@@ -265,7 +270,7 @@ def _parts_of(threshold: Threshold) -> list[str]:
 
 
 def _boards_of(threshold: Threshold) -> list[str]:
-    """Name the known boards that a threshold may be of: of its name, else all of its chip."""
+    """Return the known boards a threshold may apply to: those with its name, else all with its chip."""
     board, chip = (str(threshold.conditions.get(key) or "") for key in ("board", "chip"))
     if board in board_names():
         return [board]
@@ -274,7 +279,7 @@ def _boards_of(threshold: Threshold) -> list[str]:
 
 
 def _is_of(figure: PublishedValue, quantity: str, chip: str, size_bytes: int) -> bool:
-    """Say whether a figure was measured of this; `chip` may join several: H100/H200."""
+    """Return whether a value was measured on this chip; `chip` may list several: H100/H200."""
     return (
         figure.kind == "measured"
         and figure.quantity == quantity

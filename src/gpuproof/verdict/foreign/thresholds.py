@@ -1,19 +1,19 @@
-"""Thresholds of other tools and of any owner, in base units, with what their files say of the conditions.
+"""Thresholds from other tools and from users, in base units, with the conditions in their files.
 
-*Table*: CSV with the columns name, quantity, value, unit, and any of the conditions that are known: board,
-chip, dtype, direction, operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_bytes_per_s,
-option, setting, model, and comment. An empty cell is unknown. A row whose board is empty is for any machine.
+*Table*: CSV with the columns name, quantity, value, unit, and any known conditions: board, chip, dtype,
+direction, operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_bytes_per_s, option, setting,
+model, and comment. An empty cell is unknown. A row with an empty board applies to any machine.
 
-*DCGM* (`diag-skus.yaml`): a list of boards, with a floor for each test. Bandwidths are in about MB/s,
-arithmetic in GFLOP/s, power in W; the line above a number often says what was measured, and what share of it
-the number is.
+*DCGM* (`diag-skus.yaml`): a list of boards, with a floor for each test. Bandwidths are in approximate MB/s,
+arithmetic in GFLOP/s, power in W. The comment above a number often says what was measured, and what share of
+that measurement the number is.
 
-*SuperBench*: metrics by pattern, and a condition on each or on its share of a baseline. A condition is read,
-never run: `lambda x:x<-0.05` is a floor of 0.95 of the baseline.
+*SuperBench*: metrics selected by pattern, each with a condition on its value or on its share of a baseline. A
+condition is parsed, never run: `lambda x:x<-0.05` is a floor of 0.95 of the baseline.
 
-*AzureHPC node health checks*: lines of `HOSTS || check arguments`, one file a type of virtual machine.
-Bandwidths of GPUs are in GB/s, of network cards in Gb/s. The lines that say which cards a machine has give
-the bound for what goes over them.
+*AzureHPC node health checks*: lines of `HOSTS || check arguments`, one file per virtual machine type. GPU
+bandwidths are in GB/s, network card bandwidths in Gb/s. The lines that list a machine's network cards give
+the upper bound for traffic over them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TESTS = {
     "sm_stress": ("target_stress", "sm stress", 1e9, "FLOP/s"),
     "targeted_power": ("target_power", "power under load", 1.0, "W"),
 }
-"""Test → its key, the quantity, and the unit that the file has it in."""
+"""Maps a test to its key, its quantity, and its unit in the file."""
 CONDITION = re.compile(r"\s*lambda\s+x\s*:\s*x\s*([<>!=]=?)\s*(-?[\d.]+(?:[eE]-?\d+)?)\s*$")
 LINE = re.compile(r"^\s*[^#|]+\|\|\s*(check_\w+)\s*(.*?)\s*$")
 SIZE = re.compile(r"(\d+)([KMG])$")
@@ -60,7 +60,7 @@ def read_table(text: str, *, source: str) -> list[Threshold]:
     """Read the rows.
 
     Raises:
-        UsageError: a column is missing or unknown, or a cell is no number.
+        UsageError: a column is missing or unknown, or a cell is not a number.
     """
     rows = csv.DictReader(io.StringIO(text))
     header = rows.fieldnames or ()
@@ -82,7 +82,7 @@ def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
         try:
             return float(row[name] or "") if row.get(name) else None
         except ValueError:
-            cause = f"{row[name]!r} is no number"
+            cause = f"{row[name]!r} is not a number"
             raise ConfigError([Mistake(place=f"{place}: {name}", line=line, cause=cause)]) from None
 
     conditions: dict[str, object] = {name: row[name] for name in WORDS if row.get(name)}
@@ -100,10 +100,10 @@ def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
 
 
 def read_dcgm(text: str, *, source: str) -> list[Threshold]:
-    """Read the floors of memory bandwidth, arithmetic and power of every board.
+    """Read the floors for memory bandwidth, arithmetic and power of every board.
 
     Raises:
-        UsageError: it is no YAML, or has no boards.
+        UsageError: it is not YAML, or has no boards.
     """
     document, lines = read_document(text, source=source), text.splitlines()
     data = document.data
@@ -140,10 +140,10 @@ def _of_board(
 
 
 def read_superbench(text: str, *, source: str) -> list[Threshold]:
-    """Read the rules of functions `value` and `variance`; those that count others (`multi_rules`) are apart.
+    """Read rules with functions `value` and `variance`; rules that count others (`multi_rules`) are separate.
 
     Raises:
-        UsageError: it is no YAML, or has no rules.
+        UsageError: it is not YAML, or has no rules.
     """
     document = read_document(text, source=source)
     data: Any = document.data
@@ -183,17 +183,17 @@ def _is_pattern(metric: str) -> bool:
 
 
 def _comment(rule: Any, metrics: list[str], broken: list[str]) -> str:
-    """Return the condition, or why it is put to nothing."""
+    """Return the condition, or why it has no effect."""
     if not metrics:
         return "it names no metric"
-    return f"{broken[0]} is no pattern of metrics" if broken else str(rule.get("criteria"))
+    return f"{broken[0]} is not a pattern of metrics" if broken else str(rule.get("criteria"))
 
 
 def read_aznhc(text: str, *, source: str) -> list[Threshold]:
-    """Read the floors of bandwidth.
+    """Read the bandwidth floors.
 
     Raises:
-        UsageError: the file has none.
+        UsageError: the file contains none.
     """
     checks = [
         (number, match.group(1), match.group(2).split())
@@ -234,7 +234,7 @@ def _thresholds(
     elif check == "check_nccl_allreduce_ib_loopback":
         yield threshold("network loopback", 0, GIGABYTE, cards_bytes_per_s=sum(cards) or None)
     elif check.startswith("check_ib_bw"):
-        # The slowest card that the file lists decides: the check is of each of them.
+        # The slowest card listed in the file sets the limit, because the check applies to each card.
         yield threshold("network card", 0, GIGABIT, card_bytes_per_s=max(cards, default=None))
 
 
@@ -253,27 +253,28 @@ def _size(word: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """What a checker holds a measurement against."""
+    """A threshold that a checker compares measurements with."""
 
     place: str
     """FILE:LINE."""
     name: str
-    """As its file calls it."""
+    """The name in its file."""
     quantity: str
-    """As published figures have it: matrix multiply, device memory, host link, all_reduce, training …"""
+    """The quantity's name in published values: matrix multiply, device memory, host link, all_reduce,
+    training …"""
     value: float | None
-    """In `unit`; None where the file gives none, so that nothing is compared."""
+    """In `unit`; None if the file gives none, so that nothing is compared."""
     unit: str
     is_floor: bool = True
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of board, chip, dtype, direction, size_bytes, num_hosts, cards_bytes_per_s and so on."""
+    """Known values of board, chip, dtype, direction, size_bytes, num_hosts, cards_bytes_per_s and so on."""
     comment: str = ""
-    """What stands beside it in the file."""
+    """The comment next to it in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdFault:
-    """Why a threshold cannot judge."""
+    """Reason why a threshold cannot judge."""
 
     place: str
     name: str
@@ -285,9 +286,10 @@ def needing_some(thresholds: Sequence[Threshold], *, source: str, form: str) -> 
     """Return the thresholds.
 
     Raises:
-        UsageError: there is none: a file that is not what it was called would be found without fault.
+        UsageError: there are no thresholds; otherwise a file of the wrong type would be reported as
+            faultless.
     """
     if not thresholds:
-        cause = f"no threshold was found in it: it is no file of {form}'s"
-        raise ConfigError([Mistake(place=source, cause=cause, next_step="Name another form with --from")])
+        cause = f"no threshold was found: it is not a {form} file"
+        raise ConfigError([Mistake(place=source, cause=cause, next_step="Name another format with --from")])
     return list(thresholds)

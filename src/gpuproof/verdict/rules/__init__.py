@@ -1,7 +1,7 @@
-"""Rules: read, refused where they cannot judge, and held against what was measured.
+"""Rules: load them, reject those that cannot judge, and compare measurements with them.
 
-`load_rules(file)` and `read_rules(text)` give rules; `judge_rules(rules, facts)` gives outcomes, and
-`judge_measures(rules, facts)` those of figures beside what they are about.
+`load_rules(file)` and `read_rules(text)` return rules; `judge_rules(rules, facts)` returns outcomes, and
+`judge_measures(rules, facts)` returns them next to the measure they apply to.
 """
 
 from gpuproof.verdict.facts import FleetFacts

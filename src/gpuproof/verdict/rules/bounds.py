@@ -1,12 +1,12 @@
-"""What cannot be exceeded: what a board does by its data sheet, and the network between hosts.
+"""Upper bounds: what a board's data sheet, and the network between hosts, allow.
 
-A board's rate is that of its type of arithmetic, its memory or its links, by the driver's exact name, or what
-is declared of a simulated device; of a board that is not known nothing is.
+A board's rate is that of its data type, memory or links. It is looked up by the driver's exact name; a
+simulated device declares its rate. An unknown board has none.
 
-Of N hosts each has to send, or get, a least part of the data over its own network cards, whichever way the
-operation is done. With `c` the cards' sum of one host in one direction, the algorithm bandwidth is at most
-c · N / (2 (N − 1)) for an all-reduce, or c where the network itself adds up; the bus bandwidth is that times
-its factor of the number of ranks, and so may exceed c where there are two hosts.
+With N hosts, each host must send or receive a minimum part of the data over its own network cards, however
+the operation is implemented. If `c` is the total one-way bandwidth of one host's cards, the algorithm
+bandwidth is at most c · N / (2 (N − 1)) for an all-reduce, or c if the network itself does the reduction; the
+bus bandwidth is that times its factor for the number of ranks, so it may exceed c with two hosts.
 
 >>> bus_bound("all_reduce", num_hosts=2, ranks_per_host=8, cards_bytes_per_s=400e9)
 750000000000.0
@@ -41,11 +41,13 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 BITS = 8
 LARGE_BYTES = 128 * 2**20
 LEAST_BYTES = {"all": LARGE_BYTES, "pair": 16 * 2**20, "host": 16 * 2**20}
-"""By link, of a collective and of a copy: a smaller one waits for the link more than it fills it."""
+"""Minimum sizes per link, for collectives and for copies. Smaller transfers are limited by link latency, not
+bandwidth."""
 BOTH_WAYS = 2.0
-"""Over what a link carries one way: a copy each way at once, or a network that adds up."""
+"""Factor on a link's one-way bandwidth for simultaneous copies in both directions, or for in-network
+reduction."""
 PRECISIONS = {"fp16": "amp"}
-"""The precision whose peak is that of a type."""
+"""Maps a data type to the precision whose peak applies to it."""
 BYTE_RATES = ("B/s", "bytes/s")
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 
@@ -53,9 +55,9 @@ _RATE = re.compile(r"([\d.]+) Gb/sec")
 def algorithm_bound(
     operation: str, *, num_hosts: int, ranks_per_host: int, cards_bytes_per_s: float
 ) -> float | None:
-    """Return the most algorithm bandwidth between hosts, in B/s; None where no network is needed.
+    """Return the maximum algorithm bandwidth between hosts, in B/s; None if no network is needed.
 
-    The network itself may add up: nobody knows that it does not.
+    The network itself may do the reduction: this cannot be ruled out.
     """
     n = num_hosts
     if n < 2 or operation not in get_args(Operation):
@@ -66,7 +68,7 @@ def algorithm_bound(
         "reduce_scatter": n / (n - 1),
         "all_to_all": n / ((n - 1) * ranks_per_host),
     }
-    # A root, or one pair, has to pass everything through one host: all of it, once.
+    # With a root, or a single pair, all data has to pass through one host once.
     return cards_bytes_per_s * shares.get(
         operation, n / (n - 1) if operation in ("gather", "scatter") else 1.0
     )
@@ -75,7 +77,7 @@ def algorithm_bound(
 def bus_bound(
     operation: str, *, num_hosts: int, ranks_per_host: int, cards_bytes_per_s: float
 ) -> float | None:
-    """Return the most bus bandwidth between hosts, in B/s, as nccl-tests counts it; None as above."""
+    """Return the maximum bus bandwidth between hosts, in B/s, as nccl-tests counts it; None as above."""
     bound = algorithm_bound(
         operation, num_hosts=num_hosts, ranks_per_host=ranks_per_host, cards_bytes_per_s=cards_bytes_per_s
     )
@@ -85,7 +87,7 @@ def bus_bound(
 
 
 def cards_bytes_per_s(facts: Mapping[str, Any]) -> float | None:
-    """Return what the active InfiniBand or RoCE ports of a host send at most; None where it told of none.
+    """Return the maximum send rate of a host's active InfiniBand or RoCE ports; None if unreported.
 
     >>> cards_bytes_per_s({"infiniband": [{"state": "ACTIVE", "rate": "400 Gb/sec (4X NDR)"}]})
     50000000000.0
@@ -97,10 +99,11 @@ def cards_bytes_per_s(facts: Mapping[str, Any]) -> float | None:
 
 
 def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return what the board of a measure does by its data sheet, in the measure's unit, and the source.
+    """Return the data-sheet rate for a measure's board, in the measure's unit, and the source.
 
-    The dense rate of the type of arithmetic, of the memory, or of the links that decide a large copy or
-    collective; of a simulated device what is declared. None where the board or what decides is not known.
+    Depending on the measure, this is the dense rate for the data type, the memory rate, or the rate of the
+    links that limit a large copy or collective; for a simulated device, the declared rate. None if the board
+    or the limiting part is unknown.
     """
     decisive = _decisive(measure, facts)
     if decisive is None or int(measure.labels.get("size_bytes", LARGE_BYTES)) < LEAST_BYTES.get(
@@ -108,14 +111,14 @@ def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     ):
         return None
     name, _, peak = decisive
-    source = f"what is declared of {name}"
+    source = f"the declared rate of {name}"
     if not isinstance(peak, float):
-        source = f"what {name} does by its data sheet ({peak.provenance})"
+        source = f"the data-sheet rate of {name} ({peak.provenance})"
     return _rate(peak) * _ways(measure), source
 
 
 def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return what hardware can do at most and why; None where it is not known."""
+    """Return the maximum that the hardware can do and its source; None if unknown."""
     if "num_ranks" in measure.labels and not _is_within_a_host(measure, facts):
         return _network_ceiling(measure, facts)
     decisive = _decisive(measure, facts)
@@ -123,15 +126,17 @@ def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
         return None
     name, part, peak = decisive
     if isinstance(peak, float):
-        return peak * _ways(measure), f"the most that is declared of {name}"
+        return peak * _ways(measure), f"the declared maximum of {name}"
     most = peak.at_clock(_clock(measure, facts)) if isinstance(peak, Peak) else peak.bytes_per_s
-    return most * (BOTH_WAYS if part == "all" else _ways(measure)), f"the most of {name} ({peak.provenance})"
+    return most * (
+        BOTH_WAYS if part == "all" else _ways(measure)
+    ), f"the maximum of {name} ({peak.provenance})"
 
 
 def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
-    """Return the most that the best known board does of a measure in FLOP/s or B/s, and which; else None.
+    """Return the most that any known board can do for a measure, in FLOP/s or B/s, and the board.
 
-    Of what several devices do together it is as many times as much.
+    For a total over several devices, the limit is multiplied by their number.
     """
     most = highest_rate(measure.unit, measure.labels)
     is_sum = kind_of(measure.subject) in ("host", "whole") and "num_ranks" not in measure.labels
@@ -142,9 +147,9 @@ def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
 def highest_rate(
     unit: str, labels: Mapping[str, Any], names: Sequence[str] | None = None
 ) -> tuple[float, str] | None:
-    """Return the most in FLOP/s or B/s that the best of boards does, of all known ones, and which; else None.
+    """Return the maximum in FLOP/s or B/s over all known boards, and which board reaches it; else None.
 
-    `labels` say which type of arithmetic it is (`dtype`), or that it goes over links (`num_ranks`, `kind`).
+    `labels` select the data type (`dtype`), or say that the measure uses links (`num_ranks`, `kind`).
     """
     if unit == "FLOP/s":
         parts, headroom = types_of(labels.get("dtype")), UNKNOWN_HEADROOM
@@ -154,18 +159,18 @@ def highest_rate(
     else:
         return None
     rate, name = max(board_rates(parts, names or board_names()), default=(None, ""))
-    best = "" if names else ", the best board that is known"
-    return None if rate is None else (rate * headroom, f"the most of {name}{best}")
+    best = "" if names else ", the best known board"
+    return None if rate is None else (rate * headroom, f"the maximum of {name}{best}")
 
 
 def types_of(dtype: object) -> list[str]:
-    """Return the type of arithmetic, or all types where no board is known to have it."""
+    """Return the data type, or all types if no known board has it."""
     has_rate = bool(board_rates([str(dtype)], board_names()))
     return [str(dtype)] if has_rate else list(PEAK_TYPE_OF_PRECISION)
 
 
 def board_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
-    """Return what parts of boards do, with the board's name; a board that lacks a part is left out."""
+    """Return the rates for one part of each board, with its name; skips boards without the part."""
     return [(_rate(peak), name) for name in names for part in parts if (peak := _find(name, part))]
 
 
@@ -175,11 +180,11 @@ DECLARED = {
     **{"memory": "memory_bytes_per_s", "host": "host_link_bytes_per_s"},
     **dict.fromkeys(("pair", "all"), "peer_link_bytes_per_s"),
 }
-"""By part of a board, what is declared of a simulated device."""
+"""The rate that a simulated device declares for each part of a board."""
 
 
 def _find(name: str, part: str) -> Peak | BandwidthPeak | None:
-    """Return the rate of a part of a board: a type of arithmetic, its memory, or a link."""
+    """Return the rate of a part of a board: a data type, its memory, or a link."""
     if part == "memory":
         return find_memory_peak(name)
     link = next((link for link in get_args(Link) if link == part), None)
@@ -193,7 +198,7 @@ def _rate(peak: Peak | BandwidthPeak | float) -> float:
 
 
 def _decisive(measure: Measure, facts: FleetFacts) -> tuple[str, str, Peak | BandwidthPeak | float] | None:
-    """Return the board that a figure is of, the part that decides it, and what that does; None: not known."""
+    """Return a measure's board, the part that limits it, and that part's rate; None if unknown."""
     name, part = device_of(measure, facts), _part_of(measure, facts)
     if name is None or part is None:
         return None
@@ -207,7 +212,7 @@ def _decisive(measure: Measure, facts: FleetFacts) -> tuple[str, str, Peak | Ban
 
 
 def _part_of(measure: Measure, facts: FleetFacts) -> str | None:
-    """Name what of a board decides a figure; None where something else may, or nothing is known."""
+    """Return the part of a board that limits a measure; None if it is unknown or may be something else."""
     labels, unit = measure.labels, measure.unit
     if labels.get("workload") == "gemm":
         return str(labels.get("dtype")) if unit == "FLOP/s" else None
@@ -231,9 +236,9 @@ def _ways(measure: Measure) -> float:
 
 
 def _network_ceiling(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return what network cards allow between hosts, of boards that have no other way.
+    """Return the limit set by network cards between hosts, for boards without any other path.
 
-    NVLink can reach over hosts (GB200 racks): none of the boards whose peaks are known is of such a kind.
+    NVLink can span hosts (GB200 racks), but none of the boards with known peaks does.
     """
     labels, name = measure.labels, device_of(measure, facts)
     if name is None or find_memory_peak(name) is None or labels.get("quantity") != "bus bandwidth":
@@ -254,13 +259,13 @@ def _network_ceiling(measure: Measure, facts: FleetFacts) -> tuple[float, str] |
 
 
 def device_of(measure: Measure, facts: FleetFacts) -> str | None:
-    """Name the device of a measure as its driver does; None where there are several, or none is known."""
+    """Return the driver's name for a measure's device; None if there are several or it is unknown."""
     names = {str(device["name"]) for device in _devices_of(measure, facts) if device.get("name")}
     return names.pop() if len(names) == 1 else None
 
 
 def _devices_of(measure: Measure, facts: FleetFacts) -> list[Mapping[str, Any]]:
-    """Return what hosts tell of the device of a measure; of a link, or of a host, of all that there are."""
+    """Return what hosts report about a measure's device; for a link or a host, about all its devices."""
     gpu = "" if kind_of(measure.subject) == "link" else measure.subject.partition("/gpu/")[2]
     host = host_of(measure.subject)
     hosts = facts.hosts.values() if host is None else [facts.hosts.get(host, {})]

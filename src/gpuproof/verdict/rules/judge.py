@@ -1,11 +1,11 @@
-"""Hold measures against rules: one outcome a subject, and an error wherever a rule could not judge.
+"""Compare measures with rules: one outcome per subject, or an error if a rule could not judge.
 
-In: rules and all that is known of a fleet. Out: outcomes by the name of their rule. Nothing passes that was
-not measured: a rule that matches nothing, a subject without its measure, a figure that is missing or cannot
-be, a published figure or a baseline of something else are errors. All rules of a kind share one error rate:
-of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybody for what chance does, and
-`statistics.outliers.ERROR_RATE` an advisory one. Rules of form `equal` hold digests or values of subjects
-against each other here; the other forms have a module each.
+In: rules and all known facts about a fleet. Out: outcomes by rule name. Nothing passes unmeasured: a rule
+that matches nothing, a subject without its measure, a missing or impossible value, and a published result or
+baseline for something else are all errors. All required rules share one error rate, and so do all advisory
+rules: required rules wrongly accuse a subject in at most `REQUIRED_ERROR_RATE` of healthy fleets, advisory
+ones in at most `statistics.outliers.ERROR_RATE`. Rules of form `equal` compare subjects' digests or values
+here; each other form has its own module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_gro
 from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
 
 RATES = {True: REQUIRED_ERROR_RATE, False: ERROR_RATE}
-"""Of all required rules, and of all advisory ones."""
+"""Error rates for all required rules together (True), and for all advisory rules together (False)."""
 BASES: Mapping[str, Basis] = {
     "at_least": "absolute",
     "at_most": "absolute",
@@ -38,31 +38,31 @@ BASES: Mapping[str, Basis] = {
     "peers": "peers",
     "equal": "none",
 }
-FINISH = "Look for the launch that failed, and finish the run with --resume"
+FINISH = "Find the launch that failed, and finish the run with --resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standards:
-    """What all rules of a file are judged with."""
+    """The data shared by all rules of a file when they are judged."""
 
     facts: FleetFacts
     named: Mapping[str, Sequence[Measure]]
     """All measures, by name."""
     error_rates: Mapping[bool, float]
-    """Of one rule, required or not."""
+    """Error rate for a single rule, keyed by whether the rule is required."""
     pasts: Mapping[bool, Past]
     peers: Mapping[str, Sequence[PeerGroup]] = field(default_factory=dict)
-    """By the name of the rule."""
+    """Peer groups, keyed by rule name."""
     sides: Mapping[bool, Sides] = field(default_factory=dict)
 
     def matched(self, rule: Rule) -> list[Measure]:
-        """Return the measures that a rule speaks of."""
+        """Return the measures that a rule applies to."""
         named = self.named.get(rule.measure.name, ())
         return [measure for measure in named if rule.speaks_of(measure)]
 
 
 def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
-    """Judge every rule, in their order."""
+    """Judge all rules in order."""
     standards = _standards(rules, facts)
     judged: list[Judged] = []
     for rule in rules:
@@ -75,7 +75,7 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
 
 
 def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, Judged]]:
-    """Yield each measure with what every rule about it says, by the same error rates."""
+    """Yield each measure with the outcomes of all rules that apply to it, using the same error rates."""
     standards = _standards(rules, facts)
     for rule in (rule for rule in rules if isinstance(rule, Rule)):
         for measure, item in _judged(rule, standards):
@@ -102,7 +102,7 @@ def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
 
 
 def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerGroup]]:
-    """Compare peers for each rule of a kind that asks for it."""
+    """Compare peers for each required, or each advisory, rule that asks for it."""
     return {
         rule.name: peer_groups(
             [m for m in standards.matched(rule) if _fault(m, standards.facts) is None],
@@ -116,14 +116,14 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
 
 
 def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) -> Past:
-    """Return what figures come to that rules of a kind hold against the spread of the baseline."""
+    """Return what the baseline predicts for measures that rules of a kind compare with its spread."""
     by_spread = [rule for rule in rules if is_by_spread(rule)]
     measures = [m for rule in by_spread for m in standards.matched(rule) if reason_no_value(m) is None]
     return past_of(measures, standards.facts, error_rate=len(by_spread) * standards.error_rates[is_required])
 
 
 def _error_rates(rules: Rules) -> dict[bool, float]:
-    """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
+    """Return one rule's equal share of the error rate for required, or for advisory, rules."""
     num = Counter(rule.required for rule in rules if isinstance(rule, Rule))
     return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
 
@@ -137,7 +137,7 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
         yield None, _as_judged(rule, None, outcome)
         return
     for subject in _without_measure(rule, matched, facts):
-        reason = f"{rule.measure} was not measured of it"
+        reason = f"{rule.measure} was not measured"
         yield None, _as_judged(rule, None, not_judged(subject, reason, FINISH))
     telling = _telling_labels(matched)
     good = []
@@ -152,13 +152,13 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
 
 
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
-    """Say why a figure cannot be judged, and what to do."""
+    """Report why a value cannot be judged, and what to do."""
     if (reason := reason_no_value(measure)) is not None:
         return reason, FINISH
     if (reason := reason_implausible(measure, facts)) is not None:
         return (
             reason,
-            "Look at sizes, types and clocks of the measurement: a figure that cannot be says nothing",
+            ("Check the sizes, data types and clocks of the measurement: an impossible value is meaningless"),
         )
     return None
 
@@ -206,18 +206,18 @@ def _reason_refused(
         return "nothing was measured"
     if not named:
         names = ", ".join(sorted({measure.name for measure in facts.measures})[:8])
-        return f"it matches nothing: no measure is called {rule.measure.name!r} (there are: {names})"
+        return f"it matches nothing: no measure is called {rule.measure.name!r} (available: {names})"
     subjects = sorted({kind_of(measure.subject) for measure in named})
     if not any(rule.measure.picks(measure) for measure in named):
         labels = "; ".join(sorted({_labels(measure) for measure in named})[:4])
-        return f"it matches nothing: no measure is {rule.measure} (there are: {labels})"
-    return f"it matches nothing: {rule.measure} was measured of {', '.join(subjects)} alone"
+        return f"it matches nothing: no measure is {rule.measure} (available: {labels})"
+    return f"it matches nothing: {rule.measure} was measured only for {', '.join(subjects)}"
 
 
 def _advice(facts: FleetFacts) -> str:
-    """Tell a rule that is wrong from one whose measure a failed launch took along."""
+    """Distinguish a rule that is wrong from one whose measure was lost with a failed launch."""
     if any(launch.primary_failure is not None for launch in facts.launches):
-        return f"{FINISH}; correct the rule if it means another measure"
+        return f"{FINISH}; correct the rule if a different measure was intended"
     return "Correct the rule" if facts.measures else FINISH
 
 
@@ -226,7 +226,7 @@ def _labels(measure: Measure) -> str:
 
 
 def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> list[str]:
-    """Name the subjects that should have a measure of the rule's and have none."""
+    """Return the subjects that should have the rule's measure but do not."""
     have = {measure.subject for measure in matched}
     if rule.each == "host":
         wanted = [f"host/{host}" for host in facts.hosts]
@@ -238,7 +238,7 @@ def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) 
 
 
 def _telling_labels(matched: Sequence[Measure]) -> list[str]:
-    """Name the labels that tell several measures of one subject apart; none where each has one."""
+    """Return the labels that distinguish a subject's measures; none if it has only one measure."""
     if max(Counter(measure.subject for measure in matched).values(), default=0) < 2:
         return []
     names = dict.fromkeys(name for measure in matched for name in measure.labels)
@@ -255,7 +255,7 @@ def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
 
 
 def judge_equal(rule: Rule, measures: Sequence[Measure]) -> MeasureOutcomes:
-    """Judge whether all measures of the same work say the same: their digest, else their value."""
+    """Judge whether all measures of the same work agree in their digest or, without one, their value."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
         work = key_of(measure), str(measure.labels.get("round"))
@@ -278,10 +278,10 @@ def _judge_same(rule: Rule, group: Sequence[Measure]) -> MeasureOutcomes:
         if value is None:
             yield measure, not_judged(measure.subject, measure.missing or "it gave no value", "Run it again")
         elif len(different) > 1 and common is None:
-            reason = f"{len(group)} subjects give {len(different)} different values, none of them most often"
+            reason = f"{len(group)} subjects give {len(different)} different values, with no clear majority"
             yield measure, not_judged(measure.subject, reason, "Compare with more subjects of the same type")
         elif len(values) - values.count(None) == 1:
-            only = "the only one" if len(group) == 1 else "the only one that gave a value"
+            only = "the only one" if len(group) == 1 else "the only one with a value"
             reason = f"{measure.subject} is {only}: there is nothing to compare it with"
             yield measure, not_judged(measure.subject, reason, "Compare with others of the same type")
         else:
@@ -293,8 +293,8 @@ def _sameness(rule: Rule, measure: Measure, value: str, common: str, values: Seq
         measure.subject,
         value == common,
         value,
-        expected=f"{common}, as {values.count(common)} of {len(values)} give",
-        source="the other subjects of the same run",
+        expected=f"{common}, as given by {values.count(common)} of {len(values)}",
+        source="the other subjects in the same run",
         next_step=rule.next_step,
         responsible=rule.responsible,
     )

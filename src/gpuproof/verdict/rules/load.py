@@ -1,9 +1,9 @@
-"""Read rules (YAML, or JSON), and refuse those that cannot judge whatever is measured.
+"""Read rules (YAML or JSON), and reject those that could never judge anything.
 
-In: text. Out: `Rules`, or one `ConfigError` with every mistake and its line. A number that is no number, a
-floor that everything passes, a rule with two expectations or none, a published figure that there is not.
-What nothing exceeds or reaches by its name and unit is refused here; what can be told only of a board, or of
-measures, in `refusals`, when rules are judged.
+In: text. Out: `Rules`, or one `ConfigError` that lists every mistake with its line: a value that is not a
+number, a floor that everything passes, a rule with two expectations or none, an unknown published result.
+Limits that can be ruled out by name and unit alone are rejected here; limits that depend on a board or on
+measures are rejected in `refusals`, when rules are judged.
 """
 
 from __future__ import annotations
@@ -47,38 +47,39 @@ SETS = files("gpuproof") / "recipes" / "rules"
 
 
 class IncludeEntry(StrictModel):
-    """Rules that come with gpuproof, in this place."""
+    """Folder with the rules shipped with gpuproof."""
 
     include: Text
-    """The name of a set of rules."""
+    """The name of a rule set."""
 
 
 Entry = RuleEntry | CheckEntry | IncludeEntry
 
 
 class RulesFile(StrictModel):
-    """A file of rules."""
+    """A rules file."""
 
     schema_version: Literal[1] = 1
-    """Of this format."""
+    """The file format version."""
     rules: list[Entry] = Field(min_length=1)
-    """The rules, in the order of the report."""
+    """The rules, in report order."""
 
 
 def load_rules(source: str) -> Rules:
-    """Read a file of rules.
+    """Read a rules file.
 
     Raises:
-        UsageError: it cannot be read, or is wrong; as `read_rules`.
+        UsageError: the file cannot be read or is wrong; see `read_rules`.
     """
     return _rules_of(open_document(source, what="rules"))
 
 
 def read_rules(text: str, *, source: str) -> Rules:
-    """Read rules from text; `source` is what messages call it.
+    """Read rules from text; messages refer to it as `source`.
 
     Raises:
-        UsageError: it is no YAML, has an unknown key, or a rule that cannot judge; every mistake by line.
+        UsageError: it is not YAML, or has an unknown key or a rule that cannot judge; lists every mistake by
+            line.
     """
     return _rules_of(read_document(text, source=source))
 
@@ -86,10 +87,10 @@ def read_rules(text: str, *, source: str) -> Rules:
 def rules_of_entries(
     entries: Sequence[Mapping[str, Any]], *, source: str, lines: Sequence[int] = ()
 ) -> Rules:
-    """Read rules that are part of a recipe, with the line of each there; without lines its number is told.
+    """Read a recipe's rules, given each rule's line; without lines, messages give the rule's number.
 
     Raises:
-        UsageError: one cannot judge.
+        UsageError: a rule cannot judge.
     """
     if not entries:
         return ()
@@ -101,7 +102,7 @@ def rules_of_entries(
 
 def _rules_of(document: Document) -> Rules:
     if not isinstance(document.data, dict) or not document.data.get("rules"):
-        cause = "there is no rule: a file without rules would pass everything"
+        cause = "there are no rules: a file without rules would pass everything"
         raise ConfigError([document.mistake((), cause, next_step="Write `rules:` and a list of rules")])
     _check_entries(document)
     read = read_as(RulesFile, document)
@@ -115,12 +116,12 @@ def _rules_of(document: Document) -> Rules:
 
 
 def rule_sets() -> list[str]:
-    """Name the sets of rules that come with gpuproof, for `include`."""
+    """List the rule sets shipped with gpuproof, for `include`."""
     return sorted(place.name.removesuffix(".yaml") for place in SETS.iterdir())
 
 
 def _check_entries(document: Document) -> None:
-    """Check each entry against the one form that it has, so that its mistakes are told once."""
+    """Validate each entry only as the form that it has, so that mistakes are reported once."""
     assert isinstance(document.data, dict)
     entries = document.data["rules"]
     mistakes: list[Mistake] = []
@@ -158,7 +159,7 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
         if entry.include not in rule_sets():
             names = ", ".join(rule_sets())
             yield document.mistake(
-                (*place, "include"), f"no set of rules {entry.include!r}", next_step=f"Known: {names}"
+                (*place, "include"), f"no rule set {entry.include!r}", next_step=f"Known: {names}"
             )
         return
     if isinstance(entry, CheckEntry):
@@ -170,7 +171,7 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
     forms = entry.expect.forms
     if len(forms) != 1:
         forms_text = " and ".join(forms) or "nothing"
-        cause = f"a rule expects one thing, and this one {forms_text}"
+        cause = f"a rule must have one expectation, but this one has {forms_text}"
         yield document.mistake(expect, cause, next_step=f"Give one of {', '.join(FORMS)}")
         return
     for cause, step in _faults_of_form(entry, forms[0]):
@@ -184,16 +185,16 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
 def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     expect = entry.expect
     if form == "at_least" and expect.at_least is not None and expect.at_least <= 0:
-        yield f"everything is at least {expect.at_least:g}: the rule could never fail", "Give a floor over 0"
+        yield f"every value is at least {expect.at_least:g}: the rule could never fail", "Give a floor over 0"
     if form == "at_most" and expect.at_most is not None and expect.at_most < 0:
-        yield f"nothing is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
+        yield f"no value is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
     if isinstance(expect.baseline, float) and expect.baseline < 1 - MOST_TOLERANCE:
-        yield f"{share(expect.baseline)} of the baseline lets pass what is broken", "Give 0.5 or more"
+        yield f"{share(expect.baseline)} of the baseline would pass broken hardware", "Give 0.5 or more"
     number = expect.number if form in NUMBERS else None
     if number and number > 0 and expect.unit is not None:
         edge = edge_of(form, number, entry.tolerance if isinstance(entry.tolerance, float) else None)
         if reason := reason_no_limit(form, edge, entry.measure.name, expect.unit):
-            yield reason, "Give a limit that can be missed, and met"
+            yield reason, "Give a limit that can be both met and missed"
     if form == "reference" and expect.reference is not None and expect.reference != PUBLISHED:
         try:
             load_expectations().find(expect.reference)
@@ -201,7 +202,7 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
             yield error.cause, error.next_step or ""
     if form in ("peers", "equal") and entry.each == "whole":
         yield (
-            ("`each: whole` is a single subject, with no others to compare it with"),
+            ("`each: whole` is a single subject, with nothing to compare it with"),
             "Write each: gpu, host or link",
         )
 
@@ -210,28 +211,31 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     expect = entry.expect
     has_number = form in NUMBERS
     if has_number and expect.unit is None:
-        yield "a number without its unit is no expectation", "Add unit, as the measure has it"
+        yield "a number without a unit is not an expectation", "Add unit, matching the measure"
     if expect.unit is not None and not has_number:
-        yield f"unit has no meaning beside {form}", "Remove it"
+        yield f"unit has no meaning with {form}", "Remove it"
     if expect.ignoring and form != "reference":
-        yield f"ignoring has no meaning beside {form}", "Remove it"
+        yield f"ignoring has no meaning with {form}", "Remove it"
     if form in ("peers", "equal") and entry.tolerance is not None:
-        yield f"tolerance has no meaning beside {form}", "Remove it: the error rate is that of all subjects"
+        yield f"tolerance has no meaning with {form}", "Remove it: the error rate covers all subjects"
     if entry.contract and not has_number:
-        yield f"contract has no meaning beside {form}", "Remove it, or give at_least or at_most"
+        yield f"contract has no meaning with {form}", "Remove it, or give at_least or at_most"
     if isinstance(expect.baseline, float) and entry.tolerance is not None:
-        yield "the share of the baseline is the tolerance already", "Remove tolerance"
+        yield "the share of the baseline already is the tolerance", "Remove tolerance"
 
 
 def _faults_of_measure(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a measure of ours; one of a plug-in's is known when it is measured."""
+    """Yield mistakes about built-in measures; a plug-in's measures are unknown until measured."""
     name, unit, units = entry.measure.name, entry.expect.unit, units_of_measure(entry.measure.name)
     if units is None and "stage" in entry.measure.labels:
         close = difflib.get_close_matches(name, UNITS, n=1)
         step = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(UNITS)}"
         yield f"no stage measures {name!r}", step
     if form in NUMBERS and units is not None and unit is not None and not is_unit_of(unit, units):
-        yield f"{name} is in {' or '.join(units)}, and the number in {unit}", "Give it in the measure's unit"
+        yield (
+            f"{name} is in {' or '.join(units)}, but the number is in {unit}",
+            "Give it in the measure's unit",
+        )
 
 
 def _doubled_names(built: Sequence[Sequence[Rule | CheckRule]], document: Document) -> Iterator[Mistake]:
@@ -242,7 +246,7 @@ def _doubled_names(built: Sequence[Sequence[Rule | CheckRule]], document: Docume
 
 
 def _built(entry: Entry, document: Document, number: int) -> Rules:
-    """Return the rules of an entry: one, or those of the set that it includes."""
+    """Return the rules for an entry: a single rule, or the rules in the set that it includes."""
     if isinstance(entry, IncludeEntry):
         text = (SETS / f"{entry.include}.yaml").read_text(encoding="utf-8")
         return read_rules(text, source=f"rules {entry.include}")
@@ -253,9 +257,9 @@ def _built(entry: Entry, document: Document, number: int) -> Rules:
 
 
 def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rules:
-    """Return a required rule for each measure of a baseline, so that a run can be held against all of it.
+    """Return a required rule per measure in a baseline, so that a run can be compared with all of it.
 
-    `share` of the centre is enough; None: what its own spread says.
+    `share` is the share of the centre that is enough; None uses the baseline's own spread.
     """
     source = f"baseline {baseline.name}"
     return tuple(_rule_of(entry, source=source, share=share) for entry in baseline.entries)
@@ -263,7 +267,7 @@ def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rule
 
 def _rule_of(entry: BaselineEntry, *, source: str, share: float | None) -> Rule:
     labels = ", ".join(f"{name}={value}" for name, value in entry.labels.items())
-    return Rule.model_construct(  # nobody wrote it, so that nothing of it is checked
+    return Rule.model_construct(  # generated, so there is nothing to validate
         name=f"{entry.name} ({labels})" if labels else entry.name,
         place=source,
         each=entry.kind,

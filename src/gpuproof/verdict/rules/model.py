@@ -1,12 +1,12 @@
-"""What a rule is, in a file and where it is judged, and which quantities and units it may speak of.
+"""Rules as written in a file and as judged, and the quantities and units they may use.
 
-A rule picks measures by name and labels, says of which subjects it wants one each, and what it expects. A
-check asks a registered question about the environment. Both say whether READY needs them. Measures have
-names: those of gpuproof are listed here with their units, a plug-in's are known when they are measured.
-Published figures and thresholds of other tools have quantities, which their table lists.
+A rule selects measures by name and labels, and states which subjects each need one and what is expected. A
+check asks a registered question about the environment. Both say whether READY requires them. gpuproof's
+measures are listed here with their units; a plug-in's become known when they are measured. Published results,
+and thresholds from other tools, have quantities, which are listed in their table.
 
 >>> reason_no_limit("at_most", 1000.0, "step-time drift", "1")
-'at most 1,000 says nothing: over 1 is what nothing that works comes to'
+'at most 1,000 is no limit: nothing that works exceeds 1'
 >>> reason_no_limit("at_most", 0.2, "step-time drift", "1")
 """
 
@@ -31,21 +31,23 @@ MeasureOutcomes = Iterator[tuple[Measure, Outcome]]
 Form = Literal["at_least", "at_most", "reference", "baseline", "peers", "equal"]
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 REQUIRED_ERROR_RATE = 0.005
-"""Of healthy fleets in which a required rule accuses anybody: all of its subjects and tests share it."""
+"""Maximum share of healthy fleets in which a required rule accuses any subject, over all subjects and
+tests."""
 MOST_TOLERANCE = 0.5
-"""A tolerance of more than half lets pass what is broken."""
-NEXT_STEP = "Look at the subject's own measures: clocks, temperature, power, links; run it again by itself"
+"""A tolerance of more than half would pass broken hardware."""
+NEXT_STEP = "Check the subject's own measures (clocks, temperature, power, links), and rerun it alone"
 MORE_THAN_THERE_IS = 1.05
-"""Efficiency over which it is no speed-up: the two sides did not do the same work in the same way."""
+"""An efficiency above this is not a real speed-up: the two sides did not do the same work in the same way."""
 SPEED_SHARES = ("MFU", "memory bandwidth use")
-"""Shares of what the board does by its data sheet: how fast it is, in other words."""
+"""Measures given as a share of the board's data-sheet rate, which are therefore measures of speed too."""
 NOT_SPEED = ("exposed communication", "p99 lateness", "time")
-"""In seconds, and not of how fast a device is."""
+"""Measures in seconds that do not say how fast a device is."""
 COUNTS_OF_WRONG = ("wrong values", "fingerprint")
 RATIOS = ("step-time drift", "spread of launches")
-"""Best at 0; at 1 a step takes twice as long, or one launch does nothing beside another."""
+"""Ratios that are best at 0. At 1, a step takes twice as long, or one launch is infinitely slow relative to
+another."""
 A_RATE = "…/s"
-"""In place of a unit: any rate."""
+"""Stands for any rate in place of a unit."""
 UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("throughput", "per device", "median device", "all hosts"), (A_RATE,)),
     **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
@@ -62,7 +64,7 @@ UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("peak memory", "memory", "key-value cache", "pruning memory"), ("bytes",)),
     **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},
 }
-"""By the name of a measure."""
+"""Allowed units, keyed by measure name."""
 AT_A_SIZE = rf"({'|'.join(get_args(Operation))}) of [^,]+"
 LATENCIES = (
     *("step", "latency", "time to first token", "time to first content token"),
@@ -75,31 +77,31 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
     rf"(p[\d.]+|mean|shortest|longest) ({'|'.join(LATENCIES)})": ("s",),
 }
 MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
-"""By unit, what nothing is over: boards switch off below 110 °C."""
+"""Upper limit for each unit that no value exceeds; boards shut down below 110 °C."""
 OWN_UNITS: Mapping[str, tuple[str, ...]] = {
     **{"network loopback": ("B/s",), "share of a baseline": ("1",), "value": ("1",)},
     **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
 }
-"""Of quantities that thresholds of other tools have, and published figures have not."""
+"""Quantities for which other tools have thresholds but there are no published results."""
 NUMBERS = ("at_least", "at_most")
-"""Forms of a rule that state a number."""
+"""Rule forms that state a number as the limit."""
 
 
 class MeasureMatch(StrictModel):
-    """Which measures a rule speaks of: those of this name with all of these labels; `case` is one of them."""
+    """Selects the measures that a rule judges: those with this name and all labels; `case` is a label."""
 
     name: Text
     """The measure's name, such as throughput."""
     labels: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Labels that it must have, such as workload and dtype."""
+    """Labels that it must have, e.g. workload and dtype."""
 
     def __str__(self) -> str:
-        """Write it as messages do."""
+        """Format it for use in messages."""
         labels = ", ".join(f"{name}={value}" for name, value in self.labels.items())
         return f"{self.name} ({labels})" if labels else self.name
 
     def picks(self, measure: Measure) -> bool:
-        """Say whether a measure is one of them."""
+        """Report whether a measure matches."""
         labels = {"case": measure.case, **measure.labels}
         return measure.name == self.name and all(
             name in labels and labels[name] == value for name, value in self.labels.items()
@@ -107,30 +109,30 @@ class MeasureMatch(StrictModel):
 
 
 class Expected(StrictModel):
-    """What is expected: one of at_least, at_most, reference, baseline, peers, equal."""
+    """What a rule expects: exactly one of at_least, at_most, reference, baseline, peers, equal."""
 
     at_least: float | None = None
-    """The least good value, in `unit`."""
+    """The lowest good value, in `unit`."""
     at_most: float | None = None
-    """The greatest good value, in `unit`."""
+    """The highest good value, in `unit`."""
     unit: Text | None = None
-    """The unit of at_least or at_most, as measures have it: FLOP/s, B/s, s, 1."""
+    """The unit of at_least or at_most, which must match the measure's: FLOP/s, B/s, s, 1."""
     reference: Text | None = None
-    """The key of a published figure, or `published`: the lowest of those that are of what was measured."""
+    """The key of a published result, or `published`: the lowest result that matches what was measured."""
     ignoring: list[Literal["device", "fabric", "tool", "dtype", "shape", "operation", "num_hosts"]] = Field(
         default_factory=list
     )
-    """Conditions of the published figure that are ignored."""
+    """Conditions of the published result to ignore."""
     baseline: Annotated[float, Field(gt=0, le=1)] | Literal["measured"] | None = None
-    """The share of the fleet's baseline that is enough, or `measured`: what its own spread says."""
+    """The share of the fleet's baseline that is enough, or `measured` to use the baseline's own spread."""
     peers: Literal[True] | None = None
-    """No subject is an outlier among those of its type."""
+    """Whether no subject may be an outlier among subjects of its type."""
     equal: Literal[True] | None = None
-    """All subjects have the same value."""
+    """Whether all subjects must have the same value."""
 
     @property
     def forms(self) -> list[Form]:
-        """What is expected; one, where a rule can judge."""
+        """The single expectation of a rule, in the form used to judge it."""
         return [form for form in FORMS if getattr(self, form) is not None]
 
     @property
@@ -140,52 +142,54 @@ class Expected(StrictModel):
 
     @property
     def number(self) -> float | None:
-        """Of at_least and at_most, in `unit`; of baseline its share, None: what its spread says."""
+        """For at_least and at_most, the limit in `unit`; for baseline, the share (None uses its spread)."""
         share = None if self.baseline == "measured" else self.baseline
         return next((number for number in (self.at_least, self.at_most, share) if number is not None), None)
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Conditions that the published figure is not held to, in their order."""
+        """Conditions of the published result that are ignored, in order."""
         return tuple(name for name in CONDITIONS if name in self.ignoring)
 
 
 class RuleEntry(StrictModel):
-    """One rule of measures."""
+    """One rule about measures."""
 
     name: Text
-    """What a report calls it."""
+    """Its name in reports."""
     required: bool = True
-    """Whether READY needs it to pass."""
+    """Whether READY requires it to pass."""
     each: SubjectKind | Literal["any"]
-    """One measure for each of these subjects: gpu, host, link or whole (the run as a whole); any: for one."""
+    """The subjects that each need a measure: gpu, host, link or whole (the entire run); any: one measure
+    suffices."""
     measure: MeasureMatch
     """The measures that it judges."""
     expect: Expected
     """What is expected of each."""
     tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
-    """Tolerated deviation, as a share; `measured` takes it from the spread that was measured."""
+    """Tolerated deviation, as a share; `measured` uses the measured spread."""
     contract: bool = False
-    """Whether the number is a contract: it judges *at least X*, whatever a healthy machine could do."""
+    """Whether the number is a contract, judged as *at least X* regardless of what a healthy machine could
+    do."""
     next_step: Text = NEXT_STEP
-    """What to do where it fails."""
+    """What to do if it fails."""
     responsible: Actor = "administrator"
     """Who should do it."""
 
 
 class Rule(RuleEntry):
-    """A rule of measures that can judge."""
+    """A rule about measures, in the form used to judge it."""
 
     place: str
     """FILE:LINE."""
     basis: Basis | None = None
-    """What it stands on where its form does not tell: that a pace is kept says nothing of speed."""
+    """The basis of its judgement, if its form does not imply one: keeping a pace says nothing about speed."""
 
     @property
     def tolerated(self) -> float | None:
-        """As a share of what is expected; None: from the spread that was measured.
+        """As a share of the expected value; None uses the measured spread.
 
-        A floor is its own; that of a published figure is in the table of figures.
+        A floor is its own reference; the reference of a published result is in the table of results.
         """
         if self.tolerance is not None:
             return None if self.tolerance == "measured" else self.tolerance
@@ -194,7 +198,7 @@ class Rule(RuleEntry):
         return None if self.expect.baseline is not None else 0.0
 
     def speaks_of(self, measure: Measure) -> bool:
-        """Say whether a measure is one of those that it judges."""
+        """Report whether the rule judges this measure."""
         return self.each in ("any", kind_of(measure.subject)) and self.measure.picks(measure)
 
 
@@ -202,32 +206,32 @@ class CheckEntry(StrictModel):
     """One check of the environment."""
 
     check: Text
-    """The name of a check."""
+    """Name of a registered check."""
     required: bool = True
-    """Whether READY needs it to pass."""
+    """Whether READY requires it to pass."""
 
 
 class CheckRule(CheckEntry):
-    """A check that is asked."""
+    """A check to run."""
 
     place: str
     """FILE:LINE."""
 
     @property
     def name(self) -> str:
-        """Its name, as of any rule."""
+        """Its name in reports, as for any rule."""
         return self.check
 
 
 Rules = tuple[Rule | CheckRule, ...]
-"""In the order of the report."""
+"""All rules, in report order."""
 
 
 def speaks_of_speed(measure: Measure) -> bool:
-    """Say whether a measure tells how fast its subject is: a rate, or how long a step or a request takes.
+    """Report whether a measure is about speed: a rate, or how long a step or a request takes.
 
-    Utilisation, temperature, power, memory, counts of wrong values, and ratios of two figures of the same
-    machine (drift, spread, scaling efficiency) do not: a slow one may have good ones.
+    Utilisation, temperature, power, memory, counts of wrong values, and ratios of two values from the same
+    machine (drift, spread, scaling efficiency) are not about speed: a slow subject may score well on them.
     """
     if measure.name in SPEED_SHARES:
         return True
@@ -237,13 +241,13 @@ def speaks_of_speed(measure: Measure) -> bool:
 
 
 def units_of_measure(name: str) -> tuple[str, ...] | None:
-    """Return the units that a measure of gpuproof's may be in; None of a name that is not ours."""
+    """Return the units that a built-in measure may have; None if the name is not built in."""
     by_pattern = (units for pattern, units in PATTERNS.items() if re.fullmatch(pattern, name))
     return UNITS.get(name) or next(by_pattern, None)
 
 
 def units_of_quantity(quantity: str) -> tuple[str, ...] | None:
-    """Return the units that a quantity of published figures may be in; None of one that there is not."""
+    """Return the units that a published quantity may have; None if there is no such quantity."""
     return _published_units().get(quantity) or OWN_UNITS.get(quantity)
 
 
@@ -256,7 +260,7 @@ def _published_units() -> dict[str, tuple[str, ...]]:
 
 
 def is_unit_of(unit: str, units: tuple[str, ...]) -> bool:
-    """Say whether a unit is one of these.
+    """Report whether a unit is one of these.
 
     >>> is_unit_of("samples/s", ("…/s",)), is_unit_of("°C", ("…/s",))
     (True, False)
@@ -265,7 +269,7 @@ def is_unit_of(unit: str, units: tuple[str, ...]) -> bool:
 
 
 def edge_of(form: Form, number: float, tolerance: float | None) -> float:
-    """Return the last value that a stated number passes, with its tolerance.
+    """Return the worst value that still passes a stated number, including its tolerance.
 
     >>> edge_of("at_least", 100.0, 0.1), edge_of("at_most", 100.0, None)
     (90.0, 100.0)
@@ -274,16 +278,16 @@ def edge_of(form: Form, number: float, tolerance: float | None) -> float:
 
 
 def reason_no_limit(form: Form, number: float, name: str, unit: str) -> str | None:
-    """Say why a number is no limit whatever is measured; None where it may be one."""
+    """Return why a number can never be a limit for any measurement; None if it may be one."""
     limit = f"{form.replace('_', ' ')} {significant(number)}"
     if name in COUNTS_OF_WRONG and unit == "1" and (form == "at_least" or number > 0):
-        return f"{limit} says nothing of {name}: a healthy machine has none, and one is too many"
+        return f"{limit} is no limit for {name}: a healthy machine has none, and one is too many"
     if form == "at_most":
         most = 1.0 if name in RATIOS else MOST.get(unit)
         if most is not None and (number > most or (number == most and name not in RATIOS)):
-            return f"{limit} says nothing: over {most:g} is what nothing that works comes to"
+            return f"{limit} is no limit: nothing that works exceeds {most:g}"
         return None
     most = MORE_THAN_THERE_IS if name == "scaling efficiency" else MOST.get(unit)
     if most is not None and number > most:
-        return f"{limit} cannot be: nothing is over {most:g}"
+        return f"{limit} is impossible: nothing exceeds {most:g}"
     return None

@@ -1,7 +1,7 @@
-"""From a figure and a limit to an outcome, and the rules whose limit is a number, stated or published.
+"""Judge a value by a limit, and judge rules whose limit is a stated or published number.
 
-A figure passes where all of its interval is on the good side of the limit, fails where none of it is, and
-says nothing where the limit lies inside. Without an interval the figure itself decides.
+A value passes if its whole interval is on the good side of the limit, fails if none of it is, and is
+undecided if the limit lies within the interval. Without an interval, the value itself decides.
 """
 
 from __future__ import annotations
@@ -37,39 +37,41 @@ from gpuproof.verdict.rules.refusals import (
 
 RELATIVE_ROUNDING = 1e-9
 MISSED = 0.05
-"""Of the losses that are said to be detectable, those that may go unseen."""
+"""Probability of missing a loss that is reported as detectable."""
 FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
 FAR_UNDER = 1 / 3
-"""Of the dense rate: of all published products of known boards the slowest does 0.51 of it (bf16, MI300X)."""
-COMPARE_WITH_OURS = "Compare with cards that gpuproof measured: record a baseline (gpuproof baseline record)"
+"""Share of the dense rate below which a product is far too slow. The slowest published product on any known
+board reaches 0.51 of the dense rate (bf16, MI300X)."""
+COMPARE_WITH_OURS = "Compare with cards measured by gpuproof: record a baseline (gpuproof baseline record)"
 LARGE_EDGE = 4096
-"""Of matrices whose products keep any board busy."""
+"""Minimum matrix size; products of this size saturate any board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What is expected of a figure, in its unit."""
+    """The expected value, in the measure's unit."""
 
     expected: float
     slack: float
-    """How far on the bad side it may be."""
+    """Tolerated deviation on the bad side."""
     better: Literal["higher", "lower"]
     source: str
     how: str
-    """Where the slack comes from, as people read it."""
+    """Where the slack comes from, as text."""
     healthy: float | None = None
-    """What a healthy subject does, where that is known: losses are counted from it."""
+    """The value of a healthy subject, if known; losses are relative to it."""
 
     @property
     def edge(self) -> float:
-        """The last good value."""
+        """The last value that still passes."""
         return self.expected - self.slack if self.better == "higher" else self.expected + self.slack
 
 
 def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None = None) -> Outcome:
-    """Judge one figure; `reach` is how far off it may be by chance, None: as far as its interval says.
+    """Judge one value; `reach` is its possible chance error, or None to use its interval.
 
-    With a reach the slack is for what chance does to a single figure, and the figure itself decides.
+    If there is a reach, the slack already covers the chance error of a single value, so the value itself
+    decides.
     """
     assert measure.value is not None
     ends = _ends(measure) if reach is None else (measure.value, measure.value)
@@ -109,11 +111,11 @@ def _is_good(value: float, limit: Limit) -> bool:
 
 
 def detectable_loss(limit: Limit, measure: Measure, reach: float | None) -> float | None:
-    """Return the smallest loss that a limit fails in 95 % of cases, as a share of what a healthy one does.
+    """Return the smallest loss that fails in 95 % of cases, as a share of the healthy value.
 
-    A figure with an interval fails where all of it is on the bad side, so that a loss has to reach past the
-    limit by what chance does in one case of twenty, and by half of the interval besides. None where nobody
-    knows what a healthy subject does, or how much the figure scatters.
+    A value with an interval fails if the whole interval is on the bad side. So a loss has to exceed the limit
+    by half the interval plus the chance error that is exceeded in one case in twenty. None if the healthy
+    value or the value's scatter is unknown.
     """
     margin = _scatter(measure) if reach is None else reach
     if not limit.healthy or margin is None:
@@ -123,7 +125,7 @@ def detectable_loss(limit: Limit, measure: Measure, reach: float | None) -> floa
 
 
 def _scatter(measure: Measure) -> float | None:
-    """Return how far past a limit a mean has to lie for its interval to be past it in 95 % of cases."""
+    """Return how far past a limit a mean must lie for its interval to be past it in 95 % of cases."""
     interval = measure.interval
     if interval is None:
         return None
@@ -146,18 +148,18 @@ def _expected_text(limit: Limit, measure: Measure) -> str:
 
 
 def reason_no_value(measure: Measure) -> str | None:
-    """Say why a measure has no figure to judge."""
+    """Report why a measure has no value to judge."""
     if measure.value is None:
         return measure.missing or "nothing was measured, and no reason was given"
     if not isfinite(measure.value):
-        return f"{measure.value} is no figure"
+        return f"{measure.value} is not a valid value"
     return "the measurement is INVALID" if measure.validity == "INVALID" else None
 
 
 def judge_values(
     rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
 ) -> MeasureOutcomes:
-    """Judge each measure by itself; `error_rate` is for all of them together."""
+    """Judge each measure separately; `error_rate` covers all of them together."""
     rate = error_rate / max(1, len(measures))
     for measure in measures:
         expected = _stated(rule) if rule.expect.reference is None else _published(rule, measure, facts)
@@ -173,19 +175,19 @@ def judge_values(
 
 
 def _not_failed(outcome: Outcome, expected: float, source: str) -> Outcome:
-    """Return an outcome by a published figure; one that is missed fails nobody."""
+    """Return the outcome for a published result; no subject fails for missing it."""
     if outcome.status != "FAIL":
         return outcome
     figure = with_unit(expected, outcome.unit or "")
     reason = (
-        f"{outcome.measured}; another tool's figure is {figure} ({source}), and under which input data, "
-        "duration and power it was measured is unknown"
+        f"{outcome.measured}; the published result is from another tool: {figure} ({source}), and "
+        "its input data, duration and power are unknown"
     )
     return skipped(reason, COMPARE_WITH_OURS, outcome.subject)
 
 
 def _reason_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
-    """Say why a published figure judges nothing here; stated numbers are judged before, all together."""
+    """Report why a published result judges nothing here; stated numbers are checked beforehand."""
     if rule.expect.reference is None:
         return None
     form: Form = "at_most" if measure.better == "lower" else "at_least"
@@ -204,19 +206,19 @@ def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, 
     figure, ignoring = facts.expectations.find(rule.expect.reference), rule.expect.ignored
     unlike = reason_not_comparable(figure, measured_conditions(measure, facts), ignoring=ignoring)
     if unlike is None and figure.unit != measure.unit:
-        unlike = f"it is in {figure.unit}, and the measure is in {measure.unit}"
+        unlike = f"it is in {figure.unit}, but the measure is in {measure.unit}"
     if unlike is None:
         return figure.value, f"{figure.provenance}{_left_out(ignoring)}"
-    step = "Take a figure of this machine, record a baseline, or say in the rule which conditions to ignore"
-    return not_judged(measure.subject, f"{figure.key} is of something else: {unlike}", step)
+    step = "Use a result from this machine, record a baseline, or list in the rule which conditions to ignore"
+    return not_judged(measure.subject, f"{figure.key} is for something else: {unlike}", step)
 
 
 def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
-    """Return the lowest of the figures that are of the same thing: where sources differ it is in doubt."""
+    """Return the lowest result for the same work; its value is uncertain if sources differ."""
     figures = _published_of(rule, measure, facts)
     if not figures:
         reason = reason_none_published(rule, measure, facts) or ""
-        step = "Give a floor of your own (at_least), or record a baseline"
+        step = "Give your own floor (at_least), or record a baseline"
         return not_judged(measure.subject, reason, step)
     among = f"; the lowest of {len(figures)}" if len(figures) > 1 else ""
     return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expect.ignored)}"
@@ -232,7 +234,7 @@ def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[Publ
 
 
 def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str | None:
-    """Say that no published figure is of what a measure is of; None where one is."""
+    """Report that no published result matches a measure; None if one does."""
     if _published_of(rule, measure, facts):
         return None
     conditions = measured_conditions(measure, facts)
@@ -240,15 +242,15 @@ def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> st
     shown = {name: conditions[name] for name in names if name in conditions}
     shown_text = ", ".join(f"{name} {shown_condition(value)}" for name, value in shown.items())
     board = "an unknown device" if device is None else device
-    return f"unknown: no published figure matches {conditions.get('quantity')} of {board}" + (
+    return f"unknown: no published result matches {conditions.get('quantity')} of {board}" + (
         f" ({shown_text})" if shown_text else ""
     )
 
 
 def published_to_show(measure: Measure, facts: FleetFacts) -> str:
-    """Return the lowest that was published of the same work, by its tool, else by its source; empty: nothing.
+    """Return the lowest published result for the same work, from any tool or source; empty if none.
 
-    It stands next to the measurement, and judges nothing.
+    It is shown next to the measurement, and judges nothing.
     """
     figure = next(iter(published_values(measure, facts)), None)
     if figure is None:
@@ -257,7 +259,7 @@ def published_to_show(measure: Measure, facts: FleetFacts) -> str:
 
 
 def _left_out(ignoring: Sequence[str]) -> str:
-    return f"; not held to its {', '.join(ignoring)}" if ignoring else ""
+    return f"; ignoring its {', '.join(ignoring)}" if ignoring else ""
 
 
 def _held_against(
@@ -281,7 +283,7 @@ def _held_against(
         lacks = (
             "it has no interval" if reach is None else f"its spread is {share(reach / abs(expected or inf))}"
         )
-        reason = f"its tolerance was to be taken from the measured spread, and {lacks}"
+        reason = f"its tolerance was to be taken from the measured spread, but {lacks}"
         return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
     limit = Limit(
         expected=expected,
@@ -295,7 +297,7 @@ def _held_against(
 
 
 def _interval_reach(measure: Measure, *, error_rate: float) -> float | None:
-    """Return how far chance may take a figure, from its own interval; wider for the smaller error rate."""
+    """Return a value's possible chance error, based on its interval; a smaller error rate widens it."""
     interval = measure.interval
     if interval is None or measure.value is None:
         return None
@@ -307,9 +309,10 @@ def _interval_reach(measure: Measure, *, error_rate: float) -> float | None:
 
 
 def judge_far_under_peak(facts: FleetFacts) -> list[Judged]:
-    """Return a required FAIL of each device that multiplies large matrices far under what its board does.
+    """Return a required FAIL for each device that multiplies large matrices far too slowly for its board.
 
-    It needs no rule: the dense rate is that of the board's data sheet (of a simulated one, its declaration).
+    It needs no rule: the dense rate comes from the board's data sheet (for a simulated device, from its
+    declaration).
     """
     return [
         Judged(name=FAR_UNDER_PEAK, outcome=outcome, basis="absolute")
@@ -335,7 +338,9 @@ def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
         f"{measure.text} in {measure.labels.get('dtype')}",
         expected=f"a third of {with_unit(rate[0], measure.unit)} or more",
         source=rate[1],
-        next_step="Look at clocks, power and heat of the device, and whether it is what it says it is",
+        next_step=(
+            "Check the device's clocks, power and temperature, and whether it is the model it claims to be"
+        ),
         measured_value=measure.value,
         expected_value=rate[0] * FAR_UNDER,
         unit=measure.unit,

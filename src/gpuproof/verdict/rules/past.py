@@ -1,10 +1,11 @@
-"""Rules that hold figures against a baseline: a stated share of it, or what its own scatter allows.
+"""Rules that compare with a baseline, by a stated share of it or by its own scatter.
 
-A subject is held against its own past and against the fleet's figures, and fails where it is beyond either
-limit; one without a past (new, exchanged, under another name) is held against the fleet's figures alone, and
-its outcome says so. What one session differs from the next is in both limits (`statistics/prediction.py`).
-All figures of a kind of rule share one error rate. Nothing is too coarse to be judged: how small a loss a
-limit shows is said beside the outcome, and the verdict decides whether that is fine enough.
+A subject is compared with its own history and with the fleet's values, and fails if it is beyond either
+limit. A subject with no history (new, replaced, renamed) is compared only with the fleet's values, and its
+outcome says so. Both limits include the difference from one session to the next (`statistics/prediction.py`).
+All values under required rules share one error rate, as do those under advisory rules. Every value is judged,
+however coarse its limit: the outcome says how small a loss the limit detects, and the verdict decides whether
+that is fine enough.
 """
 
 from __future__ import annotations
@@ -31,25 +32,27 @@ from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, MeasureOutcomes, R
 from gpuproof.verdict.rules.outcomes import Limit, judged_by
 
 FLEET_SHARE = 0.1
-"""Of a figure's error rate, what the fleet's limit uses where the subject has a past, the finer one."""
+"""Share of a value's error rate that goes to the fleet's limit if the subject also has a history, whose limit
+is finer."""
 BASELINE_SHARE = 0.5
-"""Of the error rate of required rules, what those of baselines are taken to use when one is recorded."""
-NO_PAST = "it has no past of its own: held against the fleet's figures alone"
+"""Share of the required rules' error rate that baseline rules are assumed to get when a baseline is
+recorded."""
+NO_PAST = "it has no past of its own: compared only with the fleet's values"
 Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPast:
-    """What one entry of a baseline lets expect."""
+    """What one entry of a baseline predicts."""
 
     entry: BaselineEntry
     of_subjects: Mapping[str, tuple[HealthyValue, str]]
-    """By identity; with how many runs it rests on, in words."""
+    """Prediction per subject identity, with the number of runs it is based on, as text."""
     of_fleet: HealthyValue | None
-    """None where subjects are too few."""
+    """Prediction from the fleet; None if there are too few subjects."""
 
     def limits(self, subject: str, error_rate: float) -> Iterator[tuple[HealthyValue, float, str]]:
-        """Yield what a figure of a subject is held against, at which error rate, in words."""
+        """Yield each limit for a subject's value, with its error rate and a description."""
         past = self.of_subjects.get(identity_of(subject))
         if past is not None:
             yield past[0], error_rate * (1 - FLEET_SHARE), past[1]
@@ -60,24 +63,24 @@ class EntryPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a baseline lets expect of all figures that rules of one kind hold against it."""
+    """What a baseline predicts for all values compared with it by required, or by advisory, rules."""
 
     refused: str | None
-    """Why no figure can be held against it."""
+    """Reason why no value can be compared with it."""
     entries: Mapping[EntryKey, EntryPast] = field(default_factory=dict)
     error_rate: float = 0.0
-    """Of one figure."""
+    """Error rate for one value."""
 
 
 def is_by_spread(rule: Rule) -> bool:
-    """Say whether a rule holds figures against the spread of a baseline."""
+    """Report whether a rule compares values with the spread of a baseline."""
     return rule.expect.form == "baseline" and rule.expect.number is None and rule.tolerated is None
 
 
 def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Past:
-    """Put together what the baseline lets expect of measures that rules of one kind hold against its spread.
+    """Collect what the baseline predicts for measures that rules of one kind compare with its spread.
 
-    `error_rate` is for all of them together.
+    `error_rate` covers all of them together.
     """
     refused = _reason_for_none(facts)
     if refused is not None or facts.baseline is None:
@@ -113,43 +116,50 @@ def _reason_for_none(facts: FleetFacts) -> str | None:
     if facts.baseline is None:
         return "no baseline was given"
     unlike = differing_keys(stack_of_run(facts.hosts, facts.launches), facts.baseline.stack)
-    return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
+    return (
+        f"the baseline {facts.baseline.name} is for a different stack: {'; '.join(unlike)}"
+        if unlike
+        else None
+    )
 
 
 def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> MeasureOutcomes:
-    """Judge each measure by the baseline; `past` is of all figures that are held against its spread."""
+    """Judge each measure by the baseline; `past` covers all values compared with its spread."""
     for measure in measures:
         reason = past.refused or _reason_against(rule, measure, past, facts)
         if reason is not None:
             yield (
                 measure,
-                not_judged(measure.subject, reason, "Record a baseline of this very stack and work"),
+                not_judged(measure.subject, reason, "Record a baseline of exactly this stack and work"),
             )
         else:
             yield measure, _judged(rule, measure, past, facts)
 
 
 def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str | None:
-    """Say why the baseline sets no limit for a figure; None where it does."""
+    """Report why the baseline sets no limit for a value; None if it does."""
     assert facts.baseline is not None
     name, of_entry = facts.baseline.name, past.entries.get(key_of(measure))
     if of_entry is None or of_entry.entry.unit != measure.unit:
-        return f"the baseline {name} has no figure of this work in {measure.unit}"
+        return f"the baseline {name} has no value for this work in {measure.unit}"
     if is_by_spread(rule) and not any(of_entry.limits(measure.subject, past.error_rate)):
         subjects = of_entry.entry.sessions()
         if identity_of(measure.subject) in subjects:
-            return f"the baseline {name} has one run of it: record more, to know how it repeats"
-        return f"the baseline {name} has no past of it, and figures of {len(subjects)} others: too few"
+            return f"the baseline {name} has only one run of it: record more to see how well it repeats"
+        return (
+            f"the baseline {name} has no past runs of it, and values from only {len(subjects)} "
+            "others: too few"
+        )
     return None
 
 
 def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outcome:
-    """Judge one figure by the sharper one of its limits, or by the stated share of its centre."""
+    """Judge one value by the stricter of its limits, or by the stated share of its centre."""
     assert facts.baseline is not None
     of_entry, better = past.entries[key_of(measure)], measure.better or "higher"
     baseline, num = facts.baseline, len(of_entry.entry.figures)
-    source = f"baseline {baseline.name} of {baseline.recorded}, {num} figures"
-    source += ", SUSPECT runs among them" if baseline.suspect else ""
+    source = f"baseline {baseline.name} of {baseline.recorded}, {num} values"
+    source += ", including SUSPECT runs" if baseline.suspect else ""
     limits = list(of_entry.limits(measure.subject, past.error_rate))
     expected = limits[0][0] if limits else None
     if not is_by_spread(rule):
@@ -169,7 +179,7 @@ def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outc
 
 
 def _detectable(limit: Limit, expected: HealthyValue | None) -> float | None:
-    """Return the smallest loss of a healthy subject that a limit fails in 95 % of cases, as a share."""
+    """Return the smallest loss that fails a healthy subject in 95 % of cases, as a share."""
     if expected is None or not expected.centre:
         return None
     side = 1 if limit.better == "higher" else -1
@@ -190,21 +200,22 @@ def _stated(rule: Rule, centre: float, better: Better, source: str) -> Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """How small a loss a baseline shows in a subject of one entry."""
+    """The smallest loss that a baseline detects in the subjects of one entry."""
 
     entry: BaselineEntry
     detectable: float | None
-    """As a share; None: it shows none, since nothing was repeated."""
+    """As a share; None if no loss is detectable, because nothing was repeated."""
     planned: tuple[int, int] | None
-    """Fewest runs of each subject, and on how many days, for the wanted share; None: no number would do."""
+    """Minimum runs per subject, and number of days, to detect the wanted share; None if no number would
+    do."""
 
 
 MOST_DAYS, MOST_RUNS = 5, 12
-"""Of a plan, and on each of its days: who needs more has figures that do not repeat."""
+"""Limits of a plan: days, and runs per day. If more would be needed, the values do not repeat."""
 
 
 def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
-    """Return the entry that resolves least, by its subjects' own past; None where every centre is 0."""
+    """Return the entry whose subjects' own history has the coarsest resolution; None if all centres are 0."""
     of_figure = BASELINE_SHARE * REQUIRED_ERROR_RATE * (1 - FLEET_SHARE)
     of_figure /= max(1, sum(len(entry.sessions()) for entry in baseline.entries))
     resolutions = [
@@ -218,7 +229,7 @@ def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
 def _resolution(
     entry: BaselineEntry, repeats: Repeatability | None, error_rate: float, wanted: float
 ) -> Resolution:
-    """Return what an entry resolves, and what would do, should further runs repeat as the present ones."""
+    """Return an entry's resolution, and the runs needed if further runs repeat as well as these."""
     if repeats is None:
         return Resolution(entry=entry, detectable=None, planned=None)
     subjects = entry.sessions().values()

@@ -1,12 +1,13 @@
-"""Rules that hold subjects against their peers: nobody stands apart.
+"""Rules that compare subjects with their peers: no subject may be an outlier.
 
-Peers are subjects of one type of GPU and of the same work. From five on their own scatter decides
-(`statistics.dispersion`), and figures that agree are judged jointly: a subject by its mean over all tests of
-rules of a kind, a host by the mean of its devices, and each figure by itself. Three and four are held against
-each other's launches (`statistics.outliers`); of two that differ neither is accused. Nobody is accused for
-less than `LEAST_DIFFERENCE`. Where nobody stands apart all pass, and how small a loss would have shown is
-said beside it. Nobody passes where one is off by a fifth and cannot be accused: either its figure is wrong,
-or those of the others are. Peers say nothing of a fleet that is slow as a whole.
+Peers are subjects with the same type of GPU and the same work. With five or more peers, their own scatter
+decides (`statistics.dispersion`), and values are also judged jointly: a subject by its mean over all tests
+under rules of one kind, and a host by the mean of its devices; each value is also judged separately. Three or
+four peers are compared using the spread of their launches (`statistics.outliers`). If there are only two and
+they differ, neither is accused. No subject is accused of a difference below `LEAST_DIFFERENCE`. If there is
+no outlier, all pass, and the outcome says how small a loss would have been detected. No subject passes if one
+is off by a fifth and cannot be accused: either its value is wrong, or the others' are. Peers cannot show that
+a whole fleet is slow.
 """
 
 from __future__ import annotations
@@ -28,47 +29,48 @@ from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 from gpuproof.verdict.rules.refusals import with_unit
 
 ALONE_SHARE, FAST_SHARE = 0.2, 0.05
-"""Of the error rate of a rule, what figures by themselves may use, and those that are better …"""
+"""Shares of a rule's error rate for single values that are worse than their peers, and for those that are
+better …"""
 HOST_SHARE = 0.2
-"""… and of that of all rules of their kind, which joint questions share, what hosts may."""
+"""… and the part for hosts of the share for joint tests over all rules of one kind."""
 MUCH = 0.2
-"""Nobody passes beside one that is off by so much and is not accused."""
+"""If a peer is off by this much without being accused, no subject passes."""
 TOO_DIFFERENT = "they differ too much from each other"
-AGAIN = "Measure it again, or hold it against a baseline of the fleet"
-PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
+AGAIN = "Measure it again, or compare it with a baseline of the fleet"
+PEERS = "the other subjects in the same run: they cannot show that the whole fleet is slow"
 Sides = Mapping[str, str]
-"""Why a subject is accused by several figures together, in words."""
+"""Why several values together accuse a subject, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerGroup:
-    """Measures of one work on one type of GPU, and how far off each of them is."""
+    """Measures of the same work on one type of GPU, and how far each of them is off."""
 
     measures: tuple[Measure, ...]
     family: tuple[str, str | None]
-    """Kind of subject and type of GPU: of one family several groups are judged jointly."""
+    """Kind of subject and type of GPU; the groups of one family are judged jointly."""
     joint_rate: float
-    """What joint questions of all groups together may use of the error rate."""
+    """Share of the error rate that goes to joint tests over all groups."""
     middle: float
-    """Their median, in their unit."""
+    """Median of the measures, in their unit."""
     differences: Mapping[str, float]
-    """By subject, relative to the middle; negative is worse."""
+    """Difference from the median for each subject, as a share; negative means worse."""
     scatter: float
-    """Standard deviation of these, from their median distance."""
+    """Standard deviation of the differences, estimated from their median absolute value."""
     slow: frozenset[str]
-    """Who is worse, and …"""
+    """Subjects that this value alone shows to be worse, and …"""
     fast: frozenset[str]
-    """… who is better, by this figure alone."""
+    """… subjects that it shows to be better."""
     detectable: Mapping[str, float | None]
-    """The smallest loss of this figure alone that shows."""
+    """The smallest loss detectable by this value alone."""
     launches: HostsJudged | None = None
-    """Of four and fewer."""
+    """Used if there are four subjects or fewer."""
 
 
 def peer_groups(
     measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float, of_all: float
 ) -> list[PeerGroup]:
-    """Compare the measures of one rule, which may use `error_rate` of that `of_all` rules of its kind."""
+    """Compare the measures of one rule, given `error_rate`, its part of `of_all` for its kind."""
     families: dict[tuple[str, str | None], dict[object, list[Measure]]] = {}
     for measure in measures:
         kind = kind_of(measure.subject)
@@ -85,7 +87,7 @@ def peer_groups(
 def _compared(
     group: Sequence[Measure], family: tuple[str, str | None], *, error_rate: float, of_all: float
 ) -> PeerGroup:
-    """Compare the figures of one test."""
+    """Compare the values of one test."""
     by_subject = grouped((measure.subject, measure.value or 0.0) for measure in group)
     values = {subject: fmean(figures) for subject, figures in by_subject.items()}
     middle, side = median(values.values()), -1 if group[0].better == "lower" else 1
@@ -119,7 +121,7 @@ def _compared(
 
 
 def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]:
-    """Return who is too low, and the smallest loss that shows."""
+    """Return the subjects that are too low, and the smallest detectable loss."""
     subjects = list(off)
     outliers = low_outliers(list(off.values()), error_rate=error_rate, least_scatter=ROUNDING / 10)
     slow = [subjects[place] for place in outliers.places]
@@ -127,7 +129,7 @@ def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]
 
 
 def sides_of(groups: Iterable[PeerGroup]) -> Sides:
-    """Return who is slow in the mean over all groups of rules of a kind, or with all devices of its host."""
+    """Return subjects that are slow in the mean over all groups of a kind, or as a whole host."""
     families = grouped((group.family, group) for group in groups if len(group.differences) >= LEAST_FIGURES)
     accused: dict[str, str] = {}
     for (kind, _), family in families.items():
@@ -144,9 +146,9 @@ def sides_of(groups: Iterable[PeerGroup]) -> Sides:
 
 
 def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
-    """Return how far off each subject is in the mean over tests; those that scatter count less.
+    """Return how far off each subject is in the mean over tests; noisier tests get less weight.
 
-    A subject that lacks a test of the family is judged by single figures alone.
+    A subject that lacks one of the family's tests is judged only by single values.
     """
     weights = [1 / group.scatter for group in family]
     everywhere = set.intersection(*(set(group.differences) for group in family))
@@ -161,7 +163,7 @@ def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
 
 
 def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> MeasureOutcomes:
-    """Judge who stands apart; `sides` is of all groups of rules of this kind."""
+    """Judge outliers; `sides` covers all groups under required, or under advisory, rules."""
     for group in groups:
         unclear = _reason_none_passes(group, sides)
         for measure in group.measures:
@@ -171,7 +173,7 @@ def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> Measur
 def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclear: str | None) -> Outcome:
     subject = measure.subject
     if len(group.differences) == 1:
-        reason = f"{subject} is the only one of its type: it has no peer"
+        reason = f"{subject} is the only one of its type: it has no peers"
         return not_applicable(reason, subject)
     joint = sides.get(subject) if group.differences[subject] < -LEAST_DIFFERENCE else None
     if joint is not None or subject in group.slow:
@@ -184,17 +186,18 @@ def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclea
 
 
 def _reason_none_passes(group: PeerGroup, sides: Sides) -> str | None:
-    """Say why those of a group that nobody accuses do not pass; None where they do."""
+    """Report why the subjects of a group that are not accused still do not pass; None if they do."""
     if group.middle <= 0:
         return "half of its peers measured 0"
     launches = group.launches
     if launches is not None and launches.slower is not None:
         slower = launches.slower
         return (
-            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {launches.missing}"
+            f"{slower.host} is {share(slower.relative_difference)} slower than {slower.than}; "
+            f"{launches.missing}"
         )
     if launches is not None and launches.undecided:
-        return f"{TOO_DIFFERENT} to say who is at fault"
+        return f"{TOO_DIFFERENT} to tell which one is at fault"
     accused = {*group.slow, *sides}
     left = {subject: by for subject, by in group.differences.items() if subject not in accused}
     farthest = max(left, key=lambda subject: abs(left[subject]), default=None)
@@ -202,8 +205,8 @@ def _reason_none_passes(group: PeerGroup, sides: Sides) -> str | None:
         return None
     off = share(abs(left[farthest]))
     if left[farthest] > 0:
-        return f"{farthest} is better by {off}: its figure is wrong, or those of its peers are too low"
-    return f"{farthest} is worse by {off}, and {TOO_DIFFERENT} to say who is at fault"
+        return f"{farthest} is better by {off}: either its value is wrong, or those of its peers are too low"
+    return f"{farthest} is worse by {off}, but {TOO_DIFFERENT} to tell which one is at fault"
 
 
 def _rate(measure: Measure) -> HostRate:
@@ -224,7 +227,7 @@ def _outcome(rule: Rule, measure: Measure, group: PeerGroup, status: str, joint:
         status=status,  # type: ignore[arg-type]  # of three words that are all statuses
         subject=measure.subject,
         measured=f"{measure.text}{off}",
-        expected=f"about {expected}, as {len(group.differences)} of its type have in the middle{shows}",
+        expected=f"about {expected}, the median of {len(group.differences)} of its type{shows}",
         source=PEERS,
         next_step=None if status == "PASS" else rule.next_step,
         responsible=None if status == "PASS" else rule.responsible,

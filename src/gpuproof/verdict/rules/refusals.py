@@ -1,12 +1,13 @@
-"""Which rules cannot judge what was measured? Reasons, each with what to do; none where a rule can.
+"""Report which rules cannot judge what was measured, each with the reason and what to do.
 
-A floor that nothing which works at all could miss, one above what hardware can do, a ceiling that nothing
-exceeds, a unit that is another one, a bandwidth of links where nothing moved: such a rule says nothing, and
-its outcome is an ERROR. It is one test, whoever the rule is from and whatever its measure. Of a known board
-it goes by what that does, of others by what was measured and by the best board that is known.
+A rule is meaningless, and its outcome an ERROR, if it has a floor that no working hardware could miss, a
+floor above what hardware can do, a ceiling that nothing exceeds, a mismatched unit, or a link bandwidth
+although nothing was transferred. The same test applies to every rule and measure, wherever they come from.
+For a known board, the test is based on what that board can do; otherwise on what was measured and on the best
+known board.
 
-How small a loss a stated floor would show is counted from what a healthy machine does (`healthy_reference`):
-its own past, else what was published, else its data sheet; never from what was measured at hand.
+The smallest loss that a stated floor detects is relative to the healthy value (`healthy_reference`): the
+machine's own history, else published results, else its data sheet; never the current measurement.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from gpuproof.verdict.rules.model import (
 )
 
 VACUOUS_SHARE = 0.2
-"""A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
-it shows by itself. Floors that are shipped in use are 0.25 to 0.98 of what is measured."""
+"""Minimum floor as a share of the board's data-sheet rate: only plainly broken hardware misses a lower one,
+which would be obvious anyway. Shipped floors are 0.25 to 0.98 of what is measured."""
 VACUOUS_TIMES = 10.0
-"""A ceiling so many times over what is measured, of what says nothing of speed."""
+"""Maximum ratio of a ceiling to the measured value, for measures that are not about speed."""
 MOST_MEASURED = 0.25
-"""A spread that lets a quarter be missing measures nothing that a tolerance could be taken from."""
+"""If the spread is so wide that a quarter may be missing, no tolerance can be derived from it."""
 EDGES = ("m", "n", "k")
-"""Labels of a matrix product, in the order of a published shape."""
+"""Labels of a matrix product, in the order used in published shapes."""
 
 
 def with_unit(value: float, unit: str, *, beside: str = "") -> str:
-    """Write a figure as people read it; a fraction in per cent where the figure `beside` it is.
+    """Format a value for display; a fraction is shown in per cent if `beside` is a percentage.
 
     >>> with_unit(0.2, "1", beside="-35.9%"), with_unit(0.2, "1", beside="1.70 ×")
     ('20 %', '0.200')
@@ -63,14 +64,14 @@ def with_unit(value: float, unit: str, *, beside: str = "") -> str:
 
 
 def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Return the first reason why a stated number, less its tolerance, cannot judge these measures."""
+    """Return the first reason why a stated number with its tolerance cannot judge these measures."""
     expected = rule.expect
     if expected.form not in NUMBERS or expected.number is None:
         return None
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
-        return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
-    if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
+        return f"it is in {expected.unit}, but the measure is in {', '.join(units)}"
+    if rule.basis == "none":  # such a rule passes nothing, and the options set a wide bound to switch it off
         return None
     edge = edge_of(expected.form, expected.number, rule.tolerated)
     reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in _same_thing(matched, facts))
@@ -78,7 +79,7 @@ def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -
 
 
 def reason_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Say why a limit would pass, or fail, whatever happens to measures of one thing on one type of board."""
+    """Report why a limit would always pass, or always fail, for the same work on one board type."""
     measure = alike[0]
     if reason := reason_no_limit(form, edge, measure.name, measure.unit):
         return reason
@@ -91,28 +92,30 @@ def reason_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: Fle
 
 
 def _same_thing(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
-    """Return measures of the same thing on boards of one name together."""
+    """Group measures of the same work on boards of the same name."""
     groups = grouped(((key_of(measure), device_of(measure, facts)), measure) for measure in matched)
     return list(groups.values())
 
 
 def _usual(alike: Sequence[Measure], facts: FleetFacts, *, is_ceiling: bool) -> tuple[float, str] | None:
-    """Return what is usual, measured now or in the baseline, whichever is better; None: nothing is known."""
+    """Return the usual value, measured now or in the baseline, whichever is better; None if unknown."""
     values = [m.value for m in alike if m.value is not None and isfinite(m.value) and m.validity != "INVALID"]
     usual = [(median(values), "is measured")] if values else []
     if (past := past_centre(alike[0], facts)) is not None:
-        usual.append((past[0], f"is what {past[1]} has"))
+        usual.append((past[0], f"is the value in {past[1]}"))
     return (min if is_ceiling else max)(usual, default=None)
 
 
 def _reason_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     measure, usual = alike[0], _usual(alike, facts, is_ceiling=True)
-    is_bounded = measure.unit in MOST or measure.name in RATIOS  # best at 0: any part of it is a limit
+    is_bounded = (
+        measure.unit in MOST or measure.name in RATIOS
+    )  # the best value is 0, so any share is a valid limit
     times = 1 / VACUOUS_OF_USUAL if speaks_of_speed(measure) else VACUOUS_TIMES
     if is_bounded or usual is None or not 0 < usual[0] < edge / times:
         return None
     edge_text, beside = (with_unit(x, measure.unit, beside=measure.text) for x in (edge, usual[0]))
-    return f"at most {edge_text} is no limit where {beside} {usual[1]}"
+    return f"at most {edge_text} is no limit when {beside} {usual[1]}"
 
 
 def _reason_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
@@ -121,11 +124,11 @@ def _reason_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -
     if rate is not None:
         if edge >= VACUOUS_SHARE * rate[0]:
             return None
-        return f"a floor of {edge_text} is no floor: under {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
+        return f"a floor of {edge_text} is no floor: below {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
     if usual is None or edge >= VACUOUS_OF_USUAL * usual[0]:
         return None
     beside = with_unit(usual[0], measure.unit, beside=measure.text)
-    return f"a floor of {edge_text} is no floor where {beside} {usual[1]}"
+    return f"a floor of {edge_text} is no floor when {beside} {usual[1]}"
 
 
 def _reason_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
@@ -135,9 +138,9 @@ def _reason_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts)
             bound = most_of_any_board(measure)
             usual = _usual([measure], facts, is_ceiling=False)
             if bound is None or (usual is not None and edge <= usual[0] / VACUOUS_OF_USUAL):
-                continue  # a board that is better than all that are known shows it by what it does
+                continue  # if a board is better than all known ones, its results prove it
         if edge > bound[0]:
-            return f"a floor of {with_unit(edge, measure.unit)} is over {_rate(measure, bound)}"
+            return f"a floor of {with_unit(edge, measure.unit)} is above {_rate(measure, bound)}"
     return None
 
 
@@ -146,33 +149,33 @@ def _rate(measure: Measure, rate: tuple[float, str]) -> str:
 
 
 def reason_implausible(measure: Measure, facts: FleetFacts) -> str | None:
-    """Say why a figure cannot be: wholly over what hardware can do, or a bandwidth of a rank by itself."""
+    """Report why a value is impossible: entirely above the hardware limit, or a bandwidth with one rank."""
     if measure.labels.get("quantity") == "bus bandwidth" and measure.labels.get("num_ranks") == 1:
-        return "one rank by itself moves nothing over any link: there is no bus bandwidth"
+        return "a single rank moves nothing over any link: there is no bus bandwidth"
     bound = ceiling_of(measure, facts)
     lowest = measure.value if measure.interval is None else measure.interval.low
     if bound is None or lowest is None or lowest <= bound[0]:
         return None
-    return f"{with_unit(lowest, measure.unit)} is over {_rate(measure, bound)}"
+    return f"{with_unit(lowest, measure.unit)} is above {_rate(measure, bound)}"
 
 
 def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return what a healthy subject does at this measure, in its unit, and the source; None: not known.
+    """Return the healthy value for this measure, in its unit, and the source; None if unknown.
 
-    The centre of its own baseline, else the lowest figure that was measured and published of its board with
-    any tool, else the board's dense rate by its data sheet, or by the declaration of a simulated device.
+    The centre of its own baseline, else the lowest published result measured on its board with any tool, else
+    the dense rate from the board's data sheet or from the declaration of a simulated device.
     """
     return past_centre(measure, facts) or published_rate(measure, facts) or dense_rate(measure, facts)
 
 
 def published_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return the lowest figure that was measured and published of a board, with any tool, and its source."""
+    """Return the lowest published measurement of a board, with any tool, and its source."""
     figures = published_values(measure, facts)
     return (figures[0].value, figures[0].provenance) if figures else None
 
 
 def published_values(measure: Measure, facts: FleetFacts) -> tuple[PublishedValue, ...]:
-    """Return what was measured and published of a board, with any tool, the lowest first."""
+    """Return published measurements of a board, with any tool, lowest first."""
     return published_for(
         measured_conditions(measure, facts),
         (figure for figure in facts.expectations.figures.values() if figure.kind == "measured"),
@@ -182,7 +185,7 @@ def published_values(measure: Measure, facts: FleetFacts) -> tuple[PublishedValu
 
 
 def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return the centre of the baseline's figures of a measure, and the baseline's name; None without one."""
+    """Return the centre of a measure's baseline values and the baseline's name; None if there is none."""
     if facts.baseline is None:
         return None
     entry = facts.baseline.by_key().get(key_of(measure))
@@ -192,9 +195,10 @@ def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None
 
 
 def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
-    """Return under what a measure was taken, in the words of published figures; what is not known is absent.
+    """Return a measure's conditions, using the terms of published results; unknown ones are omitted.
 
-    What gpuproof measures itself is of the tool `gpuproof`: no other tool's figure is quite its own.
+    gpuproof's own measurements have `gpuproof` as their tool, since no other tool's result is quite
+    equivalent.
     """
     labels = dict(measure.labels)
     conditions: dict[str, Any] = {"tool": "gpuproof", **labels, "device": device_of(measure, facts)}

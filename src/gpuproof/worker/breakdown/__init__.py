@@ -1,1 +1,1 @@
-"""Steps taken apart after the window: their phases, and communication measured in three ways."""
+"""Step breakdown after the window: phases of a step, and communication measured in three ways."""

@@ -1,8 +1,8 @@
 """Short bursts of steps after the window, timed by the clock of the window.
 
-`BusyQueue` keeps the device busy while a burst is queued, so that no step of it waits for the host: times
-between events then hold the device's own work alone, as with nvbench's blocking kernel. What keeps it busy
-are products of matrices, as large as it takes for one of them to last some milliseconds.
+`BusyQueue` keeps the device busy while a burst is queued, so that none of its steps waits for the host. Times
+between events then contain only the device's own work, as with nvbench's blocking kernel. The device is kept
+busy with matrix products, each large enough to last a few milliseconds.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from gpuproof.worker.step.training import TrainingStep
 
 BURST_S = 0.1
 LEFT_OUT = 1
-"""Steps at the beginning of a burst, in which no host is ahead of its device yet: ranks come to their
-collectives as far apart as their hosts do (several milliseconds where eight share two processors)."""
+"""Number of steps to skip at the start of a burst. During these, no host is ahead of its device yet, so
+ranks reach their collectives as far apart in time as their hosts do (several milliseconds if eight share
+two CPUs)."""
 PRODUCT_S = 2e-3
-"""One of them at least: few launches keep a device busy for long."""
+"""Minimum duration of one product, so that few launches keep a device busy for long."""
 SMALLEST, LARGEST = 256, 8192
 MARGIN = 2.0
-"""The device is kept busy for so much longer than the host took to queue the same."""
+"""The device is kept busy for this many times as long as the host took to queue the same work."""
 LONGEST_S = 1.0
-"""As a rule: where the host takes as long for a step, the device hardly waits for it."""
+"""Default maximum time to keep the device busy. If the host takes this long for a step, the device hardly
+waits for it."""
 
 
 def without_sync(step: TrainingStep) -> StepFunction:
-    """Return the step whose gradients stay on this rank."""
+    """Return a step whose gradients stay on this rank."""
 
     def local_step() -> None:
         with step.without_sync():
@@ -51,7 +53,7 @@ def without_sync(step: TrainingStep) -> StepFunction:
 
 
 def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: int) -> int:
-    """Return the steps of a burst of about `BURST_S`, as many on every rank; takes one step to see."""
+    """Return the steps in a burst of about `BURST_S`, equal on all ranks; runs a step to find out."""
     begin_s = perf_counter()
     timed_burst(prepared, step, num_steps=1)
     planned = steps_within(BURST_S, step_s=perf_counter() - begin_s)
@@ -59,14 +61,14 @@ def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: in
 
 
 def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
-    """Return the seconds of each step of a burst, by the clock of the window."""
+    """Return the seconds of each step in a burst, on the window's clock."""
     times: list[float] = []
     run_window(step, prepared.clock, FixedSteps(num_steps), times.extend)
     return rounded(times)
 
 
 def steady_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
-    """Return the seconds of each step of a burst of all ranks, as steps in a row are: without the first."""
+    """Return the seconds of each step in a burst on all ranks, without the first step."""
     prepared.ranks.barrier()
     return timed_burst(prepared, step, num_steps=LEFT_OUT + num_steps)[LEFT_OUT:]
 
@@ -74,10 +76,10 @@ def steady_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> t
 def queued_burst(
     prepared: Prepared, step: StepFunction, busy: BusyQueue, *, num_steps: int, host_s: float
 ) -> tuple[float, ...]:
-    """Return the same of a burst queued whole behind a busy device, so that no step waits for its host.
+    """Return the same for a burst queued whole behind a busy device: no step waits for its host.
 
-    `host_s` is what the host takes for one step. The window's loop would not do: it lets a device have two
-    long steps before it, and waits for it.
+    `host_s` is the host's time for one step. The window's loop is not suitable, because it waits for the
+    device as soon as two long steps are queued.
     """
     prepared.clock.synchronize()
     prepared.ranks.barrier()
@@ -89,7 +91,7 @@ def queued_burst(
 
 
 class BusyQueue:
-    """Keeps one device busy; does nothing where steps are done when they return."""
+    """Keeps one device busy; does nothing if steps are already complete when their call returns."""
 
     def __init__(self, device: torch.device, clock: EventClock | HostClock) -> None:
         self._accelerator = accelerator_of(device)
@@ -100,11 +102,11 @@ class BusyQueue:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the device runs ahead of what is timed on it."""
+        """Whether the device runs asynchronously to the host that times it."""
         return self._product_s > 0
 
     def hold(self, host_s: float, *, longest_s: float = LONGEST_S) -> None:
-        """Keep the device busy for `MARGIN` times the seconds that the host takes to queue the work."""
+        """Keep the device busy for `MARGIN` times as many seconds as the host needs to queue the work."""
         if self.is_needed:
             self._multiply(ceil(min(longest_s, MARGIN * host_s) / self._product_s))
 

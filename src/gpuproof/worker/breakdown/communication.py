@@ -1,13 +1,13 @@
-"""What does communication cost in a training step? Three looks at it, after the window.
+"""What does communication cost in a training step? Three measurements after the window.
 
-`measure_buckets` times all-reduces of the sizes in which DistributedDataParallel sends gradients; it tells
-them itself, after the first backward pass. `measure_sync` takes steps with the average of gradients and
-without it, by turns, also over a group of this rank alone: gradients are copied into buckets and back even
-where there is nobody to talk to, and what is left is the communication that a step waits for.
-`measure_overlap` looks at the device's own list of work: communication is exposed while a collective runs and
-nothing is computed. A collective's kernel runs while it waits for other ranks, so that what it lasts is no
-bandwidth; steps are queued behind a busy device, or each rank would wait inside the first collectives for
-hosts that begin at moments of their own.
+`measure_buckets` times all-reduces of the sizes in which DistributedDataParallel sends gradients; it reports
+these sizes itself after the first backward pass. `measure_sync` interleaves steps with and without gradient
+averaging, and does the same in a group of this rank alone: gradients are copied into buckets and back even
+without other ranks, so the rest is the communication that a step waits for. `measure_overlap` uses the
+device's own record of its work: communication is exposed while a collective runs and nothing is computed. A
+collective's kernel also runs while it waits for other ranks, so its duration does not give a bandwidth. Steps
+are queued behind a busy device, because otherwise each rank would wait inside the first collectives for hosts
+that start at different times.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 LONGEST_S = 10.0
-"""For which a device is kept busy at most: that is how long hosts take that share few processors."""
-COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
+"""Maximum time to keep a device busy: hosts that share few CPUs need that long."""
+COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes sent are unknown"
 NUM_ROUNDS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
-"""Of a burst; four bursts make a round."""
+"""Limits for the number of steps in a burst; four bursts make a round."""
 REBUILT_AFTER = 2
-"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
-SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
+"""Number of steps after which a data-parallel module orders its buckets by the arrival of gradients."""
+SHARED = "a step of {} gathers what other ranks hold, and cannot run without communication"
 NUM_STEPS = 5
 COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
-"""In the name of what is neither computing nor communication."""
+"""Part of the names of kernels that are neither computation nor communication."""
 NO_KERNELS = (
-    "a processor computes and communicates on the same cores, and has no kernels to look at; "
+    "a CPU computes and communicates on the same cores, and has no kernels to examine; "
     "profiling.enabled=true traces its operators"
 )
 
 
 def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
-    """Time an all-reduce of each bucket's size and write it down, or why there is none."""
+    """Time an all-reduce for each bucket size and record it, or record why there is none."""
     sizes = bucket_bytes(prepared)
     missing = sizes if isinstance(sizes, str) else None
     bucket_sizes = () if isinstance(sizes, str) else sizes
@@ -84,20 +84,20 @@ def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
-    """Return the size of each bucket, or say why there are none."""
+    """Return the size of each bucket, or the reason why there are no buckets."""
     shared, step = prepared.parallelism, prepared.step
     assert shared is not None
     if shared.gradient_hook is not None:
         return COMPRESSED.format(shared.gradient_hook)
     if not isinstance(step, TrainingStep) or not isinstance(step.module, DistributedDataParallel):
-        return f"{shared.strategy} sends no buckets of gradients"
+        return f"{shared.strategy} does not send gradient buckets"
     ddp_log = step.module._get_ddp_logging_data()  # torch has no public name for it
     text = str(ddp_log.get("rebuilt_bucket_sizes") or ddp_log.get("bucket_sizes") or "")
-    return tuple(int(size) for size in text.split(",")) if text else "torch told no sizes of buckets"
+    return tuple(int(size) for size in text.split(",")) if text else "torch did not report bucket sizes"
 
 
 def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[tuple[float, ...], bool]:
-    """Time it once to see how long the host takes, and then behind a device that is kept busy as long.
+    """Time it once to see how long the host takes, then behind a device kept busy for that long.
 
     Returns the times, and whether the device was behind the host in all of them.
     """
@@ -135,7 +135,7 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
 
 
 def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
-    """Time both kinds of step with all ranks and in a group of one, and write them down."""
+    """Time both kinds of step, with all ranks and in a group of one, and record the times."""
     assert prepared.parallelism is not None
     strategy = prepared.parallelism.strategy
     missing = None if strategy == "ddp" else SHARED.format(strategy)
@@ -153,8 +153,8 @@ def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRou
     num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
     for number in range(NUM_ROUNDS):
         bursts = {}
-        for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up treats them alike
-            # the first step, left out, also hands the buffers of batch norm round after steps together
+        for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up affects them equally
+            # the first step is skipped; after joint steps, it also broadcasts batch norm buffers
             bursts[name] = queued_burst(prepared, kinds[name], busy, num_steps=num_steps, host_s=host_s)
             beat()
         yield SyncRound(**bursts)
@@ -162,7 +162,7 @@ def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRou
 
 
 def _host_s(kind: StepFunction) -> float:
-    """Take steps until buckets have their order; return what the host took for the last of them."""
+    """Run steps until the bucket order is fixed; return the host's time for the last step."""
     for _ in range(REBUILT_AFTER):
         begin_s = perf_counter()
         kind()
@@ -170,7 +170,7 @@ def _host_s(kind: StepFunction) -> float:
 
 
 def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunction]:
-    """Return the four kinds of step, by the field of the record."""
+    """Return the four kinds of step, keyed by record field."""
     module = step.module
     assert isinstance(module, DistributedDataParallel)
     group = dist.new_group([prepared.identity.rank], use_local_synchronization=True)
@@ -194,7 +194,7 @@ def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunc
 
 
 def measure_overlap(prepared: Prepared, recorder: Recorder) -> None:
-    """Look at a few steps on all ranks at once, and write down what collectives took."""
+    """Profile a few steps on all ranks at once, and record the time of collectives."""
     missing, commands = None, list[DeviceCommand]()
     try:
         commands = _commands(prepared)
@@ -206,7 +206,7 @@ def measure_overlap(prepared: Prepared, recorder: Recorder) -> None:
 def _commands(prepared: Prepared) -> list[DeviceCommand]:
     device, accelerator = prepared.device, accelerator_of(prepared.device)
     why = reason_unseen(accelerator, device) if accelerator.asynchronous else NO_KERNELS
-    if not prepared.ranks.agree(int(why is None)):  # steps of one rank are steps of all
+    if not prepared.ranks.agree(int(why is None)):  # a step on one rank is a step on all ranks
         raise UnseenWorkError(why or OF_OTHERS)
 
     busy = BusyQueue(device, prepared.clock)
@@ -228,7 +228,7 @@ def _commands(prepared: Prepared) -> list[DeviceCommand]:
 def overlap_of(commands: Sequence[DeviceCommand], *, rank: int, missing: str | None) -> CollectiveOverlap:
     """Sum up what a device did in `NUM_STEPS` steps.
 
-    The first collective is left out: it is the one in which ranks wait for each other before these steps.
+    The first collective is skipped, because in it ranks still wait for each other to arrive.
     """
     talking = [command for command in commands if COMMUNICATION.search(command.name)]
     talking = sorted(talking, key=lambda command: command.begin_s)[1:]

@@ -1,8 +1,9 @@
-"""Do several devices train as one would? The same steps on the same samples, together and by one rank alone.
+"""Do several devices train as one would? The same steps and samples, together and on one rank.
 
-Two copies of the model begin with the same weights. One learns as ranks do, each on its own samples, with the
-average of gradients over all. The other learns on this rank by itself from the samples of all ranks, one
-share after another. Dropout is off and the update is plain SGD, so that what may differ is the average.
+Two copies of the model start with the same weights. One is trained as ranks normally train, each on its own
+samples, with gradients averaged over all ranks. The other is trained on this rank alone, on the samples of
+all ranks, one rank's share after another. Dropout is off and the update is plain SGD, so that only the
+averaging may cause differences.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from gpuproof.worker.step.preparation import Prepared
 NUM_STEPS = 10
 LEARNING_RATE = 0.01
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-SPLIT = "under {} no rank holds the model whole, to train it alone"
+SPLIT = "under {} no rank holds the whole model, to train it alone"
 
 
 def measure_equivalence(prepared: Prepared, recorder: Recorder) -> None:
-    """Train both ways and write down losses, norms of gradients, and how far the weights end apart."""
+    """Train both ways and record losses, gradient norms, and the final difference in weights."""
     assert prepared.parallelism is not None
     rank, strategy = prepared.identity.rank, prepared.parallelism.strategy
     if strategy != "ddp":
@@ -39,7 +40,8 @@ def measure_equivalence(prepared: Prepared, recorder: Recorder) -> None:
     index = prepared.device.index
     wrapped = DistributedDataParallel(together, device_ids=None if index is None else [index])
     beat = recorder.heartbeat.beat
-    # Ranks hold other weights by now: steps without the average came before. The wrapper gave all rank 0's.
+    # By now, ranks have different weights because of steps without averaging. The wrapper gave all of them
+    # rank 0's.
     alone.load_state_dict(together.state_dict())
     several = _train(prepared, wrapped, [[of_step[rank]] for of_step in shards], beat=beat)
     single = _train(prepared, alone, shards, beat=beat)
@@ -58,7 +60,7 @@ def measure_equivalence(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def _of_all_ranks(batch: Batch) -> list[Batch]:
-    """Return the batch of each rank, in their order."""
+    """Return the batch of each rank, in rank order."""
     gathered = []
     for part in batch:
         parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
@@ -84,7 +86,7 @@ def _without_dropout(module: nn.Module) -> nn.Module:
 def _train(
     prepared: Prepared, module: nn.Module, shards: Sequence[Sequence[Batch]], *, beat: Callable[[], None]
 ) -> tuple[list[torch.Tensor], tuple[float, ...]]:
-    """Take a step over each group of batches; return the mean loss of each, and the norm of its gradients."""
+    """Run a step over each group of batches; return each group's mean loss and gradient norm."""
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
     losses, norms = [], []
     for batches in shards:

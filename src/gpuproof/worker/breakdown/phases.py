@@ -1,9 +1,9 @@
-"""How long is each part of a step? Steps with marks between their parts, in a window of their own.
+"""How long is each part of a step? Steps with marks between their parts, in a separate window.
 
-What came before a mark belongs to the phase that it names. On a device that runs ahead the marks are events,
-and whole steps are queued behind a busy device, so that a phase holds no wait for the host: what a step takes
-beyond its phases is the host's. The first step of each queue is left out, since ranks do not come to it
-together.
+The time before a mark belongs to the phase that the mark names. On a device that runs asynchronously, the
+marks are events, and whole steps are queued behind a busy device, so that no phase includes a wait for the
+host: any time of a step outside its phases is the host's. The first step in each queue is skipped, since
+ranks do not reach it at the same time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 NUM_QUEUES = 8
-"""Of each two steps, of which the second is kept."""
+"""Number of queues of two steps each; only the second step is used."""
 NUM_BURSTS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
-"""Of a burst of steps with or without marks."""
+"""Limits for the number of steps in a burst, with or without marks."""
 PhaseOfStep = Literal["begin", "data", "forward", "backward", "optimizer"]
 
 
@@ -40,18 +40,18 @@ class _MarkedStep:
 
     seconds: Mapping[PhaseOfStep, float]
     is_queued: bool
-    """Whether all of it was in the queue before it ran, or it is done when it returns."""
+    """Whether the whole step was queued before it ran, or is complete when its call returns."""
     host_s: float
-    """What the host took for it and for the step before."""
+    """The host's time for this step and the one before it."""
     allocated_bytes: tuple[int | None, int | None]
-    """By torch's allocator, before it and after."""
+    """Memory as counted by torch's allocator, before and after the step."""
 
 
 def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
-    """Take steps apart and write their phases down, or why there are none."""
+    """Break steps down into phases and record these, or record why there are none."""
     rank, clock, step = prepared.identity.rank, prepared.clock.name, prepared.step
     if not isinstance(step, TrainingStep):
-        missing = "a captured graph is one launch, and nothing of it can be told apart"
+        missing = "a captured graph is one launch, and its parts cannot be distinguished"
         recorder.write(StepPhases(rank=rank, clock=clock, is_queued=False, missing=missing))
         return
     last_loss = step.last_loss
@@ -92,8 +92,8 @@ def _allocated(marked: Sequence[_MarkedStep], place: int) -> tuple[int, ...]:
 def _marked_steps(
     prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, beat: Callable[[], None]
 ) -> list[_MarkedStep]:
-    """Take steps with marks behind a busy device; those that were queued whole, or all where none was."""
-    first = _marked(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
+    """Run marked steps behind a busy device; return those that were fully queued, or all if none was."""
+    first = _marked(prepared, step, busy, hold_s=0.0)  # this one shows how long the host takes
     steps, hold_s = list[_MarkedStep](), first.host_s
     for _ in range(NUM_QUEUES):
         steps.append(_marked(prepared, step, busy, hold_s=hold_s))
@@ -103,7 +103,7 @@ def _marked_steps(
 
 
 def _marked(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _MarkedStep:
-    """Queue two steps behind a busy device, and look at the second."""
+    """Queue two steps behind a busy device, and measure the second."""
     prepared.clock.synchronize()
     prepared.ranks.barrier()
     busy.hold(hold_s)
@@ -123,7 +123,7 @@ def _marked(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: 
 def _bursts(
     prepared: Prepared, step: TrainingStep, *, beat: Callable[[], None]
 ) -> tuple[list[float], list[float]]:
-    """Return the mean step of bursts without marks and with them, by turns."""
+    """Return the mean step time of bursts without marks and of bursts with marks, interleaved."""
 
     def with_marks() -> None:
         marked_step(step, _marks_for(prepared))
@@ -145,7 +145,7 @@ def _marks_for(prepared: Prepared) -> EventMarks | HostMarks:
 
 
 class HostMarks:
-    """Marks of the host's clock, each taken when the device has done what came before."""
+    """Marks on the host's clock, each taken once the device has finished all earlier work."""
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize
@@ -157,13 +157,13 @@ class HostMarks:
         self._moments.append((phase, perf_counter()))
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase since `begin`, and forget the marks."""
+        """Return the seconds of each phase since `begin`, and clear the marks."""
         moments, self._moments = self._moments, []
         return _added((phase, here - before) for (_, before), (phase, here) in pairwise(moments))
 
 
 class EventMarks:
-    """Marks in the device's queue; making them holds nothing up."""
+    """Marks in the device's queue; creating them does not block."""
 
     def __init__(self, make_event: Callable[[], TimingEvent]) -> None:
         self._make_event = make_event
@@ -176,11 +176,11 @@ class EventMarks:
         self._events.append((phase, event))
 
     def has_begun(self) -> bool:
-        """Say whether the device has come to the first mark."""
+        """Return whether the device has reached the first mark."""
         return self._events[0][1].query()
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase since `begin`, and forget the marks; waits for the last one."""
+        """Return the seconds of each phase since `begin`, and clear the marks; waits for the last one."""
         events, self._events = self._events, []
         events[-1][1].synchronize()
         return _added(
@@ -196,7 +196,7 @@ def _added(parts: Iterable[tuple[PhaseOfStep, float]]) -> Mapping[PhaseOfStep, f
 
 
 def marked_step(step: TrainingStep, marks: EventMarks | HostMarks) -> None:
-    """Take one step, with a mark after each of its parts."""
+    """Run one step, with a mark after each of its parts."""
     marks.mark("begin")
     step.clear()
     marks.mark("optimizer")

@@ -1,1 +1,1 @@
-"""Collective operations: make buffers, run and time one operation after another, check what came out."""
+"""Collective operations: allocate buffers, run and time each operation, check the output."""

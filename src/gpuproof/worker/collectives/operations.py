@@ -1,11 +1,11 @@
-"""Each collective operation: its buffers, its call, and what its output must be.
+"""Each collective operation: its buffers, its call, and its expected output.
 
-Sizes are those of nccl-tests. Operations that torch does in place (all_reduce, broadcast, reduce) get their
-input back before each iteration, outside of the time, so that sums do not grow from one to the next. What is
-sent are small whole numbers (`Pattern`), so that every sum is exact in every type: element i of rank r is
-i mod p + r mod q, which differs from its neighbours and between ranks, and so does the sum over any number of
-ranks. A part that is shifted, left out, sent twice or taken from another rank shows. A sum over n ranks is at
-most n·(p + q − 2), which the type must hold exactly.
+Sizes are those of nccl-tests. Operations that torch runs in place (all_reduce, broadcast, reduce) have their
+input restored before each iteration, outside the measured time, so that sums do not grow from one iteration
+to the next. The data are small integers (`Pattern`), so that every sum is exact in every type: element i of
+rank r is i mod p + r mod q, which differs between neighbouring elements and between ranks; so does the sum
+over any number of ranks. This reveals a part that is shifted, omitted, sent twice or taken from another rank.
+A sum over n ranks is at most n·(p + q − 2), which the type must represent exactly.
 """
 
 from __future__ import annotations
@@ -46,26 +46,27 @@ EXACT_UP_TO: dict[ElementType, int] = {
     "int32": 2**31 - 1,
     "int8": 2**7 - 1,
 }
-"""The whole number up to which every one is held: of floating-point formats by the significand (IEEE 754)."""
+"""The largest integer up to which all are exact; for floating-point formats, from the significand (IEEE
+754)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTask:
-    """One operation at one size, as one rank is to do it."""
+    """One operation at one size, as one rank runs it."""
 
     operation: Operation
     num_elements: int
-    """That the size counts; a multiple of the ranks where each has a part."""
+    """Number of elements that the size refers to; a multiple of the number of ranks if each has a part."""
     rank: int
     num_ranks: int
     pattern: Pattern | None
-    """Of the values that are sent; None where no result can be told right from wrong."""
+    """Pattern of the values; None if it could not distinguish correct from wrong results."""
     spec: CollectiveSpec
     device: torch.device
 
     @property
     def part(self) -> int:
-        """Elements of one rank's part."""
+        """Number of elements in one rank's part."""
         return self.num_elements // self.num_ranks
 
     @property
@@ -86,7 +87,7 @@ def task_for(
     identity: RankIdentity,
     device: torch.device,
 ) -> CollectiveTask:
-    """Return what this rank does of an operation at a size, in whole elements."""
+    """Return this rank's part of an operation at a given size, in whole elements."""
     num_ranks = identity.world_size
     return CollectiveTask(
         operation=operation,
@@ -100,7 +101,7 @@ def task_for(
 
 
 def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, num_ranks: int) -> int:
-    """Return the elements that a size holds: whole ones, and as many for each rank where each has a part.
+    """Return the number of whole elements in a size, with equal parts if each rank has a part.
 
     >>> whole_elements("all_reduce", 100, "float32", 3), whole_elements("all_gather", 100, "float32", 3)
     (25, 24)
@@ -110,7 +111,7 @@ def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, nu
 
 
 class Collective:
-    """Buffers, call and expectation of one operation at one size on one rank."""
+    """Buffers, call and expected output for one operation at one size on one rank."""
 
     def __init__(self, task: CollectiveTask) -> None:
         self.task = task
@@ -123,33 +124,33 @@ class Collective:
 
     @abstractmethod
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what is sent and where the output comes to be; one buffer where it is in place."""
+        """Return the input and output buffers; a single buffer if the operation is in place."""
 
     @abstractmethod
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
 
     @abstractmethod
     def expected(self) -> torch.Tensor | None:
-        """Return what the output must be; None where this rank gets none."""
+        """Return the expected output; None if this rank gets no output."""
 
     @property
     def size_elements(self) -> int:
-        """The elements that bandwidth is counted by."""
+        """The number of elements that the bandwidth is based on."""
         return self.task.num_elements
 
     def refill(self) -> None:
-        """Write the input, which an operation in place has overwritten."""
+        """Restore the input, which an in-place operation has overwritten."""
         if self.sent.numel():
             self.sent.copy_(self._pattern(self.task.rank, 0, self.sent.numel()))
 
     def spoil(self) -> None:
-        """Write what no operation gives, so that an output that is not written is no right one."""
+        """Write values that no operation produces, so that an unwritten output never looks correct."""
         if self.got is not self.sent and self.got.numel():
             self.got.fill_(-1)
 
     def renew(self) -> None:
-        """Compare the output of the run before this one, and write over it; waits for nothing."""
+        """Compare the previous run's output, then overwrite it; does not wait for anything."""
         if self._has_output:
             self._compare()
         self._has_output = True
@@ -157,7 +158,7 @@ class Collective:
         self.refill()
 
     def count_wrong(self) -> tuple[int, int]:
-        """Compare the last output too; return how many elements of all were compared, and are wrong."""
+        """Also compare the last output; return how many elements were compared, and how many were wrong."""
         self._compare()
         return self._num_compared, int(self._num_wrong)
 
@@ -182,14 +183,14 @@ class Collective:
 
 
 class InPlace(Collective):
-    """all_reduce, reduce and broadcast: one buffer, which torch overwrites."""
+    """all_reduce, reduce and broadcast: they use one buffer, which torch overwrites."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         buffer = self.task.empty(self.task.num_elements)
         return buffer, buffer
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         root = self.task.spec.root
         match self.task.operation:
             case "all_reduce":
@@ -200,7 +201,7 @@ class InPlace(Collective):
                 dist.broadcast(self.got, src=root)
 
     def expected(self) -> torch.Tensor | None:
-        """Return the sum, or what the root sent; of reduce the root alone has an output."""
+        """Return the sum, or the data that the root sent; for reduce, only the root has an output."""
         task = self.task
         if task.operation == "broadcast":
             return self._pattern(task.spec.root, 0, task.num_elements)
@@ -216,11 +217,11 @@ class AllGather(Collective):
         return self.task.empty(self.task.part), self.task.empty(self.task.num_elements)
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         dist.all_gather_into_tensor(self.got, self.sent)
 
     def expected(self) -> torch.Tensor:
-        """Return the parts in the order of ranks."""
+        """Return the parts in rank order."""
         task = self.task
         return torch.cat([self._pattern(rank, 0, task.part) for rank in range(task.num_ranks)])
 
@@ -232,7 +233,7 @@ class ReduceScatter(Collective):
         return self.task.empty(self.task.num_elements), self.task.empty(self.task.part)
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         dist.reduce_scatter_tensor(self.got, self.sent, op=self._reduction)
 
     def expected(self) -> torch.Tensor:
@@ -241,7 +242,7 @@ class ReduceScatter(Collective):
 
 
 class AllToAll(Collective):
-    """Each rank sends each a part; under all_to_all_v the last rank gets `skew` times what others get."""
+    """Each rank sends a part to each rank; with all_to_all_v the last rank gets `skew` times as much."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         task = self.task
@@ -251,22 +252,22 @@ class AllToAll(Collective):
 
     @property
     def size_elements(self) -> int:
-        """The most that any rank sends or gets, as nccl-tests counts it: what the last rank gets."""
+        """The most that any rank sends or receives, as in nccl-tests: what the last rank receives."""
         return max(self._to) * self.task.num_ranks
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         dist.all_to_all_single(self.got, self.sent, output_split_sizes=self._from, input_split_sizes=self._to)
 
     def expected(self) -> torch.Tensor:
-        """Return each rank's part for this one, in the order of ranks."""
+        """Return the part from each rank for this rank, in rank order."""
         task = self.task
         first = sum(self._to[: task.rank])
         return torch.cat([self._pattern(rank, first, self._to[task.rank]) for rank in range(task.num_ranks)])
 
 
 def split_sizes(task: CollectiveTask) -> list[int]:
-    """Return the elements that every rank sends to each; the size is what the last rank gets of all."""
+    """Return how many elements every rank sends to each rank; the size is the last rank's total."""
     if task.operation == "all_to_all":
         return [task.part] * task.num_ranks
     share = task.num_elements / task.num_ranks / task.spec.skew
@@ -281,12 +282,12 @@ class Gather(Collective):
         return task.empty(task.part), task.empty(task.num_elements if task.is_root else 0)
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         parts = list(self.got.chunk(self.task.num_ranks)) if self.task.is_root else None
         dist.gather(self.sent, parts, dst=self.task.spec.root)
 
     def expected(self) -> torch.Tensor | None:
-        """Return the parts in the order of ranks; only the root has an output."""
+        """Return the parts in rank order; only the root has an output."""
         task = self.task
         if not task.is_root:
             return None
@@ -294,14 +295,14 @@ class Gather(Collective):
 
 
 class Scatter(Collective):
-    """Each rank gets its part of what the root has."""
+    """Each rank gets its part of the root's data."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         task = self.task
         return task.empty(task.num_elements if task.is_root else 0), task.empty(task.part)
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         parts = list(self.sent.chunk(self.task.num_ranks)) if self.task.is_root else None
         dist.scatter(self.got, parts, src=self.task.spec.root)
 
@@ -312,13 +313,13 @@ class Scatter(Collective):
 
 
 class SendRecv(Collective):
-    """Each rank sends to the next and gets from the one before, in a ring."""
+    """Each rank sends to the next and receives from the previous, in a ring."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.task.empty(self.task.num_elements), self.task.empty(self.task.num_elements)
 
     def run(self) -> None:
-        """Do the operation once."""
+        """Run the operation once."""
         rank, ranks = self.task.rank, self.task.num_ranks
         both = [
             dist.P2POp(dist.isend, self.sent, (rank + 1) % ranks),
@@ -328,7 +329,7 @@ class SendRecv(Collective):
             request.wait()
 
     def expected(self) -> torch.Tensor:
-        """Return what the rank before sent."""
+        """Return what the previous rank sent."""
         task = self.task
         return self._pattern((task.rank - 1) % task.num_ranks, 0, task.num_elements)
 
@@ -349,23 +350,23 @@ OPERATIONS: dict[Operation, Callable[[CollectiveTask], Collective]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How many different values there are along the elements (p), and how many between ranks (q)."""
+    """Number of different values along the elements (p) and across ranks (q)."""
 
     along: int
     between: int
 
     def highest_sum(self, num_ranks: int) -> int:
-        """Return the most that a sum over ranks can be."""
+        """Return the largest possible sum over ranks."""
         return num_ranks * (self.along + self.between - 2)
 
     def sent_by(self, rank: int, first: int, count: int, *, like: torch.Tensor) -> torch.Tensor:
-        """Return elements `first` … of what a rank sends, as `like` in type and device; shape (count,)."""
+        """Return a rank's elements from `first` on, with type and device of `like`; shape (count,)."""
         return self._along(first, count, like).add_(rank % self.between).to(like.dtype)
 
     def reduced(
         self, reduction: Reduction, num_ranks: int, first: int, count: int, *, like: torch.Tensor
     ) -> torch.Tensor:
-        """Return elements `first` … of the reduction over all ranks; shape (count,)."""
+        """Return the elements of the reduction over all ranks, from `first` on; shape (count,)."""
         of_ranks = [rank % self.between for rank in range(num_ranks)]
         along = self._along(first, count, like)
         if reduction == "sum":
@@ -377,11 +378,11 @@ class Pattern:
 
 
 LADDER = (Pattern(13, 7), Pattern(5, 3), Pattern(3, 2), Pattern(2, 1))
-"""The more values the more shows: the first is taken whose sums are exact."""
+"""More distinct values reveal more errors, so the first pattern whose sums are exact is used."""
 
 
 def pattern_for(dtype: ElementType, reduction: Reduction, num_ranks: int) -> Pattern | None:
-    """Return the pattern of so many ranks; None where no sum of different values is exact.
+    """Return the pattern for this many ranks; None if no pattern with distinct values has exact sums.
 
     >>> pattern_for("float32", "sum", 8), pattern_for("bfloat16", "sum", 64), pattern_for("int8", "sum", 200)
     (Pattern(along=13, between=7), Pattern(along=3, between=2), None)

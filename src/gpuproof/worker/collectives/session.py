@@ -1,7 +1,7 @@
 """One collective case on one rank: every operation at every size, timed and checked.
 
-Comes in: a case and the identity of this rank. Goes out: a record for each operation and size, and the window
-over all of them, to which readings of the host are joined.
+The input is a case and the identity of this rank. The output is a record for each operation and size, and one
+window over all of them, which the host's readings are matched to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_collective_case(
     """
     if identity.world_size < 2:
         raise EnvironmentUnfitError(
-            "a collective over one rank moves nothing: there is no bandwidth to measure",
+            "a collective over one rank moves no data: there is no bandwidth to measure",
             place="distributed.nproc",
             next_step="Start at least two ranks: --nproc 2",
         )
@@ -58,7 +58,7 @@ def run_collective_case(
 
 
 def _measure(bench: Bench, spec: CollectiveSpec) -> None:
-    """Time every operation at every size in turn, and write down the window over all of them."""
+    """Time every operation at every size in order, and record the window over all of them."""
     expected = len(spec.operations) * len(spec.sizes_bytes) * spec.iterations
     with window_of(bench, expected_steps=expected, stop_reason="all sizes were measured"):
         for operation, size_bytes in product(spec.operations, spec.sizes_bytes):
@@ -68,7 +68,7 @@ def _measure(bench: Bench, spec: CollectiveSpec) -> None:
 
 
 def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> CollectiveTrial:
-    """Time and check one operation at one size; a size that holds no element of every rank is left out."""
+    """Time and check one operation at one size; skip sizes with less than one element per rank."""
     trial = CollectiveTrial(
         rank=task.rank,
         operation=task.operation,
@@ -80,7 +80,7 @@ def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> Collectiv
         num_wrong=0,
     )
     if not task.num_elements:
-        why = f"{asked_bytes} bytes hold no whole element of each of {task.num_ranks} ranks"
+        why = f"{asked_bytes} bytes are less than one element for each of {task.num_ranks} ranks"
         return replace(trial, not_checked=why)
     collective = OPERATIONS[task.operation](task)
     heartbeat = bench.recorder.heartbeat
@@ -114,12 +114,15 @@ def _reason_not_checked(task: CollectiveTask) -> str | None:
         return "collective.check_iterations is 0"
     if task.pattern is None:
         ranks, dtype = task.num_ranks, task.spec.dtype
-        return f"{dtype} holds no sum over {ranks} ranks exactly, so that right and wrong look alike"
+        return (
+            f"{dtype} cannot represent sums over {ranks} ranks exactly, so correct and wrong "
+            "results look the same"
+        )
     return None
 
 
 def _check(bench: Bench, collective: Collective) -> tuple[int, int]:
-    """Do the operation again; return how many elements of all its outputs were compared, and are wrong."""
+    """Repeat the operation; return how many output elements were compared, and how many were wrong."""
     for _ in range(collective.task.spec.check_iterations):
         collective.renew()
         collective.run()

@@ -1,1 +1,1 @@
-"""The commands of the node side, one module each."""
+"""The commands of the node side, one module per command."""

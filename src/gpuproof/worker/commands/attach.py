@@ -1,13 +1,13 @@
-"""Joining a launcher that is not ours: a user's torchrun or srun, or RANK and WORLD_SIZE set by hand.
+"""Join a user's own launcher: torchrun or srun, or RANK and WORLD_SIZE set by hand.
 
-Rank 0 was started by `gpuproof run` and holds the case; it hands the case to the other ranks over the
-store at MASTER_ADDR, and begins when each of them has said that it is fit. Launches of one run are counted:
-the store of torchrun's agent outlives them, and any other is of one launch, so that a rank may still meet
-that of the launch before and tries again. A rank that sees rank 0's folder
-(same host, shared disk) writes its journal there; any other keeps it in a temporary folder and gives it
-to rank 0 at the end, whichever end that is; the folder then goes, and stays where rank 0 cannot be told.
-Data does not go over the store: such a rank has its own host's copy at `data.path` prepared, by a command
-that `gpuproof run` gave it.
+`gpuproof run` starts rank 0, which has the case. Rank 0 passes the case to the other ranks over the store at
+MASTER_ADDR, and starts when each of them has reported that it is fit. The launches of a run are numbered,
+because the store of torchrun's agent outlives them. Any other store serves only one launch, so a rank may
+still connect to the previous launch's store, and then retries. A rank that sees rank 0's folder (same host,
+shared disk) writes its journal there. Any other rank writes it to a temporary folder and sends it to rank 0
+when it exits, whatever the reason; the folder is then removed, unless rank 0 cannot be reached. Data does not
+go over the store: such a rank prepares its own host's copy at `data.path`, with a command that it gets from
+`gpuproof run`.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from gpuproof.worker.rank.identity import RankIdentity, identity_from
 from gpuproof.worker.rank.watchdog import Heartbeat, process_lives
 
 JOIN_TIMEOUT_S = 300.0
-"""Unless `gpuproof run` says otherwise, or `distributed.timeout_s` is less."""
+"""Default, unless `gpuproof run` specifies another value or `distributed.timeout_s` is less."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
 REFUSE_TIMEOUT_S = 15.0
 DISMISS_TIMEOUT_S = 30.0
 POLL_S = 0.2
 CONNECT_S = 10.0
-"""Time of one attempt to meet rank 0; between these it is seen whether this rank is still wanted."""
+"""Timeout of one attempt to reach rank 0; between attempts, this rank checks whether it is still needed."""
 SHARED = "shared"
 OVER = "over"
 
 
 def lead(assignment: Assignment, spec: Any, *, launch: int) -> NoReturn:
-    """Hand the case to the other ranks, run rank 0 of it, and collect the journals of all.
+    """Pass the case to the other ranks, run it as rank 0, and collect the journals of all ranks.
 
     Raises:
-        EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
+        EnvironmentUnfitError: another rank did not join, or its host is not fit to run the case.
     """
     ranks = range(1, assignment.identity.world_size)
     patience_s = _patience_s(assignment.case)
@@ -92,7 +92,7 @@ def lead(assignment: Assignment, spec: Any, *, launch: int) -> NoReturn:
 
 
 def _write_refusal(assignment: Assignment, error: EnvironmentUnfitError) -> None:
-    """Leave why there is no launch: else those that did come would be taken for lost."""
+    """Record why there is no launch; otherwise the ranks that joined would count as lost."""
     failure = failure_from(error, rank=assignment.identity.rank, heartbeat=Heartbeat())
     records = start_record(assignment.identity), replace(failure, phase="launch")
     journal = _journal_path(assignment.identity.rank, assignment.folder)
@@ -100,23 +100,25 @@ def _write_refusal(assignment: Assignment, error: EnvironmentUnfitError) -> None
 
 
 def dismiss(arguments: Sequence[str]) -> int:
-    """`python -m gpuproof.worker dismiss`: tell the ranks that follow that there is no further case."""
+    """`python -m gpuproof.worker dismiss`: tell the ranks that follow that there are no more cases."""
     parser = argparse.ArgumentParser(prog="gpuproof.worker dismiss", description=dismiss.__doc__)
     parser.add_argument("--launch", type=int, required=True, metavar="N", help="the number after the last")
     launch = parser.parse_args(arguments).launch
     try:
         meeting = _open_store(DISMISS_TIMEOUT_S)
-    except RuntimeError as error:  # torch's: ranks that have ended by themselves, or are cut off
+    except (
+        RuntimeError
+    ) as error:  # raised by torch: these ranks have exited by themselves, or are disconnected
         raise EnvironmentUnfitError(
-            f"the other ranks were not told that it is over: {error}", place="MASTER_ADDR"
+            f"the other ranks were not told that the run is over: {error}", place="MASTER_ADDR"
         ) from error
     ranks = range(1, identity_from(os.environ).world_size)
     late = _tell_ranks(meeting, ranks, {"launch": launch, OVER: True}, patience_s=DISMISS_TIMEOUT_S)
     if late:
         raise EnvironmentUnfitError(
-            f"{_named(late)} did not hear within {DISMISS_TIMEOUT_S:.0f} s that it is over",
+            f"{_named(late)} did not receive within {DISMISS_TIMEOUT_S:.0f} s that the run is over",
             place="MASTER_ADDR",
-            next_step="End what is left of them yourself",
+            next_step="Stop the remaining ranks yourself",
         )
     return 0
 
@@ -124,15 +126,15 @@ def dismiss(arguments: Sequence[str]) -> int:
 def _tell_ranks(
     meeting: Any, ranks: Sequence[int], message: Mapping[str, Any], *, patience_s: float
 ) -> list[int]:
-    """Tell the other ranks why no case follows, and wait until they have read it; return who has not."""
-    with suppress(RuntimeError):  # torch's: the store is gone with who held it
+    """Tell other ranks why no case follows; wait until they read it, and return those that have not."""
+    with suppress(RuntimeError):  # raised by torch: the store is gone, along with the process that hosted it
         meeting.set("assignment", json.dumps(message))
         return _late(_of_launch(meeting, message["launch"]), ranks, patience_s=patience_s)
     return list(ranks)
 
 
 def _late(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[int]:
-    """Wait until all have begun, or one says that it cannot, or time is up; return who has not begun."""
+    """Wait until all have started, one reports that it cannot, or time is up; return those missing."""
     deadline_s, late = monotonic() + patience_s, list(ranks)
     while True:
         begun = [rank for rank in late if store.check([f"begun/{rank}"])]
@@ -149,7 +151,7 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[tuple[int, str]]:
-    """Wait until all ranks have begun; return the first line of the journals that do not lie here."""
+    """Wait until all ranks have started; return the first line of journals that are not stored here."""
     late = _late(store, ranks, patience_s=patience_s)
     messages = {rank: json.loads(store.get(f"begun/{rank}")) for rank in ranks if rank not in late}
     for rank, message in messages.items():
@@ -157,15 +159,15 @@ def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> lis
             raise EnvironmentUnfitError(f"rank {rank} on {message['host']}: {message['unfit']}")
     if late:
         raise EnvironmentUnfitError(
-            f"{_named(late)} did not come to MASTER_ADDR within {patience_s:.0f} s",
+            f"{_named(late)} did not reach MASTER_ADDR within {patience_s:.0f} s",
             place="launch",
-            next_step="Look at its own output; gpuproof doctor --multi-node looks at the way there",
+            next_step="Check its own output; gpuproof doctor --multi-node checks the connection",
         )
     return [(rank, message["start"]) for rank, message in messages.items() if message["start"] is not None]
 
 
 def _patience_s(case: Case) -> float:
-    """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
+    """Return how long other hosts may take to get ready; without a shared disk they may download."""
     if case.data_file is not None and case.model_work.data.download:
         return DOWNLOAD_TIMEOUT_S
     return min(JOIN_TIMEOUT_S, case.work.parallel.timeout_s)
@@ -181,12 +183,12 @@ def _journal_path(rank: int, folder: Path) -> Path:
 
 
 def join(arguments: Sequence[str]) -> int:
-    """`python -m gpuproof.worker join`: wait for rank 0's case, then run this rank of it.
+    """`python -m gpuproof.worker join`: wait for rank 0's case, then run it as this rank.
 
-    Returns only where there is none: it is over.
+    Returns only if there are no more cases: the run is over.
 
     Raises:
-        EnvironmentUnfitError: rank 0 did not come, or a host is not fit to run the case.
+        EnvironmentUnfitError: rank 0 did not respond, or a host is not fit to run the case.
     """
     options = _join_options(arguments)
     identity = identity_from(os.environ)
@@ -202,10 +204,10 @@ def join(arguments: Sequence[str]) -> int:
 
 
 def _take_part(store: Any, message: Any, options: argparse.Namespace, identity: RankIdentity) -> NoReturn:
-    """Run this rank of rank 0's case.
+    """Run rank 0's case as this rank.
 
     Raises:
-        EnvironmentUnfitError: rank 0's host or this one is not fit for it.
+        EnvironmentUnfitError: rank 0's host or this host is not fit for it.
     """
     if message["unfit"] is not None:
         store.set(f"begun/{identity.rank}", _begun(unfit=message["unfit"]))
@@ -231,24 +233,24 @@ def _take_part(store: Any, message: Any, options: argparse.Namespace, identity: 
 
 
 def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """Return the store and what rank 0 says of the launch that is asked for, or of a later one.
+    """Return the store and rank 0's message about the requested launch or a later one.
 
     Raises:
-        EnvironmentUnfitError: it says nothing in time, or nobody waits for this rank any more.
+        EnvironmentUnfitError: no message arrives in time, or this rank is no longer needed.
     """
     deadline_s = monotonic() + options.patience_s
     last = ""
     while monotonic() < deadline_s:
         if options.parent_pid is not None and not process_lives(options.parent_pid):
-            raise EnvironmentUnfitError(
-                f"the process that this rank belongs to ({options.parent_pid}) is gone"
-            )
+            raise EnvironmentUnfitError(f"the parent process of this rank ({options.parent_pid}) is gone")
         try:
             meeting = _open_store(min(CONNECT_S, options.patience_s))
             message = _message_of(meeting, options, deadline_s)
-        except RuntimeError as error:  # torch's: nobody there yet, or the store was of the launch before
+        except (
+            RuntimeError
+        ) as error:  # raised by torch: nothing is there yet, or this was the previous launch's store
             if not last:
-                text = "rank {RANK} of {WORLD_SIZE} waits for rank 0 at {MASTER_ADDR}:{MASTER_PORT}"
+                text = "rank {RANK} of {WORLD_SIZE} is waiting for rank 0 at {MASTER_ADDR}:{MASTER_PORT}"
                 sys.stderr.write(f"gpuproof: {text.format_map(os.environ)}\n")
             last = str(error).partition("\n")[0]
             sleep(POLL_S)
@@ -257,14 +259,14 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
             meeting.set_timeout(timedelta(seconds=options.patience_s))
             return meeting, message
     raise EnvironmentUnfitError(
-        f"rank 0 gave no case within {options.patience_s:.0f} s ({last or 'no answer'})",
+        f"rank 0 did not send a case within {options.patience_s:.0f} s ({last or 'no answer'})",
         place="MASTER_ADDR",
-        next_step="Look at rank 0's output; gpuproof doctor --multi-node looks at the way there",
+        next_step="Check rank 0's output; gpuproof doctor --multi-node checks the connection",
     )
 
 
 def _message_of(meeting: Any, options: argparse.Namespace, deadline_s: float) -> dict[str, Any] | None:
-    """Return what rank 0 says at this store; None where time is up, or nobody waits for it."""
+    """Return rank 0's message in this store; None if time is up, or this rank is no longer needed."""
     while monotonic() < deadline_s:
         if meeting.check(["assignment"]):
             message: dict[str, Any] = json.loads(meeting.get("assignment"))
@@ -278,7 +280,7 @@ def _message_of(meeting: Any, options: argparse.Namespace, deadline_s: float) ->
 
 @dataclass(frozen=True)
 class _JournalGiver:
-    """Gives this rank's journal to rank 0, and removes the folder that held it once that has it."""
+    """Sends this rank's journal to rank 0, then removes the folder that contained it."""
 
     store: Any
     rank: int
@@ -303,19 +305,19 @@ class _JournalGiver:
 def _choose_folder(
     message: Any, prepare_data: Sequence[str] | None, identity: RankIdentity
 ) -> tuple[bool, Path]:
-    """Return rank 0's folder where this host sees it, else a temporary one with its own copy of the data."""
+    """Return rank 0's folder if this host sees it, else a temporary one with its own data copy."""
     folder = Path(message["folder"])
     if _shares_folder(folder, message["spec"]):
         return True, folder
     folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "cases" / "case" / "replicate"
     folder.mkdir(parents=True)
-    sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
+    sys.stderr.write(f"gpuproof: rank {identity.rank} stores its records in {folder} until the end\n")
     _prepare_local_data(message["spec"], folder, world_size=identity.world_size, command=prepare_data)
     return False, folder
 
 
 def _check_host(store: Any, rank: int) -> None:
-    """Tell rank 0 as well why this host cannot take part, so that nobody waits for it."""
+    """If this host cannot take part, also tell rank 0 why, so that no rank waits for it."""
     try:
         check_named_interfaces(os.environ)
     except EnvironmentUnfitError as error:
@@ -336,8 +338,8 @@ def _join_options(arguments: Sequence[str]) -> argparse.Namespace:
         "--prepare-data", type=json.loads, metavar="JSON", help="words of the command that prepares data here"
     )
     parser.add_argument("--launch", type=int, default=0, metavar="N", help="the first launch to take part in")
-    parser.add_argument("--tell", type=int, metavar="FD", help="where to write which launch it is")
-    parser.add_argument("--parent-pid", type=int, help="end when this process of the same host is gone")
+    parser.add_argument("--tell", type=int, metavar="FD", help="where to write the number of the launch")
+    parser.add_argument("--parent-pid", type=int, help="stop when this process on the same host is gone")
     return parser.parse_args(arguments)
 
 
@@ -345,7 +347,7 @@ def _open_store(patience_s: float) -> Any:
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise EnvironmentUnfitError(
-            f"WORLD_SIZE is set and {' and '.join(missing)} is not",
+            f"WORLD_SIZE is set but {' and '.join(missing)} is not",
             place="environment",
             next_step="Set them to the host and a free port of rank 0, the same for all ranks",
         )
@@ -358,7 +360,7 @@ def _open_store(patience_s: float) -> Any:
 
 
 def _of_launch(meeting: Any, launch: int) -> Any:
-    """Return the part of the store in which ranks of one launch talk."""
+    """Return the part of the store that ranks of one launch use to communicate."""
     from torch.distributed.distributed_c10d import PrefixStore
 
     return PrefixStore(f"launch-{launch}", meeting)
@@ -372,10 +374,10 @@ def _shares_folder(folder: Path, spec: Any) -> bool:
 
 
 def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Sequence[str] | None) -> None:
-    """Have this host's own copy of the case's data prepared, if it has any, in the run folder.
+    """Prepare this host's own copy of the case's data in the run folder, if the case has data.
 
-    The node side reads no data set's own files; the control side does, so `command` starts that one. What
-    goes wrong is said on standard error; the rank then ends for want of the file, as a record.
+    The node side does not read a data set's own files. The control side does, so `command` starts the control
+    side. Errors go to standard error; the rank then fails because the file is missing, which is recorded.
     """
     case = from_json(Case, spec, place="rank 0's case")
     if case.data_file is None or command is None:
@@ -393,5 +395,5 @@ def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Se
     if result.returncode != 0:
         message = (result.stderr.strip().splitlines() or ["it ended without an error message"])[-1]
         sys.stderr.write(
-            f"gpuproof: this host does not see rank 0's disk, and no copy of its own can be used: {message}\n"
+            f"gpuproof: this host does not see rank 0's disk, and cannot use a copy of its own: {message}\n"
         )

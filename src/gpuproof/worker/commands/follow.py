@@ -1,8 +1,9 @@
-"""A rank of a launcher not ours in a run of many launches: it joins one after the other until that is over.
+"""A rank of the user's own launcher in a run of many launches; joins each until the run is over.
 
-Each launch has a process of its own, as rank 0's has, and this one stays: a launcher takes the end of one of
-its ranks for the end of all. So a launch that fails is rank 0's to tell, and this goes on with the next. A
-process that somebody stopped cannot end itself: it is ended here, or this rank would be left behind.
+Each launch has a separate process, as on rank 0, while this one stays: a launcher treats the exit of one of
+its ranks as the end of all. So reporting a failed launch is up to rank 0, and this process continues with the
+next launch. A stopped process (SIGSTOP) cannot exit by itself, so this process kills it; otherwise this rank
+would be left behind.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from gpuproof.worker.commands.attach import OVER
 
 POLL_S = 0.2
 STOPPED_S = 10.0
-"""A process that was stopped for so long has spoiled its launch: the other ranks wait for it."""
+"""A process that was stopped for this long has spoiled its launch, because the other ranks wait for it."""
 
 
 def follow(arguments: Sequence[str]) -> int:
-    """`python -m gpuproof.worker follow`: join launch after launch; takes the options of `join`."""
+    """`python -m gpuproof.worker follow`: join one launch after another; takes the options of `join`."""
     launch = 0
     while True:
         answer, status = _joined(arguments, launch)
         if answer == OVER:
             return 0
-        if not answer:  # rank 0 did not come: the joined process has said so
+        if not answer:  # rank 0 did not respond; the process that tried to join has reported it
             return status
         launch = int(answer) + 1
 
 
 def _joined(arguments: Sequence[str], launch: int) -> tuple[str, int]:
-    """Join one launch; return what rank 0 said of it, empty where it said nothing, and the exit status."""
+    """Join one launch; return rank 0's message about it (empty if none) and the exit status."""
     read_end, write_end = os.pipe()
     options = [f"--launch={launch}", f"--tell={write_end}", f"--parent-pid={os.getpid()}"]
     words = [sys.executable, "-m", "gpuproof.worker", "join", *options, *arguments]
@@ -44,18 +45,18 @@ def _joined(arguments: Sequence[str], launch: int) -> tuple[str, int]:
         finally:
             os.close(write_end)
         status = _waited_for(process)
-        os.set_blocking(reader.fileno(), False)  # what the rank started, and left, may hold the other end
+        os.set_blocking(reader.fileno(), False)  # leftover processes of the rank may hold the other end
         return (reader.read() or b"").decode(), status
 
 
 def _waited_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a launch's process, and end one that stays stopped; return the exit status."""
+    """Wait until a launch's process exits, killing it if it stays stopped; return the exit status."""
     stopped_since_s: float | None = None
     while (status := process.poll()) is None:
         seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
         stopped_since_s = None if seen is None else stopped_since_s or monotonic()
         if stopped_since_s is not None and monotonic() - stopped_since_s > STOPPED_S:
-            sys.stderr.write(f"gpuproof: this launch was stopped for {STOPPED_S:.0f} s, and is ended\n")
+            sys.stderr.write(f"gpuproof: this launch was stopped for {STOPPED_S:.0f} s, and is killed\n")
             process.kill()
             return process.wait()
         sleep(POLL_S)

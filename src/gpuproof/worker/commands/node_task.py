@@ -1,6 +1,7 @@
-"""The one task of a node under a scheduler: it starts the node's ranks and the sampler beside them.
+"""The only task on a node under a scheduler; it starts the node's ranks and their sampler.
 
-In: command lines whose `$NAME` stands for what only the node knows (`$$` is a dollar). Out: a status.
+The input is command lines in which `$NAME` stands for something that only the node knows (`$$` is a dollar
+sign). The output is a status.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from gpuproof.processes.group import start_group
 from gpuproof.processes.start import ENDING_SIGNALS, exit_status
 
 GRACE_S = 9.0
-"""Time for last words: over what torch's agent gives its ranks, and less than a scheduler's own 30 s."""
+"""Time for final output: longer than torch's agent gives its ranks, and less than the 30 s that a scheduler
+gives."""
 
 
 def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -> int:
-    """Start the ranks, by the first command, and samplers by the others; return the ranks' exit status.
+    """Start ranks with the first command and samplers with the others; return the ranks' exit status.
 
-    It waits for the ranks, or until it is told to end.
+    It waits for the ranks, or until it is asked to stop.
 
     Raises:
         EnvironmentUnfitError: a command cannot be started.
@@ -30,7 +32,7 @@ def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -
     news: SimpleQueue[int | None] = SimpleQueue()
     for number in ENDING_SIGNALS:
         signal.signal(number, lambda *_: news.put(None))
-    # The standard output of ranks is nobody's: each has files of its own, and in need standard error.
+    # The ranks' standard output is not used: each has its own files and, if necessary, standard error.
     group = start_group(started, environment=os.environ, output=None, on_exit=news.put)
     news.get()
     group.end(GRACE_S)

@@ -1,7 +1,7 @@
 """`python -m gpuproof.worker record [-- COMMAND]`: record a command, or this machine until Ctrl-C.
 
-In: options and any command. Out: a recording in a new file, and the command's own exit code, or
-128 + n if signal n ended it. Without a command it is `sample` with a file to write to.
+The input is options and an optional command. The output is a recording in a new file, and the command's own
+exit code, or 128 + n if signal n ended it. Without a command, it behaves like `sample` with an output file.
 """
 
 from __future__ import annotations
@@ -47,27 +47,29 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Split the arguments at the first `--`: ours before it, the command, untouched, after it."""
+    """Split the arguments at the first `--` into our options and the command, which is unchanged."""
     split = list(argv).index("--") if "--" in argv else len(argv)
     parser = argparse.ArgumentParser(
         prog="gpuproof.worker record",
         usage="%(prog)s [options] [-- COMMAND ...]",
-        description="Record GPUs and host as JSON Lines, beside a command or until Ctrl-C.",
+        description="Record GPUs and host as JSON Lines, during a command or until Ctrl-C.",
         epilog="Example: python gpuproof-node.pyz record --interval 0.5 -- python train.py",
     )
     sample.add_reading_options(parser)
     parser.add_argument("--out", metavar="FILE", help="a new file (gpu_stats_<command>_<time>.jsonl)")
-    parser.add_argument("--duration", type=sample.seconds, metavar="S", help="without a command: end after S")
+    parser.add_argument(
+        "--duration", type=sample.seconds, metavar="S", help="without a command: stop after S"
+    )
     parser.add_argument("--keep-command", action="store_true", help="store the command line in the recording")
-    parser.add_argument("--quiet", action="store_true", help="do not say where the readings are")
+    parser.add_argument("--quiet", action="store_true", help="do not print where the readings are")
     options = parser.parse_args(argv[:split])
     command = list(argv[split + 1 :])
     if command and options.duration is not None:
-        parser.error("--duration is for a recording without a command")
+        parser.error("--duration requires a recording without a command")
     return options, command
 
 
 def _say(message: str) -> None:
-    """Write to standard error, unbuffered: one that is closed or full must not change the exit status."""
+    """Write to standard error, unbuffered; a closed or full stream must not change the exit status."""
     with suppress(OSError):
         os.write(2, f"gpuproof: {message}\n".encode(errors="replace"))

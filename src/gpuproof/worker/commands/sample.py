@@ -1,7 +1,7 @@
-"""`python -m gpuproof.worker sample`: record this machine until told to stop.
+"""`python -m gpuproof.worker sample`: record this machine until asked to stop.
 
-In: options. Out: JSON Lines in a file or on standard output, and an exit code of `gpuproof.base.errors`.
-Ctrl-C and SIGTERM are the ordinary ways to end it: the recording gets its last line, and the code is 0.
+In: options. Out: JSON Lines in a file or on standard output, and an exit code from `gpuproof.base.errors`.
+Ctrl-C and SIGTERM are the normal ways to stop it: the recording gets its last line, and the code is 0.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 
 SHORTEST_INTERVAL_S = 0.01
 OPEN_PATIENCE_S = 0.3
-"""How long the recording waits for drivers; those that take longer join when they answer."""
+"""How long the recording waits for drivers; slower drivers join it when they answer."""
 READY_AFTER_S = 0.4
-"""How long whoever waits for the recording is kept waiting, whatever drivers do."""
+"""Maximum time a caller waits for the recording to start, whatever the drivers do."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,43 +40,46 @@ def main(argv: Sequence[str]) -> int:
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how to read, which `sample` and `record` share."""
+    """Add the reading options that `sample` and `record` share."""
     parser.add_argument("--interval", type=seconds, metavar="S", help="seconds between readings (0.2)")
     parser.add_argument(
         "--slow-interval",
         type=seconds,
         metavar="S",
-        help="seconds between readings of the costly metrics (1)",
+        help="seconds between readings of the expensive metrics (1)",
     )
     parser.add_argument(
-        "--host-interval", type=seconds, metavar="S", help="seconds between readings of the host (as slow)"
+        "--host-interval",
+        type=seconds,
+        metavar="S",
+        help="seconds between readings of the host (same as slow)",
     )
-    parser.add_argument("--devices", metavar="LIST", help="physical indices to read, such as 0,2 (all)")
+    parser.add_argument("--devices", metavar="LIST", help="physical indices to read, e.g. 0,2 (all)")
 
 
 def seconds(text: str) -> float:
-    """Read an interval or a duration.
+    """Parse an interval or a duration.
 
     Raises:
-        argparse.ArgumentTypeError: it is no number of seconds, or too short to keep.
+        argparse.ArgumentTypeError: it is not a number of seconds, or is too short to sustain.
     """
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
     if not SHORTEST_INTERVAL_S <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} s: give {SHORTEST_INTERVAL_S:g} s or more")
+        raise argparse.ArgumentTypeError(f"{text} s: use {SHORTEST_INTERVAL_S:g} s or more")
     return value
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuproof.worker sample",
-        description="Record GPUs and host as JSON Lines, to standard output, until told to stop.",
+        description="Record GPUs and host as JSON Lines to standard output until stopped.",
         epilog="Example: ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -",
     )
     add_reading_options(parser)
-    parser.add_argument("--duration", type=seconds, metavar="S", help="end after so many seconds")
+    parser.add_argument("--duration", type=seconds, metavar="S", help="stop after this many seconds")
     parser.add_argument(
         "--out", default=STANDARD_OUTPUT, metavar="FILE", help="a new file; - is standard output"
     )
@@ -84,12 +87,12 @@ def _parser() -> argparse.ArgumentParser:
         "--processes",
         choices=FACTS,
         default=FACTS[0],
-        help="of processes on a GPU: ids and memory (ids), also pod, container and Slurm job (owners), "
-        "also user, command, processor time and memory (details)",
+        help="for processes on a GPU: ids and memory (ids), also pod, container and Slurm job "
+        "(owners), also user, command, CPU time and memory (details)",
     )
     parser.add_argument("--marks-fd", type=int, metavar="N", help="descriptor to read marks from")
     parser.add_argument("--control-fd", type=int, metavar="N", help=argparse.SUPPRESS)
-    parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this parent is gone")
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this parent is gone")
     parser.add_argument("--command", nargs=argparse.REMAINDER, help="command line to store; comes last")
     return parser
 
@@ -106,7 +109,7 @@ def _record(options: argparse.Namespace) -> int:
     try:
         if options.devices is not None:
             devices.select(_indices(options.devices, num_devices=len(devices.identities)))
-            in_time.start()  # not before: ready is what is not refused, and drivers have had their time
+            in_time.start()  # not earlier: ready means accepted, and that drivers had time to answer
         recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
         sampler = Sampler(
             devices,
@@ -131,7 +134,7 @@ def _run(sampler: Sampler, recorder: RecordSink, *, out: str) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"gpuproof: {out}: cannot go on recording ({error.strerror}).", file=sys.stderr)  # noqa: T201
+        print(f"gpuproof: {out}: cannot continue recording ({error.strerror}).", file=sys.stderr)  # noqa: T201
         return int(ExitCode.UNFIT_ENVIRONMENT)
     finally:
         recorder.close()
@@ -160,6 +163,6 @@ def _indices(text: str, *, num_devices: int) -> set[int]:
         ) from None
     if not chosen <= set(range(num_devices)):
         raise UsageError(
-            f"this host has {num_devices} GPU(s)", place=f"--devices {text}", next_step="Indices begin at 0"
+            f"this host has {num_devices} GPU(s)", place=f"--devices {text}", next_step="Indices start at 0"
         )
     return chosen

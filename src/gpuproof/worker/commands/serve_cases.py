@@ -1,12 +1,12 @@
-"""`python -m gpuproof.worker serve-cases`: fork a process for each command, from one that has torch.
+"""`python -m gpuproof.worker serve-cases`: fork a process per command, with torch imported.
 
-Importing torch takes seconds, and a sweep of short cases would spend its time on nothing else. This
-process imports once, runs no tensor operation and never calls CUDA, and forks a child for each command
-that it is asked for, so that a child is where a fresh process would be after its imports.
-In: a socket with one JSON object a line. `{"id": 1, "words": ["run", …], "output": PATH}` starts a child,
-`{"id": 1, "signal": 15}` signals it and what it started. Out, on the same socket: `{"ready": true}`,
-`{"id": 1, "pid": 4711}`, `{"id": 1, "status": 0}` (minus the signal that ended it). At the end of the
-socket, or on SIGTERM, every child is ended, and then this process.
+Importing torch takes seconds, which would dominate a sweep of short cases. This process imports it once, runs
+no tensor operation, never calls CUDA, and forks a child for each requested command, so that a child is in the
+state of a fresh process after its imports. In: a socket with one JSON object per line. `{"id": 1, "words":
+["run", …], "output": PATH}` starts a child, `{"id": 1, "signal": 15}` signals the child and whatever it
+started. Out, on the same socket: `{"ready": true}`, `{"id": 1, "pid": 4711}`, `{"id": 1, "status": 0}`
+(negative for the signal that ended it). When the socket closes, or on SIGTERM, every child is stopped, and
+then this process exits.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ PRELOADED = (
     "gpuproof.worker.commands.sample",
 )
 GRACE_S = 8.0
-"""Time that children get for last words when this server ends: less than a campaign gives the server."""
+"""Time that children get for final output when this server stops; less than a campaign gives the server."""
 REAP_POLL_S = 0.02
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until the control socket ends."""
+    """Serve until the control socket closes."""
     parser = argparse.ArgumentParser(prog="gpuproof.worker serve-cases", description=__doc__)
     parser.add_argument("run", metavar="RUN", help="what the cases belong to; shown in the process list")
     parser.add_argument("--control-fd", type=int, required=True, metavar="N", help="descriptor of the socket")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each case (all processors)")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each case (all CPUs)")
     options = parser.parse_args(arguments)
-    # OpenMP reads it once, when torch is imported: cases with other threads need another server.
+    # OpenMP reads it once, when torch is imported, so cases with other thread counts need another server.
     os.environ["OMP_NUM_THREADS"] = str(threads_per_rank(options.threads, num_ranks=1, users=users_threads()))
     preload()
     from gpuproof.worker.__main__ import run_command
@@ -59,18 +59,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def preload() -> None:
-    """Import what cases import; where torch cannot be, each case says so itself."""
+    """Import what cases import; if torch cannot be imported, each case reports that itself."""
     with suppress(EnvironmentUnfitError):
         import_torch(optimizes=True)
         for module in PRELOADED:
             import_module(module)
-    gc.freeze()  # children share these pages for as long as no collector touches them
+    gc.freeze()  # children share these pages until a garbage collector touches them
 
 
 class CaseServer:
-    """Forks children on request, signals them, and tells how they ended.
+    """Forks children on request, sends signals to them, and reports how they ended.
 
-    It has one thread: a lock that another one held would stay held in a child.
+    It is single-threaded: a lock held by another thread would stay held in a child.
     """
 
     def __init__(self, control: socket.socket, *, run_command: Callable[[Sequence[str]], int]) -> None:
@@ -87,7 +87,7 @@ class CaseServer:
         self._selector.register(self._woken, selectors.EVENT_READ, self._wake)
 
     def serve(self) -> int:
-        """Serve to the end; return 0."""
+        """Serve until the end; return 0."""
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._stop)
@@ -128,20 +128,21 @@ class CaseServer:
             self._say({"id": number, "pid": pid})
 
     def _say(self, message: dict[str, Any]) -> None:
-        with suppress(ConnectionError):  # nobody listens any more: the next read says so
+        with suppress(ConnectionError):  # the other end is gone: the next read reports it
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
     def _fork(self, words: Sequence[str], output: str) -> int:
-        """Start a child in a process group of its own; signals wait until it is ready for them."""
+        """Start a child in its own process group; its signals wait until it is ready for them."""
         held_back = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD, signal.SIGINT})
         with warnings.catch_warnings():
-            # Python 3.12 warns of threads: those of OpenBLAS, which ends and restarts them around a fork.
+            # Python 3.12 warns about threads. These are OpenBLAS's own, which it stops and restarts around a
+            # fork.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             self._become_child(words, output, mask=held_back)
         with suppress(ProcessLookupError):
-            os.setpgid(pid, pid)  # in both, since either may come first
+            os.setpgid(pid, pid)  # set in both processes, since either may run first
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
         return pid
 
@@ -152,7 +153,7 @@ class CaseServer:
             self._close_server_ends()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             redirect_output(Path(output))
-            random.seed()  # or all cases would draw the same numbers
+            random.seed()  # otherwise all cases would draw the same random numbers
             code = self._run_command(words)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -164,7 +165,7 @@ class CaseServer:
             os._exit(code)
 
     def _close_server_ends(self) -> None:
-        """Close, in a child, what belongs to the server."""
+        """Close the server's resources in a child."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -179,11 +180,11 @@ class CaseServer:
                 os.killpg(pid, which)
 
     def _reap(self) -> None:
-        """Tell which children have ended; what such a child had started ends with it."""
+        """Report which children have exited, and stop the processes they started."""
         for number, pid in list(self._children.items()):
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
-            self._signal(number, signal.SIGKILL)  # before its number may be given to another process
+            self._signal(number, signal.SIGKILL)  # before the PID can be reused
             _, status = os.waitpid(pid, 0)
             del self._children[number]
             self._say({"id": number, "status": os.waitstatus_to_exitcode(status)})

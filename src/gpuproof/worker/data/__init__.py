@@ -1,1 +1,1 @@
-"""Where the batches of a step come from."""
+"""Sources of a step's batches."""

@@ -1,7 +1,7 @@
-"""Where a step gets its batch: what steps know of every way in which samples reach the device.
+"""The interface through which a step gets its batches, however the samples reach the device.
 
-A `SamplePool` has them there before the window; a `LoaderSource` has them made by a DataLoader meanwhile. A
-step calls `next_batch` and knows no more.
+A `SamplePool` puts batches on the device before the window; a `LoaderSource` has a DataLoader build them
+during it. A step calls `next_batch` and knows nothing else.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Batches(Protocol):
-    """All that a step knows of its samples."""
+    """Everything that a step knows about its samples."""
 
     def next_batch(self) -> Batch:
         """Return the next full batch."""
 
 
 class BatchSource(Batches, Protocol):
-    """Gives full batches without end."""
+    """Provides an endless stream of full batches."""
 
     @property
     def batch_size(self) -> int:
-        """Samples in each batch."""
+        """Samples per batch."""
 
     @property
     def num_samples(self) -> int:
-        """Samples of this rank that come before the first one comes again; whole batches."""
+        """Number of samples of this rank before the first one repeats, in whole batches."""
 
     @property
     def used(self) -> DataUsed:
-        """What the samples are."""
+        """Description of the samples."""
 
     @property
     def held(self) -> tuple[torch.Tensor, ...]:
-        """Tensors on the device that live as long as the source."""
+        """Tensors that stay on the device for as long as the source exists."""
 
     def take_wait_s(self) -> float | None:
-        """Return the seconds waited for batches since the last call; None where there is nothing to wait for.
+        """Return the seconds spent waiting for batches since the last call; None if steps never wait.
 
-        What the device has not come to yet is left for the next call.
+        Waits that the device has not reached yet are left for the next call.
         """
 
     def close(self) -> None:
-        """End what was started to make batches."""
+        """Stop whatever was started to build batches."""

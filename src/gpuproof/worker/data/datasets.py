@@ -1,8 +1,8 @@
-"""Data sets as a DataLoader takes them: one sample by its number, made in a process of the loader.
+"""Data sets for a DataLoader: samples are looked up by index and built in a loader process.
 
 An image is (channels, edge, edge), uint8 at the model's size (decision 0005: resized on the node); the step
-scales it after the copy, since a byte travels faster than a float. A sample of tokens is a sequence and the
-same one on by one.
+scales its values after the copy, since bytes transfer faster than floats. A token sample is a sequence, and
+the same sequence shifted by one.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ LABEL_DTYPES = {1: torch.uint8, 4: torch.int32}
 
 
 class SampleSet(Protocol):
-    """A number of samples, each by its number."""
+    """A fixed number of samples, accessed by index."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
 
     def __getitem__(self, number: int) -> Sample:
-        """Make one sample."""
+        """Build one sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFile:
-    """A raw tensor file of images, and where in it they begin."""
+    """A raw tensor file of images, and the offset at which they start."""
 
     path: Path
     header: TensorFileHeader
     offset: int
 
     def map(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Map the file into memory: images (n, c, h, w) as uint8, and labels (n,)."""
+        """Memory-map the file: images (n, c, h, w) as uint8, and labels (n,)."""
         end, size = self.offset + self.header.num_elements, self.offset + self.header.num_bytes
         values = torch.from_file(str(self.path), shared=False, size=size, dtype=torch.uint8)
-        labels = values[end:].clone()  # cloned, so that it is aligned
+        labels = values[end:].clone()  # cloned so that it is aligned
         return values[self.offset : end].view(self.header.shape), labels.view(
             LABEL_DTYPES[self.header.label_bytes]
         )
 
 
 class TensorFileSamples:
-    """Images of a raw tensor file, mapped into memory and enlarged one by one."""
+    """Images from a raw tensor file, memory-mapped and resized one by one."""
 
     def __init__(self, file: TensorFile, *, size: int) -> None:
         self.images, self.labels = file.map()
@@ -71,7 +71,7 @@ class TensorFileSamples:
 
 
 class ImageFileSamples:
-    """Images of a folder, decoded one by one with Pillow."""
+    """Images from a folder, decoded one by one with Pillow."""
 
     def __init__(self, listing: ImageListing, *, size: int) -> None:
         self._root = Path(listing.root)
@@ -91,7 +91,7 @@ class ImageFileSamples:
 
 
 class TokenFileSamples:
-    """Sequences of a file of tokens, mapped into memory; `seq_len + 1` ids each, none of them twice."""
+    """Sequences from a memory-mapped token file; `seq_len + 1` ids each, without overlap."""
 
     def __init__(self, listing: TokenFile, *, seq_len: int) -> None:
         self._tokens = torch.from_file(
@@ -104,13 +104,13 @@ class TokenFileSamples:
         return len(self._tokens) // self._length
 
     def __getitem__(self, number: int) -> Sample:
-        """Return a sequence, and what follows each of its tokens."""
+        """Return a sequence, and the token that follows each of its tokens."""
         tokens = self._tokens[number * self._length : (number + 1) * self._length].long()
         return tokens[:-1], tokens[1:]
 
 
 class SyntheticSamples:
-    """Samples drawn from their numbers: what a processor can draw is what this measures."""
+    """Samples generated from their index; this measures how fast a CPU can generate them."""
 
     def __init__(self, shape: InputShape, *, num_samples: int, seed: int) -> None:
         self._shape = shape
@@ -118,11 +118,11 @@ class SyntheticSamples:
         self._seed = seed
 
     def __len__(self) -> int:
-        """Return the samples of an epoch."""
+        """Return the number of samples in an epoch."""
         return self._num_samples
 
     def __getitem__(self, number: int) -> Sample:
-        """Draw one sample: an image and its class, features and their targets, or a sequence of tokens."""
+        """Draw one sample: an image and its class, features and their targets, or a token sequence."""
         shape = self._shape
         generator = torch.Generator().manual_seed(self._seed * self._num_samples + number)
         if shape.kind == "tokens":
@@ -135,5 +135,5 @@ class SyntheticSamples:
 
 
 def resized(images: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
-    """Scale a batch of float images to `size`, smoothed where they shrink."""
+    """Scale a batch of float images to `size`, smoothed when shrinking."""
     return functional.interpolate(images, size=size, mode="bilinear", antialias=True)

@@ -1,11 +1,11 @@
-"""The loader: a torch DataLoader as the source of batches, and the time that steps wait for it.
+"""The loader: a torch DataLoader as the batch source, and the time that steps wait for it.
 
-What a training job of the user's would see: processes make samples, the step takes a batch and copies it to
-the device. The stream is endless (a new epoch begins when one ends), and every batch is full. The wait is on
-the clock of the steps: on CUDA between two events with nothing between them, so that it counts only while the
-device has run dry, however far the host runs ahead. All ranks shuffle alike, from seed and epoch, and each
-takes every n-th sample of that order: disjoint shards that together are the whole set, but for what no full
-batch of every rank is left for.
+Mirrors the user's own training job: processes build samples; the step takes a batch and copies it to the
+device. The stream is endless (a new epoch starts when one ends), and every batch is full. The wait is
+measured on the steps' clock. On CUDA, that is the time between two events with no work between them, so that
+a wait counts only once the device has run out of work, however far ahead the host is. All ranks shuffle
+identically, from seed and epoch, and each takes every n-th sample of that order. These shards are disjoint
+and together cover the whole set, except for leftover samples that do not fill a batch on every rank.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpuproof.worker.engine.host_clock import HostClock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderSettings:
-    """The DataLoader's own settings, as they take effect on this device."""
+    """The DataLoader settings in effect on this device."""
 
     num_workers: int
     pin_memory: bool
@@ -46,12 +46,12 @@ class LoaderSettings:
 
     @property
     def batches_ahead(self) -> int:
-        """Batches that the processes may have ready before they are asked for."""
+        """Number of batches that the processes may prepare before they are requested."""
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
 
 
 def effective_settings(options: dict[str, Any], *, can_pin: bool) -> LoaderSettings:
-    """Return the settings less those that torch refuses, or that do nothing, without processes or a GPU."""
+    """Return the settings, without those torch rejects or ignores without processes or a GPU."""
     num_workers = int(options["num_workers"])
     return LoaderSettings(
         num_workers=num_workers,
@@ -62,7 +62,7 @@ def effective_settings(options: dict[str, Any], *, can_pin: bool) -> LoaderSetti
 
 
 class LoaderSource:
-    """Batches out of a DataLoader, on the device when they are returned."""
+    """Batches from a DataLoader, on the device when they are returned."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class LoaderSource:
             atexit.register(_kill_children)
 
     def next_batch(self) -> Batch:
-        """Wait for the next batch, copy it, and return it as the model takes it."""
+        """Wait for the next batch, copy it, and return it in the form the model expects."""
         if not self._clock.capacity:
             self._count_waits()
         self._clock.begin()
@@ -103,7 +103,7 @@ class LoaderSource:
         return self._finish(inputs), targets.to(self._device, non_blocking=self._pinned)
 
     def _next_from_loader(self) -> Any:
-        if self._failure is not None:  # torch would wait for ever for what a lost process owes it
+        if self._failure is not None:  # otherwise torch would wait forever for the batches of a lost process
             raise self._failure
         assert self._iterator is not None, "the source is closed"
         try:
@@ -117,9 +117,10 @@ class LoaderSource:
         return batch
 
     def _begin_epoch(self) -> None:
-        """Start the processes, or have them begin anew; a lost one is looked for where a batch is taken.
+        """Start the processes, or have them start over; a lost process is detected when a batch is taken.
 
-        torch has SIGCHLD raise wherever the main thread is: in a step, or while it writes its last words.
+        torch's SIGCHLD handler raises wherever the main thread happens to be: in a step, or writing its final
+        output.
         """
         assert self._loader is not None
         self._iterator = iter(self._loader)
@@ -137,16 +138,16 @@ class LoaderSource:
         self._waits_s += sum(self._clock.drain(in_flight=RING_PAIRS))
 
     def close(self) -> None:
-        """End the loader's processes: their end comes with that of the iterator."""
+        """Stop the loader's processes; they exit along with the iterator."""
         self._iterator = None
         self._loader = None
 
 
 def _data_loader(samples: SampleSet, batches: ShardedBatches, settings: LoaderSettings) -> DataLoader[Any]:
-    """Make the DataLoader. Its processes are forked: they share the mapped files and start at once."""
+    """Create the DataLoader. Its processes are forked, to share the mapped files and start at once."""
     return DataLoader(
         samples,  # type: ignore[arg-type]  # a Dataset by its methods
-        batch_sampler=batches,  # a Sampler by its methods
+        batch_sampler=batches,  # duck-typed Sampler
         num_workers=settings.num_workers,
         pin_memory=settings.pin_memory,
         prefetch_factor=settings.prefetch_factor,
@@ -157,27 +158,28 @@ def _data_loader(samples: SampleSet, batches: ShardedBatches, settings: LoaderSe
 
 
 def _kill_children() -> None:
-    """End the loader's processes at an unforeseen exit, which would wait for them: they take no SIGTERM."""
+    """End loader processes on an unexpected exit, which would wait for them: they ignore SIGTERM."""
     for process in active_children():
         process.kill()
 
 
 def _begin_process(parent_pid: int, _worker: int) -> None:
-    """Make a forked process of the loader its own: it ends with its rank, whatever ends that, and not before.
+    """Detach a forked loader process from signals: it exits with its rank, however that ends.
 
-    The rank's watchdog hears of signals through a pipe that a fork shares: a signal to this process must not
-    look like one to the rank. Whoever ends a launch signals its whole group; the rank alone answers.
+    The rank's watchdog receives signals through a pipe that a fork shares, so a signal to this process must
+    not look like one to the rank. Whatever stops a launch signals the whole process group; only the rank
+    responds.
     """
     signal.set_wakeup_fd(-1)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     end_with_parent(parent_pid)
-    gc.enable()  # the engine has it off in the rank
+    gc.enable()  # the engine turned it off in the rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Which samples of a set are this rank's."""
+    """The samples of a set that belong to this rank."""
 
     batch_size: int
     seed: int
@@ -185,27 +187,27 @@ class Share:
     world_size: int
 
     def check(self, num_samples: int) -> None:
-        """Check that there is a full batch for each rank.
+        """Check that there is at least one full batch per rank.
 
         Raises:
-            EnvironmentUnfitError: the set is smaller.
+            EnvironmentUnfitError: the set is smaller than that.
         """
         if num_samples < self.batch_size * self.world_size:
             fits = num_samples // self.world_size
             raise EnvironmentUnfitError(
-                f"{num_samples} samples make no batch of {self.batch_size} for each of {self.world_size} "
-                "ranks",
+                f"{num_samples} samples are not enough for a batch of {self.batch_size} on each of "
+                f"{self.world_size} ranks",
                 place="data.batch_size",
                 next_step=f"Use at most {fits}" if fits else "Use fewer ranks, or a larger data set",
             )
 
     def choose(self, num_samples: int, *, max_batches: int, epoch: int = 0) -> torch.Tensor:
-        """Return the numbers of at most `max_batches` batches, disjoint from those of all other ranks.
+        """Return the indices of at most `max_batches` batches, disjoint from those of all other ranks.
 
-        As many as any other's: ranks that share a model pass over their samples together.
+        Every rank gets the same number, because ranks that share a model iterate over their samples together.
 
         Raises:
-            EnvironmentUnfitError: there is no batch for each rank.
+            EnvironmentUnfitError: there is less than one batch per rank.
         """
         self.check(num_samples)
         order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(self.seed + epoch))
@@ -213,18 +215,19 @@ class Share:
         return order[self.rank :: self.world_size][: self.batch_size * num_batches]
 
     def of_held_out(self, held_out: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of what no step takes; as many as any other's."""
+        """Return this rank's part of the samples that no step uses; all ranks get the same number."""
         return held_out[self.rank :: self.world_size][: len(held_out) // self.world_size]
 
     def num_batches(self, num_samples: int) -> int:
-        """Return the batches of an epoch, the same for every rank."""
+        """Return the batches in an epoch, the same number for every rank."""
         return num_samples // (self.batch_size * self.world_size)
 
 
 def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the numbers of the samples that steps take, and of those they never do.
+    """Return the indices of samples that steps use, and of samples that they never use.
 
-    The same in every run, whatever its seed: accuracies of several seeds are of the same samples.
+    The split is the same in every run, whatever its seed, so that accuracies from several seeds cover the
+    same samples.
 
     >>> [len(part) for part in hold_out(1797, 0.2)]
     [1438, 359]
@@ -235,7 +238,7 @@ def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor
 
 
 class ShardedBatches:
-    """The batches of one rank; each pass over it is the next epoch.
+    """The batches of one rank; each iteration over it is the next epoch.
 
     >>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
     [[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
@@ -249,11 +252,11 @@ class ShardedBatches:
         self._epoch = 0
 
     def __len__(self) -> int:
-        """Batches of an epoch, the same for every rank."""
+        """Number of batches in an epoch, the same for every rank."""
         return self._share.num_batches(self._num_samples)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Give the next epoch's batches."""
+        """Yield the next epoch's batches."""
         chosen = self._share.choose(self._num_samples, max_batches=len(self), epoch=self._epoch)
         self._epoch += 1
         for batch in chosen.split(self.batch_size):

@@ -1,4 +1,4 @@
-"""How many batches a pool of samples holds: enough to be over any cache, no more than are read."""
+"""How many batches a sample pool contains: more than fit in any cache, but no more than are read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gpuproof.records.case import ModelWork
 from gpuproof.workloads.info.base import InputShape
 
 POOL_BYTES = 256 * 2**20
-"""A pool is about this large: far over any cache, small beside a device's memory."""
+"""Approximate size of a pool: far larger than any cache, but small compared with a device's memory."""
 MIN_BATCHES, MAX_BATCHES = 2, 64
 
 
 def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | None = None) -> int:
-    """Return the batches of a pool, no more than are read where that is known."""
+    """Return the number of batches in a pool: at most as many as are read, if that number is known."""
     element_bytes = 8 if shape.kind == "tokens" else 4
     batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
     count = min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
@@ -21,9 +21,9 @@ def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | N
 
 
 def batches_read(work: ModelWork, *, min_window_s: float) -> int | None:
-    """Count the batches that warm-up and window read; None where time ends the window, or epochs do.
+    """Count the batches read by warm-up and window; None if the window ends by time or epochs.
 
-    `min_window_s` is how long a window by steps lasts at least on this device.
+    `min_window_s` is the minimum duration of a window limited by steps on this device.
     """
     window = work.window
     least_s = min_window_s if window.min_seconds is None else window.min_seconds

@@ -1,9 +1,9 @@
-"""Choose where batches come from: a pool on the device, or a loader; and of which data set.
+"""Choose where batches come from (a pool on the device, or a loader), and from which data set.
 
-In: a case, and the files that the control side prepared for it. Out: a `BatchSource`. What is not there is an
-error; nothing takes the place of the data set that was asked for. Drawing or loading samples is never part of
-a step that has a pool: all that a window reads is on the device before it begins, and a step takes the next
-slice, in a fixed order, over and over, each slice a full batch.
+In: a case, and the files that the control side prepared for it. Out: a `BatchSource`. Missing data is an
+error; nothing replaces the requested data set. Drawing or loading samples is never part of a step that has a
+pool: everything a window reads is on the device before it starts. Each step takes the next slice, in a fixed
+order, over and over; each slice is a full batch.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ from gpuproof.worker.engine.clocks import clock_for
 from gpuproof.workloads.info.base import InputShape
 
 _Content = TensorFile | ImageListing | TokenFile | None
-"""What the prepared file holds; None where samples are drawn."""
+"""Contents of the prepared file; None if samples are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankData:
-    """Which part of the data is this rank's, where it lies, and where it goes."""
+    """Which part of the data belongs to this rank, where the data is, and which device it goes to."""
 
     shard: int
     num_shards: int
-    """Ranks that split a model share a part."""
+    """Ranks that split a model use the same part."""
     run_folder: Path
     device: torch.device
     channels_last: bool
 
     def share(self, work: ModelWork) -> Share:
-        """Return the part, cut into batches."""
+        """Return the part, split into batches."""
         seed, batch_size = work.training.seed, work.data.batch_size
         return Share(batch_size=batch_size, seed=seed, rank=self.shard, world_size=self.num_shards)
 
 
 def open_source(work: ModelWork, shape: InputShape, place: RankData) -> BatchSource:
-    """Open the source of this rank's batches.
+    """Open the batch source of this rank.
 
     Raises:
-        EnvironmentUnfitError: what was prepared is not on this host, or is too small for one batch a rank.
-        RecordError: it is not whole.
+        EnvironmentUnfitError: the prepared data is missing here, or too small for one batch per rank.
+        RecordError: the prepared data is incomplete.
     """
     opening = _Opening(work, shape, _read(work, place.run_folder), place)
     return opening.loader() if work.data.loading == "loader" else opening.pool()
 
 
 def open_held_out(work: ModelWork, shape: InputShape, place: RankData) -> SamplePool | None:
-    """Load this rank's part of the samples that no step took; None where none were held out.
+    """Load this rank's part of the held-out samples; None if there are none.
 
     Raises:
-        EnvironmentUnfitError: what was prepared is not on this host, or there is not one for each rank.
-        RecordError: it is not whole.
+        EnvironmentUnfitError: the prepared data is not on this host, or has less than one sample per rank.
+        RecordError: the prepared data is incomplete.
     """
     content = _read(work, place.run_folder) if work.data.held_out else None
     if not isinstance(content, TensorFile):
@@ -79,7 +79,7 @@ def open_held_out(work: ModelWork, shape: InputShape, place: RankData) -> Sample
     chosen = place.share(work).of_held_out(hold_out(content.header.shape[0], work.data.held_out)[1])
     if not len(chosen):
         raise EnvironmentUnfitError(
-            f"{work.data.held_out:g} of {content.header.shape[0]} samples is not one for each rank",
+            f"{work.data.held_out:g} of {content.header.shape[0]} samples is less than one per rank",
             place="data.held_out",
             next_step="Hold out more",
         )
@@ -94,8 +94,8 @@ def _read(work: ModelWork, run_folder: Path) -> _Content:
         raise EnvironmentUnfitError(
             f"the data that rank 0 prepared is not on this host: expected {path}",
             place="data.name",
-            next_step="Use a disk that all hosts share, or give each host a copy at data.path, or use "
-            "data.name=synthetic",
+            next_step="Use a disk that all hosts share, give each host a copy at data.path, or "
+            "use data.name=synthetic",
         )
     if work.data.name == "tokens":
         tokens = read_listing(TokenFile, path)
@@ -110,10 +110,11 @@ def _read(work: ModelWork, run_folder: Path) -> _Content:
 
 
 def _require_here(path: Path, work: ModelWork) -> None:
-    """Refuse samples that lie where the run was begun, and not on this host: a listing alone is carried."""
+    """Reject samples that exist only on the host that started the run: only a listing is sent."""
     if not path.is_file():
         raise EnvironmentUnfitError(
-            f"{work.data.name} is read from where it lay when the run began, which this host has not: {path}",
+            f"{work.data.name} is read from its location at the start of the run, which this host "
+            f"does not have: {path}",
             place="data.path",
             next_step="Use a disk that all hosts have at the same path, or data.name=synthetic",
         )
@@ -121,7 +122,7 @@ def _require_here(path: Path, work: ModelWork) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """A source that is being opened."""
+    """What is needed to open a source."""
 
     work: ModelWork
     shape: InputShape
@@ -129,7 +130,7 @@ class _Opening:
     place: RankData
 
     def pool(self) -> SamplePool:
-        """Put all that a window reads on the device."""
+        """Load all data that a window reads onto the device."""
         shape, content, device = self.shape, self.content, self.place.device
         share = self.place.share(self.work)
         if isinstance(content, TokenFile):
@@ -139,7 +140,7 @@ class _Opening:
             chosen = share.choose(len(taken), max_batches=num_pool_batches(shape, share.batch_size))
             inputs, targets = chosen_images(content, shape, taken[chosen], device)
         else:
-            assert content is None, "a listing of images is made for the loader only"
+            assert content is None, "a listing of images works only with the loader"
             read = batches_read(self.work, min_window_s=accelerator_of(device).min_window_s)
             num_batches = num_pool_batches(shape, share.batch_size, max_batches=read)
             num_samples, seed = share.batch_size * num_batches, share.seed + share.rank
@@ -147,7 +148,7 @@ class _Opening:
         return self.laid(inputs, targets)
 
     def laid(self, inputs: torch.Tensor, targets: torch.Tensor) -> SamplePool:
-        """Make a pool of samples, in the layout of the model."""
+        """Build a sample pool in the model's memory layout."""
         inputs = laid_out(inputs, channels_last=self.place.channels_last)
         return SamplePool(inputs, targets, self.work.data.batch_size, self._used(batches_ahead=0))
 
@@ -158,7 +159,7 @@ class _Opening:
         )
         samples = self._samples()
         batches = ShardedBatches(len(samples), self.place.share(self.work))
-        # Processes that live for an epoch only make no batch of the next one.
+        # Processes that live for only one epoch do not prepare batches for the next epoch.
         used = self._used(batches_ahead=min(settings.batches_ahead, len(batches)))
         return LoaderSource(
             samples,
@@ -182,7 +183,7 @@ class _Opening:
         return SyntheticSamples(shape, num_samples=work.data.samples_per_epoch, seed=work.training.seed)
 
     def _finish_batch(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Finish a batch on the device: bytes to floats, one channel repeated, the layout of the model."""
+        """Finish a batch on the device: bytes to floats, one channel repeated, in the model's layout."""
         if self.shape.kind != "image":
             return inputs
         if inputs.dtype == torch.uint8:
@@ -214,15 +215,15 @@ class _Opening:
 
 
 def data_notes(work: ModelWork) -> tuple[str, ...]:
-    """Say what a reader of the figures must know of where the samples came from."""
+    """Describe what readers of the results must know about the origin of the samples."""
     if work.data.loading == "loader" and work.data.name == "synthetic":
-        return ("the loader's processes draw the samples: no disk and no decoding, but processor time",)
+        return ("the loader's processes draw the samples: no disk and no decoding, but CPU time",)
     return ()
 
 
 @dataclass(slots=True)
 class SamplePool:
-    """Inputs (n, *shape) and targets (n, …) on the device, n a multiple of the batch size."""
+    """Inputs (n, *shape) and targets (n, …) on the device, where n is a multiple of the batch size."""
 
     inputs: torch.Tensor
     targets: torch.Tensor
@@ -232,7 +233,7 @@ class SamplePool:
     _position: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        """Cut the batches once: a slice costs microseconds, which a short step would be charged with."""
+        """Slice the batches once: a slice takes microseconds, which would count towards a short step."""
         inputs, targets = self.inputs.split(self.batch_size), self.targets.split(self.batch_size)
         self._batches = list(zip(inputs, targets, strict=True))
 
@@ -247,13 +248,13 @@ class SamplePool:
         return self.inputs, self.targets
 
     def next_batch(self) -> Batch:
-        """Return the next full batch, as views; wraps round at the end."""
+        """Return the next full batch, as views; wraps around at the end."""
         batch = self._batches[self._position]
         self._position = (self._position + 1) % len(self._batches)
         return batch
 
     def take_wait_s(self) -> None:
-        """Return None: every batch is there."""
+        """Return None, since all batches are on the device already."""
 
     def close(self) -> None:
         """Do nothing: nothing was started."""
@@ -262,8 +263,8 @@ class SamplePool:
 def draw_samples(shape: InputShape, num_samples: int, *, seed: int, device: torch.device) -> Batch:
     """Draw samples on the device.
 
-    Images are standard normal and their classes uniform; features and their targets are those of S2's data
-    set; tokens are uniform over the vocabulary, and the target of each is the one that follows it.
+    Images are standard normal and their classes uniform. Features and their targets follow the data set of
+    S2. Tokens are uniform over the vocabulary, and the target of each is the next token.
     """
     generator = torch.Generator(device).manual_seed(seed)
     if shape.kind == "tokens":
@@ -296,10 +297,10 @@ def chosen_images(file: TensorFile, shape: InputShape, chosen: torch.Tensor, dev
 
 
 def load_tokens(listing: TokenFile, shape: InputShape, *, share: Share, device: torch.device) -> Batch:
-    """Load this rank's share of the sequences of a file of tokens, shuffled.
+    """Load this rank's share of the sequences in a token file, and shuffle it.
 
     Raises:
-        EnvironmentUnfitError: the file holds fewer sequences than one batch for each rank.
+        EnvironmentUnfitError: the file contains less than one batch of sequences per rank.
     """
     samples = TokenFileSamples(listing, seq_len=shape.shape[0])
     chosen = share.choose(len(samples), max_batches=num_pool_batches(shape, share.batch_size))
@@ -314,6 +315,6 @@ def scaled(images: torch.Tensor) -> torch.Tensor:
 
 
 def laid_out(inputs: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
-    """Return images in the memory layout that the model has."""
+    """Return images in the model's memory layout."""
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     return inputs.contiguous(memory_format=memory_format)

@@ -1,1 +1,1 @@
-"""Warm up, time and stop: the measuring loop, and what its clocks and limits are."""
+"""Warm up, time and stop: the measurement loop with its clocks and limits."""

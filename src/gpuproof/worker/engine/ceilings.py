@@ -1,13 +1,13 @@
-"""What can this device do at most, here and now? Products of matrices and passes over memory, at full speed.
+"""The most this device can do here and now: matrix products and memory passes at full speed.
 
-A data sheet's peak is reached by no real device: power, clocks and cooling hold it below. So the ceilings of
-a roofline (Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785) are measured on
-the spot, in the precision of the run, after the window and outside every figure. Out comes the time of each
+No real device reaches its data sheet's peak: power, clocks and cooling keep it below. So the ceilings of a
+roofline (Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785) are measured on the
+spot, in the run's precision, after the window and outside every result. The output is the time of each
 repeat.
 
-Products go up a short ladder of sizes until they would take too long or too much memory. Before each of
-their repeats a buffer larger than any cache is written, so that operands come from memory, as in a real step;
-a pass over memory is far over the caches by itself.
+Product sizes increase in a few steps until a product would take too long or too much memory. Before each
+repeat, a buffer larger than any cache is written, so that operands come from memory, as in a real step. A
+memory pass needs no such buffer, since it far exceeds the caches anyway.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ GEMM_TYPES = {
     "amp": torch.float16,
     "bf16": torch.bfloat16,
 }
-"""The type of the operands in each precision; the process's TF32 switches are those of the run."""
+"""Operand type for each precision; the process's TF32 switches are as set for the run."""
 BACK_TO_BACK = 100
-"""Kernels between two events: a single one is mostly the events'."""
+"""Number of kernels between two events; with a single kernel, the overhead of the events dominates."""
 LEAST_LAUNCHES = 2.0
-"""A pass that takes no longer is timed by its launches, and says nothing of the cache."""
+"""A pass shorter than this measures only launch overhead, and says nothing about the cache."""
 IN_CACHE = 8
-"""Three buffers of this part of the cache leave room in it."""
+"""Each of three buffers has this fraction of the cache size, which leaves room in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingPlan:
-    """How much is tried; the same on every rank."""
+    """The amount of work to try; the same on every rank."""
 
     gemm_sizes: tuple[int, ...]
-    """Edges of square products."""
+    """Edge lengths of square matrices to multiply."""
     buffer_bytes: int
     flush_bytes: int
     repeats: int
     longest_s: float
-    """A size whose repeats are expected to take longer in all is not tried."""
+    """A size is not tried if its repeats are expected to take longer than this in total."""
     memory_share: float = 0.5
-    """The part of the free memory that operands and buffers may take."""
+    """The fraction of free memory that operands and buffers may use."""
 
 
 GPU_PLAN = CeilingPlan(
@@ -66,7 +66,7 @@ GPU_PLAN = CeilingPlan(
     repeats=20,
     longest_s=5.0,
 )
-"""Buffers are four times the largest cache known, 256 MB on an MI300X."""
+"""Buffers are four times as large as the largest known cache, 256 MB on an MI300X."""
 CPU_PLAN = CeilingPlan(
     gemm_sizes=(256, 512, 1024, 2048, 4096),
     buffer_bytes=2**28,
@@ -77,7 +77,7 @@ CPU_PLAN = CeilingPlan(
 
 
 def plan_for(device: torch.device) -> CeilingPlan:
-    """Choose the plan of a type of device: the large one where no processor works it out."""
+    """Choose the plan for a device type: the large one, unless the CPU does the computing."""
     accelerator = accelerator_of(device)
     return CPU_PLAN if accelerator.in_software or accelerator.simulated else GPU_PLAN
 
@@ -85,7 +85,7 @@ def plan_for(device: torch.device) -> CeilingPlan:
 def try_ceilings(
     precision: str, *, device: torch.device, clock: StepClock, plan: CeilingPlan, beat: Callable[[], None]
 ) -> Iterator[CeilingTrial]:
-    """Yield the trials one by one; `beat` is called after each repeat, since some take long."""
+    """Yield the trials one by one; `beat` is called after each repeat, since some repeats are slow."""
     room = _room_bytes(device, plan)
     bench = _Bench(device=device, clock=clock, plan=plan, beat=beat)
     dtype = GEMM_TYPES.get(precision)
@@ -107,14 +107,14 @@ def try_ceilings(
 def try_costs(
     rank: int, *, device: torch.device, cache_bytes: int | None, clock: StepClock, beat: Callable[[], None]
 ) -> Iterator[ProbeReading]:
-    """Yield what a kernel takes that does next to nothing, and the rate of triads within the cache."""
+    """Yield the time of a nearly empty kernel, and the rate of triads that stay within the cache."""
     bench = _Bench(device=device, clock=clock, plan=replace(plan_for(device), flush_bytes=1), beat=beat)
     one = torch.zeros(1, device=device)
     launch_s = median(bench.time(lambda: _repeat(lambda: one.add_(1)), caches="any")) / BACK_TO_BACK
     yield ProbeReading(rank=rank, quantity=LAUNCH_LATENCY, unit="s", value=launch_s)
     figure = ProbeReading(rank=rank, quantity=CACHE_BANDWIDTH, unit="B/s")
     if cache_bytes is None:
-        yield replace(figure, missing="the size of its cache is not known")
+        yield replace(figure, missing="its cache size is not known")
         return
     buffer_bytes = cache_bytes // IN_CACHE // 4 * 4
     with torch.device(device):
@@ -122,7 +122,7 @@ def try_costs(
     pass_s = median(bench.time(lambda: _repeat(buffers.run_once), caches="any")) / BACK_TO_BACK
     labels = {"buffer_bytes": buffer_bytes}
     if pass_s < LEAST_LAUNCHES * launch_s:
-        yield replace(figure, labels=labels, missing="a pass is over before the host has launched the next")
+        yield replace(figure, labels=labels, missing="a pass finishes before the host has launched the next")
         return
     yield replace(figure, labels=labels, value=memory_bytes("triad", buffer_bytes) / pass_s)
 
@@ -133,14 +133,14 @@ def _repeat(work: Callable[[], object]) -> None:
 
 
 def reason_no_product(precision: str) -> str | None:
-    """Say why products in `precision` are not tried; None where they are."""
+    """Return the reason why products in `precision` are not tried; None if they are."""
     if precision in GEMM_TYPES:
         return None
-    return f"{precision} products need scales of their own: no plain product says what they can do"
+    return f"{precision} products need their own scales: a plain product does not show what they can do"
 
 
 def _room_bytes(device: torch.device, plan: CeilingPlan) -> int:
-    """Return what operands may take; where no one knows what is free, the plan is small enough as it is."""
+    """Return the memory that operands may use; if free memory is unknown, the plan is small anyway."""
     memory = accelerator_of(device).free_and_total_bytes(device)
     if memory is None:
         return BUFFERS["triad"] * plan.buffer_bytes
@@ -170,7 +170,7 @@ def _products(dtype: torch.dtype, bench: _Bench, *, room_bytes: int) -> Iterator
 
 
 class _Bench:
-    """Times one kind of work over and over."""
+    """Times one kind of work repeatedly."""
 
     def __init__(
         self, *, device: torch.device, clock: StepClock, plan: CeilingPlan, beat: Callable[[], None]
@@ -181,7 +181,7 @@ class _Bench:
 
     @torch.inference_mode()
     def time(self, work: Callable[[], None], *, caches: Literal["cold", "any"]) -> tuple[float, ...]:
-        """Return the seconds of each repeat; one more goes before, untimed, that chooses algorithms."""
+        """Return the seconds of each repeat; an untimed one runs first, so that algorithms are chosen."""
         work()
         self._clock.synchronize()
         for _ in range(self.plan.repeats):

@@ -1,9 +1,9 @@
-"""Step clocks: pairs of device events on an accelerator, the monotonic clock on a processor.
+"""Step clocks: pairs of device events on an accelerator, the monotonic clock on a CPU.
 
-Events are recorded without synchronising, in a ring of pairs that is read as they complete, so that timing a
-step never makes the host wait for the device. `SynchronisedClock` does wait, on request
-(`benchmark.sync_cuda`): stricter for a single step, slower for all of them. `time_repeats` times one piece of
-work over and over by such a clock.
+Events are recorded without synchronising, in a ring of pairs that are read as they complete, so timing a step
+never makes the host wait for the device. `SynchronisedClock` does wait, on request (`benchmark.sync_cuda`);
+that makes a single step's time stricter, but all steps slower. `time_repeats` uses such a clock to time one
+piece of work repeatedly.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ RING_PAIRS = 1024
 
 
 class EventClock:
-    """Times steps on the device by pairs of events from a ring."""
+    """Times steps on the device, using pairs of events from a ring."""
 
     name: ClockName = "device_event"
 
     def __init__(self, make_event: Callable[[], TimingEvent], synchronize: Callable[[], None]) -> None:
         self.caught_up = 0
-        """Steps that the device had begun with when the host came to their end."""
+        """Number of steps that the device had already started when the host reached their end."""
         self._free = deque((make_event(), make_event()) for _ in range(RING_PAIRS))
         self._recorded: deque[tuple[TimingEvent, TimingEvent]] = deque()
         self._drained = 0
@@ -38,7 +38,7 @@ class EventClock:
 
     @property
     def capacity(self) -> int:
-        """Pairs that are free: never under half the ring after a `drain`."""
+        """Number of free pairs: never less than half the ring after a `drain`."""
         return len(self._free)
 
     def begin(self) -> None:
@@ -55,9 +55,9 @@ class EventClock:
         self._is_open = False
 
     def drain(self, *, in_flight: int) -> Sequence[float]:
-        """Wait until at most `in_flight` steps are under way, or half the ring; return the times of the rest.
+        """Wait until at most `in_flight` steps, or half the ring, remain; return the other steps' times.
 
-        Of those under way, the ones that are done meanwhile are returned too.
+        The times of further steps that finish meanwhile are returned too.
         """
         too_many = len(self._recorded) - min(in_flight, RING_PAIRS // 2)
         if too_many > 0:
@@ -71,7 +71,7 @@ class EventClock:
         return times
 
     def progress(self) -> tuple[int, int, int]:
-        """Return how many steps were launched, begun by the device and done by it; any thread may ask."""
+        """Return how many steps were launched, and were started and finished by the device; thread-safe."""
         pairs = [*self._recorded]
         begins = [begin for begin, _ in pairs] + ([self._free[0][0]] if self._is_open else [])
         before = self._drained
@@ -81,7 +81,7 @@ class EventClock:
 
 
 def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventClock:
-    """Choose the clock of a device."""
+    """Choose the clock for a device."""
     accelerator = accelerator_of(device)
     if not accelerator.asynchronous:
         return HostClock()
@@ -104,10 +104,10 @@ def time_repeats(
 ) -> list[float]:
     """Return the seconds of each repeat, after the warm-up.
 
-    `before` (an input put back, a cache filled with something else) is done before each, outside of its time.
-    At `meet` all ranks wait for each other: before the first timed repeat, and with `is_blocking` after every
-    one, when the device is done with it. `beat` is called when the device has done more of them, and not
-    because the host asked for more.
+    `before` (restoring an input, filling a cache with something else) runs before each repeat, untimed. At
+    `meet`, all ranks wait for each other: before the first timed repeat and, with `is_blocking`, after every
+    repeat, once the device is done with it. `beat` is called when the device has finished further repeats,
+    not when the host has merely requested them.
     """
     for _ in range(warmup_iterations):
         before()

@@ -1,6 +1,6 @@
-"""Clocks of the host: of steps that are done when they return, and of steps that are waited for.
+"""Host clocks: for steps that are complete when they return, and for steps that are waited for.
 
-They know no framework: what waits for a device is given to them.
+They are independent of any framework: the function that waits for a device is passed in.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ ClockName = Literal["device_event", "host", "host_synchronised"]
 
 
 class HostClock:
-    """Times steps that are done when they return."""
+    """Times steps that are complete when their call returns."""
 
     name: ClockName = "host"
     capacity: int = 65_536
     caught_up: int | None = None
-    """Not seen by this clock."""
+    """Always None: this clock cannot see it."""
 
     def __init__(self) -> None:
         self._begin_s = 0.0
@@ -36,21 +36,21 @@ class HostClock:
         self._times_s.append(perf_counter() - self._begin_s)
 
     def drain(self, *, in_flight: int) -> Sequence[float]:
-        """Return the step times since the last call; none is ever under way."""
+        """Return the step times since the last call; none is ever in flight."""
         times, self._times_s = self._times_s, []
         self._drained += len(times)
         return times
 
     def progress(self) -> tuple[int, int, int]:
-        """Return how many steps were launched, begun and done; one that is launched has begun."""
+        """Return how many steps were launched, started and finished; steps start when launched."""
         return self._begun, self._begun, self._drained + len(self._times_s)
 
     def synchronize(self) -> None:
-        """Do nothing: a processor has done its work when the call returns."""
+        """Do nothing: a CPU has finished its work when the call returns."""
 
 
 class SynchronisedClock(HostClock):
-    """Times steps on the host between two synchronisations of the device."""
+    """Times steps on the host, each between two synchronisations of the device."""
 
     name: ClockName = "host_synchronised"
 
@@ -59,11 +59,11 @@ class SynchronisedClock(HostClock):
         self.synchronize = synchronize  # type: ignore[method-assign]  # the device's own, without a detour
 
     def begin(self) -> None:
-        """Mark the start of a step, the device being idle."""
+        """Mark the start of a step once the device is idle."""
         self.synchronize()
         super().begin()
 
     def end(self) -> None:
-        """Mark the end of a step when the device has done it."""
+        """Mark the end of a step once the device has finished it."""
         self.synchronize()
         super().end()

@@ -1,11 +1,11 @@
-"""The engine: run steps, time each of them, stop, and say why it stopped.
+"""The engine: run steps, time each one, stop, and report why it stopped.
 
-It knows a step (a function of nothing), a clock and a plan, and no feature of training, inference,
-ranks or devices. Steps run in chunks; between chunks, several times a second, finished step times
-are handed on. Inside a chunk nothing but the step and the clock runs.
+It knows a step (a function without arguments), a clock and a plan, but nothing about training, inference,
+ranks or devices. Steps run in chunks. Between chunks, several times a second, the times of finished steps are
+passed on. Inside a chunk, only the step and the clock run.
 
-A device that runs ahead takes steps far faster than it does them. So what paces the loop is the time of
-steps that are done (`Pace`): it waits while more than a quarter of a second of them is under way.
+A device that runs behind its host accepts steps far faster than it executes them. So the time of finished
+steps paces the loop (`Pace`): it waits while more than a quarter of a second of work is in flight.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ StepFunction = Callable[[], None]
 StepTimesSink = Callable[[Sequence[float]], None]
 
 CHUNK_S = 0.25
-"""Planned length of a chunk: long against the cost between chunks, short enough to stop on time."""
+"""Planned length of a chunk: long compared with the work between chunks, short enough to stop on time."""
 IN_FLIGHT_S = 0.25
-"""Work that a device may have before it: long against what the host does between chunks."""
+"""Amount of work that a device may have queued: long compared with what the host does between chunks."""
 LEAST_IN_FLIGHT = 2
-"""Steps: one that runs, and one that waits for its end."""
+"""Minimum number of steps in flight: one that runs, and one queued behind it."""
 
 
 class StepClock(Protocol):
-    """Times steps without holding them up."""
+    """Times steps without delaying them."""
 
     @property
     def capacity(self) -> int:
-        """Steps that may be timed before `drain` must be called; at least 1 after a `drain`."""
+        """Number of steps that may be timed before `drain` must be called; at least 1 after a `drain`."""
 
     def begin(self) -> None:
         """Mark the start of a step."""
@@ -43,17 +43,17 @@ class StepClock(Protocol):
         """Mark the end of a step."""
 
     def drain(self, *, in_flight: int) -> Sequence[float]:
-        """Wait until at most `in_flight` steps are under way; return the times of those that are done.
+        """Wait until at most `in_flight` steps are in flight; return the times of the finished steps.
 
-        In seconds, in order, of all that were finished since the last call.
+        Times in seconds, in order, for all steps finished since the last call.
         """
 
     def synchronize(self) -> None:
-        """Return when the device has done all that it was given."""
+        """Wait until the device has finished all its work."""
 
 
 class StepPlan(Protocol):
-    """Decides, chunk by chunk, how many steps come next."""
+    """Decides, chunk by chunk, how many steps to run next."""
 
     stop_reason: str
 
@@ -63,7 +63,7 @@ class StepPlan(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTiming:
-    """What one window took."""
+    """The timing of one window."""
 
     num_steps: int
     begin_s: float
@@ -87,7 +87,7 @@ def run_chunk(step: StepFunction, clock: StepClock, num_steps: int) -> None:
 
 
 class Pace:
-    """How many steps may be under way, by the time that steps take which are done."""
+    """Limits how many steps may be in flight, based on the time of finished steps."""
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -96,24 +96,24 @@ class Pace:
 
     @property
     def most(self) -> int:
-        """Steps that may be under way at once; two until the first is done."""
+        """Number of steps that may be in flight at once; two until the first step finishes."""
         return max(LEAST_IN_FLIGHT, steps_within(IN_FLIGHT_S, step_s=self._step_s))
 
     @property
     def room(self) -> int:
-        """Steps that may be launched now; at least 1 when room was made."""
+        """Number of steps that may be launched now; at least 1 after room was made."""
         return self.most - self.in_flight
 
     def launched(self, num_steps: int, *, host_s: float) -> None:
-        """Take note of a chunk, and of what launching it took: a host may be the slower one."""
+        """Record a chunk and the time its launch took, since the host may be the slower side."""
         self.in_flight += num_steps
         self._host_s = host_s / num_steps
 
     def make_room(self, clock: StepClock) -> Iterator[Sequence[float]]:
-        """Yield the times of steps that are done, until no more than half of `most` is under way.
+        """Yield the times of finished steps until at most half of `most` is in flight.
 
-        Once, as a rule; where steps have become slower, in pieces of the new pace. The latest steps alone say
-        what that is.
+        Normally it yields once. If steps have become slower, it yields several times, at the new pace, which
+        only the latest steps determine.
         """
         while True:
             times_s = clock.drain(in_flight=max(self.most // 2, self.in_flight - self.most))
@@ -126,7 +126,7 @@ class Pace:
 
 
 def run_window(step: StepFunction, clock: StepClock, plan: StepPlan, sink: StepTimesSink) -> WindowTiming:
-    """Run steps until `plan` says stop, between two synchronisations; give all step times to `sink`."""
+    """Run steps until `plan` says stop, between two synchronisations; pass all step times to `sink`."""
     num_steps = 0
     steps_s = 0.0
     pace = Pace()
@@ -162,9 +162,9 @@ def run_window(step: StepFunction, clock: StepClock, plan: StepPlan, sink: StepT
 def paused_collector() -> Iterator[None]:
     """Keep the garbage collector from running inside steps.
 
-    What is alive now is not looked at again until somebody calls `gc.unfreeze`: torch and what it imports
-    are some 300,000 objects, and one look through them takes longer than many a warm-up. Young garbage goes
-    first, since it may hold memory of the device.
+    Objects alive now are not scanned again until `gc.unfreeze` is called: torch and its imports create some
+    300,000 objects, and scanning them once takes longer than many a warm-up. Young garbage is collected
+    first, since it may hold device memory.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -178,7 +178,7 @@ def paused_collector() -> Iterator[None]:
 
 
 class FixedSteps:
-    """Stop after a number of steps. `step_s` is a first guess of a step's time, for the chunk length."""
+    """Stop after a number of steps. `step_s`, an estimated step time, determines the chunk length."""
 
     def __init__(self, num_steps: int, *, step_s: float | None = None) -> None:
         self._num_steps = num_steps
@@ -186,17 +186,17 @@ class FixedSteps:
         self.stop_reason = f"{num_steps} steps"
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return what is left, cut into chunks of about `CHUNK_S`."""
+        """Return the length of the next chunk, about `CHUNK_S`, until no steps remain."""
         chunk = steps_within(CHUNK_S, step_s=elapsed_s / done if done else self._step_s)
         return min(self._num_steps - done, capacity, chunk)
 
 
 class LongEnough(FixedSteps):
-    """Run the requested steps, then continue until the window has lasted `least_s`, all ranks alike.
+    """Run the requested steps, then continue on all ranks until the window has lasted `least_s`.
 
-    It ends with a whole epoch of `epoch_steps`, unless that would take more than `least_s` longer. `agree`
-    returns the smallest of the ranks' proposals. `take` must be given every step time: by the host's clock
-    alone, steps that are still under way would seem to take no time.
+    The window ends with a whole epoch of `epoch_steps`, unless that would take more than `least_s` longer.
+    `agree` returns the smallest of the ranks' proposals. Every step time must be passed to `take`: on the
+    host's clock alone, steps still in flight would seem to take no time.
     """
 
     def __init__(
@@ -217,12 +217,12 @@ class LongEnough(FixedSteps):
         self._steps_s = 0.0
 
     def take(self, times_s: Sequence[float]) -> None:
-        """Add finished steps."""
+        """Add the times of finished steps."""
         self._num_finished += len(times_s)
         self._steps_s += sum(times_s)
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the next chunk of the requested steps, then of those that fill the time."""
+        """Return the next chunk: first of the requested steps, then of those that fill the time."""
         if done == self._num_steps:
             more = self._agree(self._steps_more(done, elapsed_s))
             self._num_steps += more
@@ -242,10 +242,10 @@ class LongEnough(FixedSteps):
 
 
 class TimeLimit:
-    """Stop after a number of seconds, all ranks after the same step.
+    """Stop after a number of seconds, at the same step on all ranks.
 
-    `agree` returns the smallest of the ranks' proposals; ranks that stopped at different steps would
-    wait for each other forever in the next collective.
+    `agree` returns the smallest of the ranks' proposals. If ranks stopped at different steps, they would wait
+    for each other forever in the next collective.
     """
 
     def __init__(self, limit_s: float, *, agree: Callable[[int], int], step_s: float | None = None) -> None:
@@ -255,7 +255,7 @@ class TimeLimit:
         self.stop_reason = f"{limit_s:g} s"
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the agreed number of steps that fit the time left; at least one until it is over."""
+        """Return the agreed number of steps that fit in the time left: at least one until time is up."""
         left_s = self._limit_s - elapsed_s
         if left_s <= 0:
             return self._agree(0)
@@ -264,7 +264,7 @@ class TimeLimit:
 
 
 def steps_within(seconds: float, *, step_s: float | None) -> int:
-    """Return how many whole steps of `step_s` fit, at least one; one where the step time is unknown.
+    """Return how many whole steps of `step_s` fit: at least one, and one if the step time is unknown.
 
     >>> steps_within(0.25, step_s=0.1), steps_within(0.25, step_s=3.0), steps_within(0.25, step_s=None)
     (2, 1, 1)

@@ -1,13 +1,15 @@
-"""When is the mean step time known well enough? The plan of a window that is measured by precision.
+"""When is the mean step time known well enough? The plan for a window that stops by precision.
 
-In: step times as they are finished. Out: how many steps come next, and why there are no more: the interval of
-the mean is as narrow as was asked and both halves of the window agree, it grows no narrower, or time ends.
-The interval is within this one launch, by batch means, which allow for steps that depend on those before them
-(Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). Standard library only, and constant in memory.
+In: step times as they finish. Out: how many steps to run next, and finally the reason to stop: the interval
+of the mean is as narrow as requested and both halves of the window agree, the interval no longer gets
+narrower, or time runs out. The interval applies within this one launch and uses batch means, which allow for
+steps that depend on earlier ones (Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). Standard
+library only, and constant memory.
 
-What did not happen in a window cannot widen its interval: so there is a floor of time, and the window says
-which stalls it was too short to see. The floor is lifted for steps that hardly scatter: where they themselves
-show that no drift is under way which over the time limit would move the mean by more than was asked.
+Events that did not occur in a window cannot widen its interval. So there is a minimum time, and the window
+reports which stalls it was too short to see. The minimum is lifted for steps with very little scatter, if
+they alone rule out a drift that would move the mean by more than the requested precision within the time
+limit.
 """
 
 from __future__ import annotations
@@ -19,37 +21,41 @@ from math import expm1, inf, log, sqrt
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, StepTimesSink, steps_within
 
 MAX_BATCHES = 64
-"""Batches are joined in pairs when there are so many; from then on there are always half of it or more."""
+"""Batches are merged in pairs when there are this many; from then on, there are always at least half as
+many."""
 MIN_BATCHES = 20
-"""Under this, the spread of the batch means is hardly known."""
+"""With fewer batches than this, the spread of the batch means is hardly known."""
 INDEPENDENT = 0.3
-"""Neighbouring batch means that are correlated by more are too short to stand for independent pieces."""
+"""If neighbouring batch means correlate more than this, the batches are too short to count as independent."""
 NO_NARROWER = 0.8
-"""Four times the steps halve the interval of independent ones; where less is gained, more do not help."""
+"""With independent steps, four times as many halve the interval; if it shrinks less than this, more steps do
+not help."""
 LONG = 32
-"""Steps in a batch from which a correlation of batch means is one of a drift, not of neighbouring steps."""
+"""From this many steps per batch, a correlation of batch means indicates drift, not a dependence between
+neighbouring steps."""
 FLOOR_S = 15.0
-"""Seconds that are measured unless drift is excluded before: clocks settle meanwhile …"""
+"""Minimum seconds to measure unless drift is ruled out earlier, because clocks settle meanwhile …"""
 FLOOR_SHARE = 0.5
 """… but no more than this share of the time limit."""
 EARLY_STEPS = 325
-"""Steps from which drift can be excluded: a stall in every 300 steps falls into so many, chunk and all."""
+"""Minimum number of steps to rule out drift: even with a stall only every 300 steps, this many contain one,
+the chunk included."""
 SMALL = 0.25
-"""Of the precision asked for: steps that hardly scatter drift by little things."""
+"""Fraction of the requested precision: steps with little scatter drift for trivial reasons."""
 UNSEEN = 0.05
-"""The chance to see none of the stalls of which a window says that it would have seen them."""
+"""Probability that a window misses all stalls of a kind that it claims it would have seen."""
 ROUNDING = 1e-12
-"""Relative differences of equal times, from adding them up."""
+"""Relative difference between equal times that summation may cause."""
 Z = 1.959964
 """The normal quantile of a two-sided 95 % interval."""
 
 TIME_UP, MORE, NO_HELP, REACHED = range(4)
-"""What a rank wants, in the order in which the ranks' wishes count: the smallest is what all do."""
+"""What a rank wants, in order of priority; the smallest value of any rank applies to all."""
 REASONS = {TIME_UP: "time limit", NO_HELP: "more samples do not help", REACHED: "precision reached"}
 
 
 class BatchMeans:
-    """Means of equal batches of a series, between 32 and 64 of them however long the series is."""
+    """Means of equal batches in a series: between 32 and 64 of them, however long the series is."""
 
     def __init__(self) -> None:
         self.size = 1
@@ -59,7 +65,7 @@ class BatchMeans:
         self._in_batch = 0
 
     def add(self, values: Sequence[float]) -> bool:
-        """Take the next values; say whether batches were joined, which doubles their size."""
+        """Add values; return whether batches were merged, which doubles their size."""
         joined = False
         self.num_values += len(values)
         for value in values:
@@ -79,7 +85,7 @@ class BatchMeans:
 
     @property
     def correlation(self) -> float:
-        """Of each batch mean with the next, corrected for what so few understate it by; 1 if not known."""
+        """Correlation between each batch mean and the next, corrected for small samples; 1 if unknown."""
         count = len(self.means)
         if count < MIN_BATCHES:
             return 1.0
@@ -103,16 +109,19 @@ class BatchMeans:
         return student_quantile(count - 1) * error / mean if mean else inf
 
     def relative_drift(self, horizon_values: float) -> float:
-        """Return by how much the mean may be off, did a drift go on for so many values; infinite if unknown.
+        """Return how far off the mean may be if a drift lasted this many values; infinite if unknown.
 
-        The far end of the 95 % interval of a straight line's slope through the batch means, times half the
-        horizon, over the mean. Batch means that depend on each other widen it, as they do that of the mean.
+        Computed as the far end of the 95 % interval of the slope of a line fitted to the batch means, times
+        half the horizon, divided by the mean. Correlated batch means widen that interval, as they do for the
+        mean.
         """
         count = len(self.means)
         if count < MIN_BATCHES:
             return inf
         middle, mean = (count - 1) / 2, sum(self.means) / count
-        spread = count * (count * count - 1) / 12  # sum of the squared distances of 0 … count - 1 from middle
+        spread = (
+            count * (count * count - 1) / 12
+        )  # sum of the squared distances of 0 … count - 1 from their midpoint
         slope = sum((place - middle) * value for place, value in enumerate(self.means)) / spread
         rest = sum(
             (value - mean - slope * (place - middle)) ** 2 for place, value in enumerate(self.means)
@@ -123,10 +132,10 @@ class BatchMeans:
         return worst * horizon_values / self.size / 2 / mean if mean else inf
 
     def halves_agree(self, *, within: float) -> bool:
-        """Say whether the means of both halves differ by no more than half the interval of the mean.
+        """Return whether the means of both halves differ by at most half of the mean's interval.
 
-        That is the standard error of their difference: a steady window passes two looks of three, and one
-        that drifts fewer and fewer the longer it is. A relative difference of `within` is let pass.
+        That is the standard error of their difference: a steady window passes two checks out of three; a
+        drifting one passes ever fewer the longer it is. A relative difference of `within` is tolerated.
         """
         half = len(self.means) // 2
         if half < MIN_BATCHES // 2:
@@ -137,7 +146,7 @@ class BatchMeans:
 
 
 def rarest_seen_stall(num_steps: int) -> int:
-    """Return the largest N for which at most 5 % of windows miss stalls that come in one step of N.
+    """Return the largest N for which at most 5 % of windows miss stalls in one step out of N.
 
     (1 − 1/N)ⁿ ≤ 0.05, exactly binomial; N is about n/3, the rule of three (Hanley and Lippman-Hand 1983, If
     Nothing Goes Wrong, Is Everything All Right?, https://doi.org/10.1001/jama.1983.03330370053031).
@@ -149,9 +158,9 @@ def rarest_seen_stall(num_steps: int) -> int:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return Student's two-sided 95 % quantile, to 0.001 from 15 degrees of freedom on.
+    """Return Student's two-sided 95 % quantile, accurate to 0.001 from 15 degrees of freedom.
 
-    By the expansion in 1/degrees of Abramowitz and Stegun, 26.7.5.
+    Uses the expansion in 1/degrees from Abramowitz and Stegun, 26.7.5.
 
     >>> round(student_quantile(19), 3), round(student_quantile(63), 3)
     (2.093, 1.998)
@@ -162,9 +171,9 @@ def student_quantile(freedom: int) -> float:
 
 
 class PrecisionLimit:
-    """Stop when the mean step time is known well enough, all ranks after the same step and for one reason.
+    """Stop once the mean step time is known well enough: all ranks at one step, for one reason.
 
-    `agree` returns the smallest of the ranks' proposals. `take` must be given every step time.
+    `agree` returns the smallest of the ranks' proposals. Every step time must be passed to `take`.
     """
 
     def __init__(
@@ -189,23 +198,23 @@ class PrecisionLimit:
 
     @property
     def half_width(self) -> float | None:
-        """The relative half-width so far; None while too few steps are known."""
+        """The relative half-width of the interval so far; None while there are too few steps."""
         width = self._batches.relative_half_width()
         return None if width == inf else width
 
     @property
     def rarest_seen_stall(self) -> int | None:
-        """One in so many steps is the rarest stall that so many steps show; None before the first."""
+        """The steps so far can show stalls as rare as one in this many steps; None before the first step."""
         return rarest_seen_stall(self._batches.num_values) if self._batches.num_values else None
 
     def take(self, times_s: Sequence[float]) -> None:
-        """Add finished steps."""
+        """Add the times of finished steps."""
         if self._batches.add(times_s):
             self._widths.append(self._batches.relative_half_width())
             self._drifts.append(self._batches.size >= LONG and self._batches.correlation > INDEPENDENT)
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the agreed number of steps until precision is looked at again; 0 when all is known."""
+        """Return the agreed number of steps until the next precision check; 0 once the mean is known."""
         wish = self._agree(TIME_UP if elapsed_s >= self._limit_s else self._wish(elapsed_s))
         if wish != MORE:
             self.stop_reason = REASONS[wish]
@@ -225,14 +234,14 @@ class PrecisionLimit:
         return NO_HELP if self._grows_no_narrower() else MORE
 
     def _drift_is_excluded(self, elapsed_s: float) -> bool:
-        """Say whether the steps so far show that none would move the mean, over the limit, by the target."""
+        """Return whether the steps rule out a drift that moves the mean by the target within the limit."""
         done = self._batches.num_values
         if done < EARLY_STEPS:
             return False
         return self._batches.relative_drift(self._limit_s / elapsed_s * done) <= self._target
 
     def _grows_no_narrower(self) -> bool:
-        """Compare the interval with that of a quarter of the steps: what drifts has no mean to find."""
+        """Compare the interval with the one at a quarter of the steps: a drifting series has no mean."""
         widths = self._widths
         if len(widths) < 4 or not all(self._drifts[-2:]):
             return False
@@ -240,7 +249,7 @@ class PrecisionLimit:
 
 
 def feed_plan(plan: StepPlan, sink: StepTimesSink) -> StepTimesSink:
-    """Return a sink that gives step times to `sink`, and to the plan if it stops by them."""
+    """Return a sink that passes step times to `sink` and, if the plan depends on them, to the plan."""
     take: StepTimesSink | None = getattr(plan, "take", None)
     if take is None:
         return sink

@@ -1,1 +1,1 @@
-"""What a host has, and what else it did."""
+"""What a host contains, and what else it was doing during a run."""

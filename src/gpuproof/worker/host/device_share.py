@@ -1,9 +1,9 @@
-"""Which device does a case get, where several cases of a run share a host? The freest that is not taken.
+"""Choose the device for a case if several cases of a run share a host: the freest one available.
 
-In: what the case asks for, and the run's folder on this host, in which each case that has a device holds a
-locked file: a process that ends, however it does, lets go of it. Out: the device, or an error that says what
-each of them lacked. Memory is the driver's own word, less what other cases asked for and have yet to take.
-Nothing is ever reset, and nobody else's process is touched.
+In: the case's requirements, and the run's folder on this host. In this folder, each case that has a device
+holds a locked file, and the lock is released however the case's process exits. Out: the device, or an error
+that lists what each device lacked. Memory is as the driver reports it, minus what other cases have requested
+but not allocated yet. Nothing is ever reset, and other users' processes are never touched.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 FOLDER = ".devices"
 POLL_S = 1.0
 VISIBILITY = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES",)}
-"""Vendor → the variables that show a program one device alone."""
+"""Maps a vendor to the variables that make only one device visible to a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaim:
-    """What another case of this run holds."""
+    """What another case of this run has claimed."""
 
     pid: int
     physical_index: int
@@ -44,17 +44,17 @@ class DeviceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedDevice:
-    """One device as it is now."""
+    """The current state of one device."""
 
     identity: DeviceIdentity
     free_bytes: int | None
-    """By the driver; None where it does not say."""
+    """As reported by the driver; None if the driver does not report it."""
     processes: tuple[DeviceProcess, ...] | str
     claims: tuple[DeviceClaim, ...]
 
     @property
     def promised_bytes(self) -> int:
-        """Memory that other cases of this run asked for here and have not taken yet."""
+        """Memory that other cases of this run have requested here but not allocated yet."""
         return sum(max(0, claim.asked_bytes - self._held_by(claim)) for claim in self.claims)
 
     def _held_by(self, claim: DeviceClaim) -> int:
@@ -64,13 +64,13 @@ class SharedDevice:
         return sum(process.mem_used_bytes or 0 for process in self.processes if process.pid in tree)
 
     def lacks(self, share: DeviceShare, cases_per_device: int) -> str | None:
-        """Say why a case cannot have this device now; None where it can."""
+        """Return why a case cannot have this device now; None if it can."""
         if len(self.claims) >= cases_per_device:
             return f"has {len(self.claims)} case(s) of this run"
         if share.min_free_bytes is None:
             return None
         if self.free_bytes is None:
-            return "does not say how much memory is free"
+            return "does not report how much memory is free"
         free = self.free_bytes - self.promised_bytes
         if free >= share.min_free_bytes:
             return None
@@ -79,7 +79,7 @@ class SharedDevice:
 
 
 class HeldDevice:
-    """A device that this process holds until it closes it, or ends."""
+    """A device that this process holds until it closes it or exits."""
 
     def __init__(self, taken: DeviceTaken, vendor: str, file: TextIO) -> None:
         self.taken = taken
@@ -88,34 +88,34 @@ class HeldDevice:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that show a program this device alone."""
+        """The variables that make only this device visible to a program."""
         shown = self.taken.uuid if self._vendor == "nvidia" else str(self.taken.framework_index)
         return dict.fromkeys(VISIBILITY.get(self._vendor, ()), shown or str(self.taken.physical_index))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._file.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTaker:
-    """What one case asks for, and among which devices."""
+    """What one case requests, and the devices it may choose from."""
 
     placement: Placement
     share: DeviceShare
     rank: int
     folder: Path
-    """Where the cases of this run on this host hold their files."""
+    """Where the cases of this run keep their files on this host."""
     needs_exclusive_memory: bool
-    """Whether the memory of the case is known from the driver alone: several cases are put on one device only
-    where it tells the memory of each process."""
+    """Whether only the driver knows how much memory the case uses. Several cases can then share a device only
+    if the driver reports the memory of each process."""
 
     def take(self, environment: Mapping[str, str], beat: Callable[[], None]) -> HeldDevice | None:
-        """Wait for a device and take it; None on a host without any.
+        """Wait for a device and claim it; None on a host without devices.
 
         Raises:
-            EnvironmentUnfitError: none became free in time, or several cases would have to share one whose
-                driver tells the memory of the whole device alone.
+            EnvironmentUnfitError: no device became free in time, or several cases would have to share a
+                device whose driver reports only the total memory in use.
         """
         devices = open_devices(environment, open_deadline_s=min(self.share.wait_s, SLOWEST_DRIVER_S))
         try:
@@ -132,17 +132,17 @@ class DeviceTaker:
             if held is not None:
                 return held
             if any(state.claims for state in states):
-                alone_s = monotonic()  # what cases of this run hold comes back
+                alone_s = monotonic()  # devices held by cases of this run will be released
             if monotonic() - alone_s >= self.share.wait_s:
                 raise EnvironmentUnfitError(
                     self._nothing_free(states),
-                    next_step="Raise cases.memory_wait_timeout_s, or ask for less",
+                    next_step="Raise cases.memory_wait_timeout_s, or request less",
                 )
             beat()
             time.sleep(POLL_S)
 
     def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[SharedDevice], HeldDevice | None]:
-        """Look at all devices while no other case does, and take the freest that lacks nothing."""
+        """Scan all devices while no other case does, and claim the freest one that lacks nothing."""
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -184,16 +184,16 @@ class DeviceTaker:
             f"GPU {state.identity.physical_index} {state.lacks(self.share, most) or 'became free just now'}"
             for state in states
         )
-        return f"no device{wanted} within {self.share.wait_s:g} s: {'; '.join(free)}"
+        return f"no device{wanted} became available within {self.share.wait_s:g} s: {'; '.join(free)}"
 
 
 def _preference(state: SharedDevice) -> tuple[int, int]:
-    """Prefer the device with the fewest cases, then the one with the most memory that nobody holds."""
+    """Prefer the device with the fewest cases, then the one with the most unclaimed memory."""
     return len(state.claims), state.promised_bytes - (state.free_bytes or 0)
 
 
 def _claims(folder: Path) -> list[DeviceClaim]:
-    """Read the claims of living processes, and remove the others."""
+    """Read the claims of running processes, and remove all other claims."""
     claims = []
     for path in folder.glob("claim-*.json"):
         with suppress(FileNotFoundError), path.open("r+") as file:
@@ -213,7 +213,7 @@ def _claims(folder: Path) -> list[DeviceClaim]:
 def _states(
     devices: GuardedDevices, chosen: Sequence[int] | None, claims: Sequence[DeviceClaim]
 ) -> list[SharedDevice]:
-    """Return the devices that may be taken, by framework index where that is how they were named."""
+    """Return the devices that may be used, by framework index if they were specified by index."""
     readouts, processes = devices.read("fast"), devices.processes()
     states = []
     for identity in devices.identities:
@@ -232,15 +232,15 @@ def _states(
         )
     if not states:
         raise EnvironmentUnfitError(
-            f"none of the devices {', '.join(map(str, chosen or ()))} is here",
+            f"none of the devices {', '.join(map(str, chosen or ()))} is on this host",
             place="distributed.devices",
-            next_step="`gpuproof doctor` lists the devices of this host",
+            next_step="`gpuproof doctor` lists this host's devices",
         )
     return states
 
 
 def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
-    """Refuse several cases on a device whose driver does not tell whose memory it is."""
+    """Reject several cases on a device whose driver does not report memory per process."""
     for state in states:
         listed = state.processes
         if isinstance(listed, str):
@@ -250,8 +250,8 @@ def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
         else:
             continue
         raise EnvironmentUnfitError(
-            f"several cases cannot share {state.identity.name} {state.identity.physical_index}: the memory "
-            f"of each could not be told from the others' ({why})",
+            f"several cases cannot share {state.identity.name} {state.identity.physical_index}: "
+            f"their memory could not be separated ({why})",
             place="cases.parallel",
-            next_step="Run at most one case on each GPU",
+            next_step="Run at most one case per GPU",
         )

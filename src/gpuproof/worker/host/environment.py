@@ -1,6 +1,6 @@
-"""What a host has: the facts that make a result comparable, or explain why it is not.
+"""The facts about a host that make a result comparable, or that explain why it is not.
 
-Read by the first rank of each host and by `probe`. Everything is a fact or None.
+Read by the first rank on each host, and by `probe`. Each value is a fact, or None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuproof.accelerators.base import Accelerator
 
 PROCESSOR_PATIENCE_S = 0.8
-"""For drivers of devices that the work does not use."""
+"""Timeout for drivers of devices that the work does not use."""
 
 
 def describe_host(
@@ -40,15 +40,16 @@ def describe_host(
     device: str = "auto",
     patience_s: float | None = None,
 ) -> dict[str, Any]:
-    """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables.
+    """Return the facts about this host as JSON: system, CPU, memory, devices, framework, variables.
 
-    A type of device that another package brings is looked for where it is the one that is asked for. Where a
-    driver does not answer within `patience_s`, torch is not asked for devices: it would wait for that driver.
-    None is a rank's own patience: short for work on a processor; for other work that of the slowest driver,
-    and torch is asked whatever the driver does, since the work waits for it as well.
+    A device type that another package provides is looked for only if it was requested. If a driver does not
+    answer within `patience_s`, torch is not queried for devices, since it would wait for that driver. If
+    `patience_s` is None, the limits of a rank apply: for work on a CPU the limit is short; for other work it
+    is that of the slowest driver, and torch is always queried, since the work waits for the driver as well.
 
-    Nothing is kept for the next launch, since it could be out of date: once torch is imported all of it took
-    45 ms on a host without a GPU. On an H100 it took about 0.5 s together with all that CUDA itself needs.
+    Nothing is cached for the next launch, since it could be out of date. Once torch is imported, reading
+    everything took 45 ms on a host without a GPU. On an H100 it took about 0.5 s, including everything that
+    CUDA itself needs.
     """
     import torch
 
@@ -73,7 +74,7 @@ def describe_host(
 def describe_system(
     environment: Mapping[str, str] = os.environ, *, patience_s: float = OPEN_DEADLINE_S
 ) -> dict[str, Any]:
-    """Return what no framework is asked for: of `describe_host`, all but devices and versions of torch's."""
+    """Return the facts that need no framework: all of `describe_host` but devices and torch versions."""
     accelerators = describe_devices(dict(environment), patience_s=patience_s)
     return {
         "host": socket.gethostname(),
@@ -103,7 +104,7 @@ def describe_system(
 
 
 def _as_the_user_set_it(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Put back the user's number of threads, which ours, or torchrun's, has taken the place of."""
+    """Restore the user's thread count, which we or torchrun have overridden."""
     others = {name: value for name, value in environment.items() if name != THREADS_VARIABLE}
     users = users_threads()
     return others if users is None else {**others, THREADS_VARIABLE: str(users)}
@@ -130,7 +131,7 @@ def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
 
 
 def _peer_access(accelerator: Accelerator, index: int) -> list[int] | None:
-    """Name the devices that this one copies to directly; None where torch does not tell, or there is one."""
+    """List the devices that this one copies to directly; None if unknown or if it is the only device."""
     import torch
 
     others = [other for other in range(accelerator.count()) if other != index]

@@ -1,7 +1,7 @@
-"""What a host brings to a run over several hosts: network interfaces, InfiniBand ports, limits, its own name.
+"""What a host brings to a multi-host run: network interfaces, InfiniBand ports, limits, its name.
 
-Read from sysfs, the kernel and the environment; each fact is a value, or None with the reason beside it.
-Interfaces are read over netlink, so that what is seen is this network namespace's, whatever is mounted at
+Facts are read from sysfs, the kernel and the environment; each is a value, or None with the reason next to
+it. Interfaces are read over netlink, so the result applies to this network namespace, whatever is mounted at
 /sys. Standard library only.
 """
 
@@ -24,7 +24,7 @@ SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
 PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "ib_peer_mem")
 HPCX = ("/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib")
-"""Where the vendor's images keep HPC-X."""
+"""Where HPC-X is located in the vendor's images."""
 PREFIXES = (
     *("NCCL_", "GLOO_", "TF_", "TORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "OMP_", "MKL_", "KMP_"),
     *("ROCR_", "HIP_", "PYTORCH_"),
@@ -42,7 +42,7 @@ ATTRIBUTE = struct.Struct("=HH")
 def describe_fabric(
     environment: Mapping[str, str], *, sysfs: Path = SYSFS, shared_memory: Path = SHARED_MEMORY
 ) -> dict[str, Any]:
-    """Return interfaces, InfiniBand ports, shared memory, limits, variables and what the host name means."""
+    """Return interfaces, InfiniBand ports, shared memory, limits, variables and the host's addresses."""
     facts: dict[str, Any] = {"interfaces": None, "interfaces_missing": None}
     facts["variables"] = recorded_variables(environment, ("NCCL_", "GLOO_", "UCX_"))
     try:
@@ -60,7 +60,7 @@ def describe_fabric(
 
 
 def infiniband_ports(folder: Path = SYSFS / "class/infiniband") -> list[dict[str, Any]]:
-    """Return every port that this host lists; the files are those of https://docs.kernel.org/admin-guide/abi-stable.html."""
+    """Return all ports that this host lists; see https://docs.kernel.org/admin-guide/abi-stable.html."""
     return [
         {
             "device": port.parents[1].name,
@@ -75,7 +75,7 @@ def infiniband_ports(folder: Path = SYSFS / "class/infiniband") -> list[dict[str
 
 
 def _after_colon(path: Path) -> str | None:
-    """Read `4: ACTIVE` as ACTIVE."""
+    """Parse a state such as `4: ACTIVE` into ACTIVE."""
     text = _text(path)
     return text.rpartition(":")[2].strip() if text else None
 
@@ -108,9 +108,9 @@ def _resolve(name: str) -> list[str]:
 def describe_affinity(
     pci_bus_ids: Iterable[str], *, sysfs: Path = SYSFS, modules: Path = Path("/proc/modules")
 ) -> dict[str, Any]:
-    """Return memory nodes with their processors, those this process may use, and each device's node.
+    """Return NUMA nodes and their CPUs, the CPUs this process may use, and the node of each device.
 
-    `peer_memory` says whether a module is loaded by which network cards read GPU memory; None: not known.
+    `peer_memory` tells whether a module that lets network cards read GPU memory is loaded; None if unknown.
     """
     nodes = {
         path.name.removeprefix("node"): _text(path / "cpulist")
@@ -130,10 +130,10 @@ def describe_affinity(
 
 
 def recorded_variables(environment: Mapping[str, str], prefixes: Sequence[str] = PREFIXES) -> dict[str, str]:
-    """Return the variables that begin so, by name, each with its value or with `redacted` for it.
+    """Return the variables with these prefixes, by name, each with its value or as `redacted`.
 
-    A value is given where `variables.txt` lists its name: documented, or read by the library itself. Any
-    other may be somebody's own, a secret among them, whatever its name says.
+    A value is included if `variables.txt` lists its name, which means that it is documented or that the
+    library itself reads it. Any other value may be private, even a secret, whatever its name suggests.
 
     >>> recorded_variables({"NCCL_ALGO": "Ring", "NCCL_CRED": "hunter2", "HOME": "/root"})
     {'NCCL_ALGO': 'Ring', 'NCCL_CRED': 'redacted'}
@@ -152,13 +152,13 @@ def _documented() -> frozenset[str]:
 
 
 def describe_interfaces() -> list[dict[str, Any]]:
-    """Return name, state, MTU in bytes and addresses of each interface of this network namespace.
+    """Return the name, state, MTU in bytes and addresses of each interface in this network namespace.
 
-    `up` is what the administrator set; `running` says that there is a carrier, too. The message formats
-    are those of https://man7.org/linux/man-pages/man7/rtnetlink.7.html.
+    `up` is what the administrator set; `running` means that there is also a carrier. The message formats are
+    described in https://man7.org/linux/man-pages/man7/rtnetlink.7.html.
 
     Raises:
-        OSError: the kernel gives no answer over netlink (no Linux).
+        OSError: the kernel does not answer over netlink (not Linux).
     """
     interfaces: dict[int, dict[str, Any]] = {}
     for body in _dump(RTM_GETLINK):
@@ -182,7 +182,7 @@ def describe_interfaces() -> list[dict[str, Any]]:
 
 
 def _dump(kind: int) -> Iterator[bytes]:
-    """Ask the kernel for all objects of a kind; give the body of each answer."""
+    """Request all objects of one kind from the kernel; return the body of each answer."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(5.0)
         request = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
@@ -209,17 +209,17 @@ def _aligned(length: int) -> int:
 
 
 def check_named_interfaces(environment: Mapping[str, str]) -> None:
-    """Check that what GLOO_SOCKET_IFNAME names is there and up: gloo itself says only that it failed.
+    """Check that the interface in GLOO_SOCKET_IFNAME exists and is up; gloo reports only a failure.
 
     Raises:
-        EnvironmentUnfitError: it is not, or has no address.
+        EnvironmentUnfitError: it is missing or down, or has no address.
     """
     names = environment.get("GLOO_SOCKET_IFNAME")
     if not names:
         return
     try:
         interfaces = describe_interfaces()
-    except OSError:  # no netlink here: gloo will say it in its own words
+    except OSError:  # no netlink here: gloo will report the problem itself
         return
     by_name = {interface["name"]: interface for interface in interfaces}
     for name in names.split(","):
@@ -228,13 +228,13 @@ def check_named_interfaces(environment: Mapping[str, str]) -> None:
             raise EnvironmentUnfitError(
                 f"GLOO_SOCKET_IFNAME={names}: {name} {problem} on {socket.gethostname()}",
                 place="environment",
-                next_step=f"Interfaces with an address here: {_usable(interfaces)}",
+                next_step=f"Interfaces with an address on this host: {_usable(interfaces)}",
             )
 
 
 def _interface_problem(interface: Mapping[str, Any] | None) -> str | None:
     if interface is None:
-        return "is no interface"
+        return "is not an interface"
     if not interface["up"]:
         return "is down"
     return None if interface["addresses"] else "has no address"

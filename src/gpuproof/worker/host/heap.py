@@ -1,8 +1,8 @@
-"""The process's own memory under a step on a processor: what a step frees is kept for the next.
+"""Keep the memory that the process frees in one step for the next one, for steps on a CPU.
 
-The allocator of glibc gives freed blocks at the heap's end, and large ones at once, back to the kernel, which
-clears new pages in the next step. Those page faults take time that scatters, on virtual machines above all.
-A GPU's steps have none of it, since torch keeps its memory.
+glibc's allocator returns freed blocks to the kernel, at the end of the heap or, for large ones, immediately;
+the next step then gets new pages, which the kernel clears first. The time of those page faults varies,
+especially on virtual machines. GPU steps are not affected, since torch keeps its own memory.
 
 Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
 """
@@ -23,17 +23,17 @@ _OTHER_ALLOCATORS: Final = ("jemalloc", "tcmalloc", "mimalloc")
 
 
 def keep_freed_memory() -> None:
-    """Keep what this process frees, until it ends: no block is mapped by itself, and the heap is not cut."""
+    """Keep freed memory until this process exits: map no block separately, and never trim the heap."""
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_MAX, 0)
     libc.mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIMMED)
 
 
 def reason_freed_memory_is_not_kept(accelerator: Accelerator) -> str | None:
-    """Return why steps on this device cannot be told to keep what they free; None where they can."""
+    """Return why steps on this device cannot keep the memory they free; None if they can."""
     if accelerator.asynchronous:
-        return "a step on a device uses the device's memory, which torch keeps in any case"
+        return "a step on a device uses device memory, which torch keeps in any case"
     if not hasattr(ctypes.CDLL(None), _GLIBC):
-        return "only glibc's allocator can be told so, and this system has another"
+        return "only glibc's allocator supports this, and this system has another"
     preloaded = [name for name in _OTHER_ALLOCATORS if name in os.environ.get("LD_PRELOAD", "")]
-    return f"LD_PRELOAD puts {preloaded[0]} in the place of glibc's allocator" if preloaded else None
+    return f"LD_PRELOAD puts {preloaded[0]} in place of glibc's allocator" if preloaded else None

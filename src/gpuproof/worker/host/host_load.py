@@ -1,10 +1,10 @@
-"""What the kernel counted between two moments: how busy processors were, what was sent again over TCP.
+"""What the kernel counted between two moments: how busy CPUs were, and TCP retransmissions.
 
-Read from /proc just outside the measured window, so that a neighbour who took the processor during the window
-is seen afterwards, at no cost inside it. Other systems give what Python gives, and say why the rest is
-missing. Of each TCP connection the kernel keeps counts (`tcp_info` in linux/tcp.h, what `ss -ti` shows), and
-a process may ask for its own without any right: gloo's sockets are among them, and those of NCCL where it
-talks over sockets.
+Read from /proc just outside the measured window, so that another process that used the CPU during the window
+is detected afterwards, at no cost inside it. Other systems provide only what Python offers, with the reason
+why the rest is missing. The kernel keeps counts for each TCP connection (`tcp_info` in linux/tcp.h, what `ss
+-ti` shows), and a process may query its own connections without privileges: this covers gloo's sockets, and
+NCCL's if it uses sockets.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from gpuproof.records.run import HostLoad
 from gpuproof.records.what_ran import Connections, CountedConnection
 
 BUSY_FIELDS = (1, 2, 3, 6, 7)
-"""user, nice, system, irq, softirq in the first line of /proc/stat; idle and iowait are not busy."""
+"""user, nice, system, irq and softirq in the first line of /proc/stat; idle and iowait do not count as
+busy."""
 STEAL_FIELD = 8
 UTIME_FIELD = 11
-"""In /proc/PID/stat after the name in brackets: user time, then system time."""
+"""In /proc/PID/stat, after the name in parentheses: user time, then system time."""
 TOTAL_RETRANS = struct.Struct("@100xI")
-"""`tcpi_total_retrans`: segments sent again since the connection was opened."""
+"""`tcpi_total_retrans`: segments retransmitted since the connection was opened."""
 DATA_SEGS_OUT = struct.Struct("@156xI")
-"""`tcpi_data_segs_out`: segments with data, since Linux 4.6."""
+"""`tcpi_data_segs_out`: segments with data; available since Linux 4.6."""
 TCP_INFO_BYTES = 256
 MOST_KEPT = 32
-"""Of the connections of one rank: those of which most was sent again, and then those that sent most."""
+"""Maximum number of connections recorded per rank: first those with the most retransmissions, then those that
+sent the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReading:
-    """Running totals at one moment."""
+    """Cumulative totals at one moment."""
 
     monotonic_s: float
     own_cpu_s: float
@@ -52,9 +54,9 @@ class LoadReading:
 
 
 def read_load(proc: Path = Path("/proc")) -> LoadReading:
-    """Read the totals now, those of this process with its children, both that live and that have ended.
+    """Read the current totals, including this process's children, both running and exited.
 
-    What the system does not give is None, with the reason in `missing`.
+    Values that the system does not provide are None, with the reason in `missing`.
     """
     busy_cpu_s: float | None = None
     steal_cpu_s: float | None = None
@@ -87,12 +89,12 @@ def _cpu_ticks(stat: Path) -> int:
     try:
         fields = stat.read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # it ended after it was listed
+        return 0  # it exited after it was listed
     return int(fields[UTIME_FIELD]) + int(fields[UTIME_FIELD + 1])
 
 
 def _run_queue_wait_s(tasks: Path) -> float:
-    """Sum over this process's threads the time spent ready to run without a processor (schedstat, ns)."""
+    """Sum, over this process's threads, the time spent runnable without a CPU (schedstat, ns)."""
     return sum(_wait_ns(task) for task in tasks.iterdir()) / 1e9
 
 
@@ -102,17 +104,17 @@ def _wait_ns(task: Path) -> int:
     except (FileNotFoundError, ProcessLookupError):
         if task.exists():
             raise
-        return 0  # the thread ended after it was listed
+        return 0  # the thread exited after it was listed
 
 
 def load_between(begin: LoadReading, end: LoadReading) -> HostLoad:
-    """Return the load of the interval between two readings."""
+    """Return the load in the interval between two readings."""
     wait_s = _difference(begin.run_queue_wait_s, end.run_queue_wait_s)
     missing = begin.missing or end.missing
-    if wait_s is not None and wait_s < 0:  # a thread takes its total with it when it ends
-        wait_s, missing = None, "threads that had waited for a processor ended in the window"
+    if wait_s is not None and wait_s < 0:  # when a thread exits, its total is lost
+        wait_s, missing = None, "threads that had waited for a CPU exited in the window"
     return HostLoad(
-        num_cpus=os.cpu_count() or 1,  # all of the host's, which busy_cpu_s is about
+        num_cpus=os.cpu_count() or 1,  # the total for the host, which is what busy_cpu_s covers
         busy_cpu_s=_difference(begin.busy_cpu_s, end.busy_cpu_s),
         own_cpu_s=end.own_cpu_s - begin.own_cpu_s,
         run_queue_wait_s=wait_s,
@@ -127,11 +129,13 @@ def _difference(begin: float | None, end: float | None) -> float | None:
 
 
 def read_connections(rank: int) -> Connections:
-    """Read the counts of all connections that this process has open now, by the addresses of their ends."""
+    """Read the counts of all connections that this process has open, keyed by both addresses."""
     if sys.platform != "linux":
-        return _unknown(rank, f"connections are counted by Linux alone, and this is {sys.platform}")
-    if socket.getdefaulttimeout() is not None:  # to look at a connection would give it that time-out
-        return _unknown(rank, "this process has a default time-out of sockets")
+        return _unknown(rank, f"only Linux counts connections, and this is {sys.platform}")
+    if (
+        socket.getdefaulttimeout() is not None
+    ):  # inspecting a connection through a socket object would set that timeout on it
+        return _unknown(rank, "this process has a default socket timeout")
     sent: Counter[tuple[str, str]] = Counter()
     again: Counter[tuple[str, str]] = Counter()
     try:
@@ -139,7 +143,7 @@ def read_connections(rank: int) -> Connections:
             sent[ends] += num_sent
             again[ends] += num_again
     except (OSError, struct.error) as error:
-        return _unknown(rank, f"the kernel does not tell: {error}")
+        return _unknown(rank, f"the kernel does not report it: {error}")
     busiest = sorted(sent, key=lambda ends: (-again[ends], -sent[ends], ends))[:MOST_KEPT]
     connections = tuple(
         CountedConnection(
@@ -155,9 +159,9 @@ def _unknown(rank: int, missing: str) -> Connections:
 
 
 def _counted() -> Iterator[tuple[tuple[str, str], int, int]]:
-    """Yield each connection's two addresses, the segments sent, and those sent again."""
+    """Yield each connection's two addresses, the segments it sent, and those it retransmitted."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError, NotADirectoryError):  # closed since it was listed, or no socket
+        with suppress(FileNotFoundError, NotADirectoryError):  # closed since it was listed, or not a socket
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(name))) as connection:
@@ -168,17 +172,17 @@ def _counted() -> Iterator[tuple[tuple[str, str], int, int]]:
 
 
 def _ends(connection: socket.socket) -> tuple[str, str] | None:
-    """Return the addresses of both ends; None of what is no TCP connection."""
+    """Return the addresses of both ends; None if it is not a TCP connection."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
         return None
     try:
         return _address(connection.getsockname()[0]), _address(connection.getpeername()[0])
-    except OSError:  # it listens, or the other end is gone
+    except OSError:  # it is a listening socket, or the other end has closed
         return None
 
 
 def _address(text: str) -> str:
-    """Write an IPv4 address as one, also where the socket is of IPv6."""
+    """Format an IPv4 address as IPv4, even if it comes from an IPv6 socket."""
     address = ip_address(text.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)

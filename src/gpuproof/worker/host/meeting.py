@@ -1,8 +1,8 @@
-"""Do the hosts of a run reach each other? Node 0 listens where its ranks will, the others come and say who.
+"""Can a run's hosts reach each other? Node 0 listens as its ranks will; the others report in.
 
-A host that is reached, is reached on a port of its own choice, too, both ways: ranks talk over such ports
-once they have met. A firewall, a host that is down and a port where nothing listens look different, and
-are told apart by the error and by how another port of the same host answers.
+A host that is reachable is also contacted on a port of its own choice, in both directions, because ranks use
+such ports once they have met. The error, and how another port on the same host answers, distinguish a
+firewall, a host that is down, and a port without a listener.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from typing import Any
 GREETING = "gpuproof doctor"
 CONNECT_S = 3.0
 ANSWER_S = 30.0
-"""For whoever is connected already: a busy host is slow to answer, and no firewall is in the way."""
+"""Timeout for hosts that are already connected: a busy host is slow to answer, but no firewall is in the
+way."""
 RETRY_S = 0.5
 MAPPED = "::ffff:"
-"""What an address of IPv4 begins with on a socket of both families."""
+"""Prefix of an IPv4 address seen on a dual-stack socket."""
 MAX_LINE = 65_536
 UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeetingPoint:
-    """Where the hosts meet, and who this one is."""
+    """Where the hosts meet, and which of them this is."""
 
     master: str
     port: int
@@ -52,7 +53,7 @@ def meet(place: MeetingPoint) -> dict[str, Any]:
 
 
 def _receive(place: MeetingPoint) -> dict[str, Any]:
-    """Listen on all interfaces, as torch's store does, until every other host has come."""
+    """Listen on all interfaces, as torch's store does, until every other host has connected."""
     try:
         listener = _listen(place.port, backlog=place.num_nodes)
     except OSError as error:
@@ -82,7 +83,7 @@ def _receive(place: MeetingPoint) -> dict[str, Any]:
 
 
 def _greet(connection: socket.socket, address: str, data_port: int, visitors: list[dict[str, Any]]) -> None:
-    """Answer a visitor, call it back on its own port, and note it. Anybody else who connects is ignored."""
+    """Answer a visitor, call it back on its own port, and record it; ignore other connections."""
     with connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -94,13 +95,13 @@ def _greet(connection: socket.socket, address: str, data_port: int, visitors: li
             visitor = {"node_rank": int(hello["node_rank"]), "host": str(hello["host"]), "address": address}
             visitors.append({**visitor, "called_back": called_back})
             _write(connection, {"called_back": called_back})
-            connection.recv(1)  # until the visitor has read it and gone
+            connection.recv(1)  # until the visitor has read the answer and left
         except (OSError, ValueError, KeyError):
             return
 
 
 def _visit(place: MeetingPoint) -> dict[str, Any]:
-    """Go to node 0 until it answers, or the time is up; then find out what stands between."""
+    """Contact node 0 until it answers or time runs out; then find out what blocks the connection."""
     deadline_s = time.monotonic() + place.wait_s
     while True:
         visit = _attempt(place)
@@ -157,15 +158,15 @@ def _connected(host: str, port: int, use: Callable[[socket.socket], dict[str, An
 
 
 def _any_port() -> socket.socket:
-    """Listen on a port that the system chooses; it takes connections without anybody's doing."""
+    """Listen on a port that the system chooses; the kernel accepts connections on its own."""
     return _listen(0, backlog=64)
 
 
 def _listen(port: int, *, backlog: int) -> socket.socket:
-    """Listen on the addresses of both families where the system has both.
+    """Listen on IPv4 and IPv6 addresses if the system has both.
 
     Raises:
-        OSError: the port is taken, or may not be.
+        OSError: the port is in use or may not be opened.
     """
     if socket.has_dualstack_ipv6():
         try:
@@ -173,7 +174,7 @@ def _listen(port: int, *, backlog: int) -> socket.socket:
                 ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
             )
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is built in, and switched off
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is compiled in but disabled
                 raise
     return socket.create_server(("", port), backlog=backlog)
 
@@ -186,14 +187,14 @@ def _read(connection: socket.socket) -> dict[str, Any]:
     """Read one line of JSON.
 
     Raises:
-        ValueError: it is none, or too long.
-        OSError: it does not come in time.
+        ValueError: the line is not JSON, or is too long.
+        OSError: the line does not arrive in time.
     """
     line = b""
     while not line.endswith(b"\n"):
         byte = connection.recv(1)
         if not byte or len(line) > MAX_LINE:
-            raise ValueError("no whole line came")
+            raise ValueError("no complete line arrived")
         line += byte
     message = json.loads(line)
     if not isinstance(message, dict):

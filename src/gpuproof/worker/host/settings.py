@@ -1,7 +1,8 @@
-"""How is this host set up? The facts that `records/host_facts.csv` lists, read without root.
+"""How is this host configured? Reads the facts that `records/host_facts.csv` lists, without root.
 
-In: the root below which files are read. Out: by fact its value as text, or None with the reason it is
-missing. A container sees the kernel of its host and its own processes alone; what it cannot see is missing.
+In: the root directory below which files are read. Out: for each fact, its value as text, or None with the
+reason why it is missing. A container sees its host's kernel but only its own processes; facts that it cannot
+see are missing.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from gpuproof.base.files import packaged_rows
 
 TABLE = "records/host_facts.csv"
 UNKEPT_CLOCK_US = 16_000_000
-"""The largest error that the kernel gives its clock: nothing has kept it for long. systemd judges by it, too,
-and not by STA_UNSYNC, which stays set under chrony without rtcsync (systemd bca5a0ea)."""
+"""The largest error that the kernel reports for its clock, which means that nothing has synchronised it for a
+long time. systemd uses it too, rather than STA_UNSYNC, which stays set under chrony without rtcsync (systemd
+bca5a0ea)."""
 TIMEX_LONGS = 32
-"""More than `struct timex` has; zeros ask and change nothing, and the fourth long is the error in µs."""
+"""Size of a buffer larger than `struct timex`. All zeros mean a query that changes nothing; the fourth long
+is the error in µs."""
 SECOND_LOOK_S = 0.1
 NVIDIA_LIBRARY = re.compile(r"lib(cuda|nvidia-.*|nvcuvid|nvoptix)\.so(\..*)?")
 SHOWN = 5
 
 
 def clock_error_us() -> int:
-    """Ask the kernel for the largest error of its clock in microseconds (adjtimex); -1 where it refuses."""
+    """Query the kernel for its clock's maximum error in microseconds (adjtimex); -1 if denied."""
     timex = (ctypes.c_long * TIMEX_LONGS)()
     return -1 if ctypes.CDLL(None).adjtimex(timex) < 0 else int(timex[3])
 
@@ -39,9 +42,9 @@ def host_settings(
     root: Path = Path("/"),
     clock: Callable[[], int] = clock_error_us,
 ) -> dict[str, dict[str, str | None]]:
-    """Return each fact of the table: its `value`, or None and under `missing` why.
+    """Return each fact in the table: its `value`, or None with the reason under `missing`.
 
-    `devices` are the GPUs as their drivers list them (`devices/describe.py`).
+    `devices` are the GPUs as listed by their drivers (`devices/describe.py`).
     """
     readers: dict[str, Callable[[str], str]] = {
         "text": lambda place: _first_line(root / place),
@@ -67,7 +70,7 @@ def _fact(read: Callable[[str], str], place: str) -> dict[str, str | None]:
 
 
 def _refuse(_place: str) -> str:
-    raise ValueError("reading it needs root, and nothing here is read as root")
+    raise ValueError("reading it needs root, and gpuproof reads nothing as root")
 
 
 def _first_line(path: Path) -> str:
@@ -79,7 +82,7 @@ def _matches(root: Path, places: str) -> Iterator[Path]:
 
 
 def _values(root: Path, places: str) -> str:
-    """Return the values of all that match; none where the folder above them is there without any."""
+    """Return the values of all matches; empty if the parent folder exists but has no matches."""
     values = {_first_line(path) for path in _matches(root, places)}
     if not values and not any(
         (root / re.split(r"/[^/]*[*[]", place)[0]).is_dir() for place in places.split()
@@ -91,17 +94,17 @@ def _values(root: Path, places: str) -> str:
 def _match(root: Path, place: str, pattern: str) -> str:
     match = re.search(pattern, (root / place).read_text(encoding="utf-8", errors="replace"), re.M)
     if match is None:
-        raise ValueError(f"{place} does not say it")
+        raise ValueError(f"{place} does not contain it")
     return match[1]
 
 
 def _processes(proc: Path) -> dict[tuple[str, str], str]:
-    """Return the state of each process that is visible here, by number and name."""
+    """Return the state of each process that is visible here, keyed by PID and name."""
     states: dict[tuple[str, str], str] = {}
     for path in proc.glob("[0-9]*/stat"):
         try:
             number, _, rest = path.read_text(encoding="utf-8", errors="replace").partition(" (")
-        except OSError:  # it ended meanwhile
+        except OSError:  # it exited in the meantime
             continue
         name, _, after = rest.rpartition(") ")
         states[number, name] = after[:1]
@@ -111,13 +114,13 @@ def _processes(proc: Path) -> dict[tuple[str, str], str]:
 
 
 def _running(proc: Path, name: str) -> str:
-    """Say whether a process of this name is visible; the kernel keeps 15 characters of a name."""
+    """Return whether a process with this name is visible; the kernel keeps only 15 characters."""
     names = {process for _, process in _processes(proc)}
     return "running" if name[:15] in names else "no such process is visible"
 
 
 def _blocked(proc: Path) -> str:
-    """Count the processes that wait in the kernel at two looks: one that only reads a disk is none."""
+    """Count processes blocked in the kernel in two samples, so that a mere disk read is not counted."""
     blocked = {process for process, state in _processes(proc).items() if state == "D"}
     if blocked:
         sleep(SECOND_LOOK_S)
@@ -128,7 +131,7 @@ def _blocked(proc: Path) -> str:
 
 def _clock(error_us: int) -> str:
     if error_us < 0:
-        raise ValueError("the kernel refuses adjtimex here")
+        raise ValueError("the kernel denies adjtimex here")
     return "not synchronised" if error_us >= UNKEPT_CLOCK_US else "synchronised"
 
 
@@ -140,10 +143,10 @@ def _of_drivers(devices: Sequence[Mapping[str, Any]], fact: str) -> str:
 
 
 def _temperature(devices: Sequence[Mapping[str, Any]]) -> str:
-    """Say how warm GPUs are, and whether one is at the maximum that its driver states."""
+    """Report how hot the GPUs are, and whether one is at the maximum that its driver states."""
     pairs = [(device["state"].get("temp_gpu_c"), device["static"].get("temp_max_c")) for device in devices]
     if not pairs or None in {number for pair in pairs for number in pair}:
-        raise ValueError("not every driver reports it with a maximum")
+        raise ValueError("not every driver reports temperature and maximum")
     low, high = min(degrees for degrees, _ in pairs), max(degrees for degrees, _ in pairs)
     seen = f"{low:g} to {high:g} °C, a spread of {high - low:g} K" if len(pairs) > 1 else f"{high:g} °C"
     return seen + ("; a GPU is at its maximum" if any(degrees >= most for degrees, most in pairs) else "")
@@ -153,12 +156,12 @@ def _named_file(root: Path, name: str | None) -> str:
     if not name:
         return "not set"
     path = root / name.lstrip("/")
-    return name if path.is_file() and path.stat().st_size else f"{name}: not there, or empty"
+    return name if path.is_file() and path.stat().st_size else f"{name}: missing or empty"
 
 
 def _empty(paths: Iterator[Path]) -> str:
-    """Name NVIDIA's libraries that exist and have no byte: tools that only look for them find them."""
+    """List NVIDIA libraries that are empty files, which mislead tools that check only for existence."""
     libraries = sorted(path for path in paths if NVIDIA_LIBRARY.fullmatch(path.name) and path.is_file())
     if not libraries:
-        raise ValueError("there is no library of NVIDIA's")
+        raise ValueError("there are no NVIDIA libraries")
     return ", ".join([path.name for path in libraries if not path.stat().st_size][:SHOWN]) or "none"

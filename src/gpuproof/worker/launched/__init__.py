@@ -1,1 +1,1 @@
-"""What launchers start on other hosts, each by its word: `a-b` is the module `a_b` in here."""
+"""Programs that launchers start on other hosts, by name: `a-b` is the module `a_b` in here."""

@@ -1,9 +1,9 @@
-"""`python -m gpuproof.worker kubernetes-task`: what the container of a pod's ranks runs.
+"""`python -m gpuproof.worker kubernetes-task`: runs in the container with a pod's ranks.
 
-It copies what the launcher gave into the launch's folder, starts the node's ranks and the sampler, and leaves
-with the ranks' status. Started a second time, as a container of a TrainJob is that has failed, it starts
-nothing: the ranks would write over their records. `kubernetes-task --folder=F --end`, started beside it,
-tells it to end.
+It copies the launcher's files into the launch's folder, starts the node's ranks and the sampler, and exits
+with the ranks' status. If it is started a second time, as happens to a failed container of a TrainJob, it
+starts nothing, because the ranks would overwrite their records. `kubernetes-task --folder=F --end`, started
+alongside, asks it to stop.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pathlib import Path
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.worker.commands.node_task import parted, run_commands
 
-SUMMARY = "start a pod's ranks, or end them"
+SUMMARY = "start a pod's ranks, or stop them"
 RANKS = ("PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX")
-"""What says which node of a launch a pod is: Kubeflow's variables, then that of an Indexed Job."""
+"""Variables that identify which node of a launch a pod is: Kubeflow's, then that of an Indexed Job."""
 TASK = "task-{}.pid"
 OUTPUT = "launcher-output-{}.txt"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start the commands and wait for the ranks, or until told to end; return the ranks' exit status.
+    """Start the commands and wait for the ranks, or until asked to stop; return the ranks' status.
 
     Raises:
-        EnvironmentUnfitError: this pod does not know its rank, or has begun before, or a command cannot be
-            started.
+        EnvironmentUnfitError: this pod does not know its rank, has already been started before, or a command
+            cannot be started.
     """
     options, *commands = parted(arguments)
     named = dict(option.removeprefix("--").partition("=")[::2] for option in options)
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str]) -> int:
     output = folder / OUTPUT.format(rank)
     if output.exists():
         raise EnvironmentUnfitError(
-            f"node {rank} of this launch has begun before, and does not begin again",
+            f"node {rank} of this launch has started before, and does not start again",
             place=socket.gethostname(),
-            next_step="Look at what failed the first time; --resume launches the case again",
+            next_step="Check what failed the first time; --resume reruns the case",
         )
     task = folder / TASK.format(rank)
     task.write_text(str(os.getpid()), encoding="utf-8")
@@ -69,30 +69,30 @@ def node_rank(environment: Mapping[str, str], *, num_nodes: int) -> int:
     """Return which node of the launch this pod is.
 
     Raises:
-        EnvironmentUnfitError: nobody says, or it is none of them: such a pod would measure itself alone and
-            look like a launch that went well.
+        EnvironmentUnfitError: the index is not set, or is out of range; such a pod would measure only itself
+            and look like a successful launch.
     """
     name = next((name for name in RANKS if name in environment), None)
     value = environment[name] if name is not None else ""
     if re.fullmatch(r"\d+", value) and int(value) < num_nodes:
         return int(value)
-    problem = f"{name} is {value!r}, of {num_nodes} nodes" if name else f"none of {', '.join(RANKS)} is set"
+    problem = f"{name} is {value!r}, with {num_nodes} nodes" if name else f"none of {', '.join(RANKS)} is set"
     raise EnvironmentUnfitError(
         f"this pod does not know its rank: {problem}",
         place=socket.gethostname(),
-        next_step="Start it by an Indexed Job (completionMode: Indexed), a JobSet or Kubeflow's trainer",
+        next_step=("Start it with an Indexed Job (completionMode: Indexed), a JobSet or Kubeflow's trainer"),
     )
 
 
 def _print_to(path: Path) -> None:
-    """Have this process and all that it starts print to a file: a pod's log is cut off and gone with it."""
+    """Redirect output of this process and its children to a file: a pod's log is lost with the pod."""
     with path.open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
 
 
 def _end(folder: Path, rank: int) -> int:
-    """Tell the pod's task to end; one that has ended, or not begun, is no error."""
+    """Ask the pod's task to stop; it is not an error if it has already ended or was never started."""
     with suppress(FileNotFoundError, ProcessLookupError):
         os.kill(int((folder / TASK.format(rank)).read_text(encoding="utf-8")), signal.SIGTERM)
     return 0

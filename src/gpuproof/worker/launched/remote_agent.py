@@ -1,9 +1,10 @@
-"""`python gpuproof-node.pyz remote-agent`: start and follow processes for a control side on another host.
+"""`python gpuproof-node.pyz remote-agent`: start and monitor processes for a remote control side.
 
-In: frames on standard input (commands to start, files to keep, heartbeats). Out: frames on standard output:
-what the started commands write into their folder, as it grows, and how they end. The agent holds a lease:
-when the control side is silent for too long, or closes the stream, everything that was started is ended and
-the agent's directory removed. It knows processes and files, no case and no framework.
+In: frames on standard input (commands to start, files to store, heartbeats). Out: frames on standard output:
+the contents that the started commands write into their folder, as it grows, and how the commands end. The
+agent holds a lease: if the control side is silent for too long, or closes the stream, everything that was
+started is stopped and the agent's directory is removed. It handles processes and files, but knows nothing
+about cases or frameworks.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from gpuproof.processes.scratch import ScratchFolder, sweep
 from gpuproof.processes.start import ENDING_SIGNALS, safe_environment
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 
-SUMMARY = "serve a gpuproof on another host, over SSH"
+SUMMARY = "serve a gpuproof on another host over SSH"
 POLL_S = 0.2
-"""Between looks at the files of a launch: four of them, a few microseconds."""
+"""Interval between checks of a launch's files; four files are checked, which takes a few microseconds."""
 READ_BYTES = 1 << 16
 LEASE_CHECKS = 8
 ABANDON_GRACE_S = 5.0
@@ -44,7 +45,7 @@ CHUNK_BYTES = 1 << 18
 
 
 class RemoteAgent:
-    """Obeys one control side; made once in a process, in its main thread."""
+    """Executes the requests of one control side; created once per process, in its main thread."""
 
     def __init__(self, directory: Path, *, lease_s: float) -> None:
         self._directory = directory
@@ -59,7 +60,7 @@ class RemoteAgent:
         self._leaving = threading.Lock()
 
     def run(self) -> int:
-        """Greet, then obey until told to leave; remove the directory and return the exit code."""
+        """Greet, then execute requests until told to leave; remove the directory, return the exit code."""
         for number in ENDING_SIGNALS:
             signal.signal(number, lambda *_: self._orders.put(EOF))
         threading.Thread(target=self._listen, name="gpuproof-listener", daemon=True).start()
@@ -68,9 +69,9 @@ class RemoteAgent:
             self._greet()
             self._obey()
         except BrokenPipeError:
-            pass  # nobody reads any more: the same as a stream that was closed
+            pass  # the reader is gone, which is equivalent to a closed stream
         except OSError as error:
-            sys.stderr.write(f"gpuproof: the agent cannot go on: {_reason(error)}\n")
+            sys.stderr.write(f"gpuproof: the agent cannot continue: {_reason(error)}\n")
         self._leave()
         return 0
 
@@ -121,7 +122,7 @@ class RemoteAgent:
             self._say(say="answer", about=words["about"], port=_free_port())
 
     def _put(self, words: Mapping[str, Any], content: bytes) -> None:
-        """Append to a file of the directory; its last piece comes with the checksum of the whole."""
+        """Append to a file in the directory; the last piece comes with the checksum of the whole file."""
         path = inside(self._directory, words["path"])
         if words["offset"] == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +150,7 @@ class RemoteAgent:
         self._say(say="answer", about=about)
 
     def _start(self, words: Mapping[str, Any], folder: Path, on_exit: OnExit) -> ProcessGroup:
-        """Start the commands by exec, or where a server is named, forked from it."""
+        """Start the commands by exec or, if a server is named, by having the server fork them."""
         environment = {**os.environ, **words["environment"]}
         server = words["fork_server"]
         output = folder / OUTPUT
@@ -174,7 +175,7 @@ class RemoteAgent:
         threading.Thread(target=end, name="gpuproof-end", daemon=True).start()
 
     def _ask(self, words: Mapping[str, Any]) -> None:
-        """Run a short command beside everything else and say what it printed."""
+        """Run a short command alongside everything else, and report its output."""
 
         def ask() -> None:
             try:
@@ -212,23 +213,27 @@ class RemoteAgent:
 
     def _listen(self) -> None:
         decoder = FrameDecoder()
-        with contextlib.suppress(RecordError, OSError):  # as good as closed
+        with contextlib.suppress(RecordError, OSError):  # equivalent to a closed stream
             while data := os.read(0, READ_BYTES):
                 self._heard_s = monotonic()
                 for frame in decoder.feed(data):
                     if frame.header.get("do") != "beat":
                         self._orders.put(frame)
-        self._orders.put(EOF)  # where the main thread waits in a write that nobody reads, the lease ends it
+        self._orders.put(
+            EOF
+        )  # if the main thread is blocked in a write that nobody reads, lease expiry ends it
 
     def _hold_lease(self) -> None:
         while monotonic() - self._heard_s < self._lease_s:
             threading.Event().wait(self._lease_s / LEASE_CHECKS)
-        sys.stderr.write(f"gpuproof: nothing heard for {self._lease_s:g} s: ending what was started\n")
+        sys.stderr.write(
+            f"gpuproof: no message for {self._lease_s:g} s: stopping everything that was started\n"
+        )
         self._leave()
         os._exit(1)
 
     def _leave(self) -> None:
-        """End everything and remove the directory, once, whichever thread comes first."""
+        """Stop everything and remove the directory, only once, whichever thread gets here first."""
         with self._leaving:
             groups = list(self._launches.values())
             self._launches = {}
@@ -245,7 +250,7 @@ def inside(root: Path, relative: str) -> Path:
     """Return a path below `root`.
 
     Raises:
-        UsageError: `relative` leads elsewhere.
+        UsageError: `relative` leads outside.
     """
     parts = PurePosixPath(relative).parts
     if not parts or relative.startswith("/") or ".." in parts:
@@ -254,18 +259,18 @@ def inside(root: Path, relative: str) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent with the words of a command line."""
-    import argparse  # not with the module: `obey` is called by itself, where starting fast counts
+    """Run the agent with command-line arguments."""
+    import argparse  # not at module level, since `obey` is called directly when a fast start matters
 
     parser = argparse.ArgumentParser(prog="gpuproof.worker remote-agent", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="its own; removed at the end")
-    parser.add_argument("--lease", type=float, required=True, help="seconds of silence after which it ends")
+    parser.add_argument("--lease", type=float, required=True, help="seconds of silence after which it stops")
     options = parser.parse_args(arguments)
     return obey(options.directory, options.lease)
 
 
 def obey(directory: str | Path, lease_s: float) -> int:
-    """Run the agent in a directory of its own, and remove those of killed ones; return the exit code."""
+    """Run the agent in its own directory, and remove those of killed agents; return the exit code."""
     lease_folder = Path(directory)
     sweep(lease_folder.parent)
     return RemoteAgent(lease_folder, lease_s=lease_s).run()
@@ -291,7 +296,7 @@ def _free_port() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """Bytes that a file has now and had not before; none where it shrank to `offset`."""
+    """New bytes in a file; empty if the file shrank to `offset`."""
 
     name: str
     offset: int
@@ -307,10 +312,9 @@ class LaunchedGroup:
         self._sent = dict.fromkeys(ignored, -1)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:
-        """Yield what has come since the last call, whole lines only of JSON Lines unless `everything`.
+        """Yield new content since the last call; for JSON Lines, only whole lines unless `everything`.
 
-        A writer takes back a line that it could not finish, so that half a line is nothing to send before
-        the end.
+        A writer removes a line that it could not finish, so half a line is not sent until the end.
         """
         for entry in sorted(os.scandir(self.folder), key=lambda file: file.name):
             if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
@@ -323,7 +327,7 @@ class LaunchedGroup:
                 yield Growth(name=entry.name, offset=size, content=b"")
                 self._sent[entry.name] = size
             elif everything and entry.name not in self._sent:
-                yield Growth(name=entry.name, offset=0, content=b"")  # that it is empty is news too
+                yield Growth(name=entry.name, offset=0, content=b"")  # an empty file is also news
             elif size > offset:
                 yield from self._new_bytes(entry.name, offset, whole_lines=not everything)
 

@@ -1,8 +1,8 @@
-"""`python -m gpuproof.worker slurm-task`: the one task of a node in a job of Slurm's.
+"""`python -m gpuproof.worker slurm-task`: the single task of a node in a Slurm job.
 
-It starts the node's ranks (by the first command) and the sampler beside them (by the others), ends all when
-it is told to, and leaves with the ranks' status. In the commands' words `$NAME` stands for what only the node
-knows; `$$` is a dollar.
+It starts the node's ranks (with the first command) and the sampler alongside (with the others), stops
+everything when asked to, and exits with the ranks' status. In the commands' arguments, `$NAME` stands for
+something that only the node knows; `$$` is a dollar sign.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.worker.commands.node_task import parted, run_commands
 
-SUMMARY = "start a node's ranks in a job of Slurm's"
+SUMMARY = "start a node's ranks in a Slurm job"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start the commands and wait for the ranks, or until told to end; return the ranks' exit status.
+    """Start the commands and wait for the ranks, or until asked to stop; return the ranks' status.
 
     Raises:
-        EnvironmentUnfitError: this is no task of Slurm's, or a command cannot be started.
+        EnvironmentUnfitError: this is not a Slurm task, or a command cannot be started.
     """
     options, *commands = parted(arguments)
     named = dict(option.removeprefix("--").split("=", 1) for option in options)
@@ -29,10 +29,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def node_facts(environment: Mapping[str, str], *, folder: str, nodes: str | None) -> dict[str, str]:
-    """Return what stands for each `$NAME`; `nodes` is the order of node ranks where it is not Slurm's own.
+    """Return the value of each `$NAME`; `nodes` is the order of node ranks, if not Slurm's own.
 
     Raises:
-        EnvironmentUnfitError: this is no task of Slurm's.
+        EnvironmentUnfitError: this is not a Slurm task.
     """
     try:
         rank = environment["SLURM_NODEID"]
@@ -40,9 +40,9 @@ def node_facts(environment: Mapping[str, str], *, folder: str, nodes: str | None
             rank = str(nodes.split(",").index(environment["SLURMD_NODENAME"]))
     except (KeyError, ValueError) as error:
         raise EnvironmentUnfitError(
-            f"no task of the job that was meant: {error}",
+            f"not a task of the intended job: {error}",
             place=socket.gethostname(),
-            next_step="srun starts this, with one task a node",
+            next_step="srun starts this, with one task per node",
         ) from error
     return {
         **{name: value for name, value in environment.items() if name.startswith("GPUPROOF_")},

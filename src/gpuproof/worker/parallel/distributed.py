@@ -1,9 +1,9 @@
-"""Ranks: which device is this one's own, and how they talk and agree.
+"""Ranks: which device belongs to this rank, and how ranks communicate and agree.
 
-Small decisions (how many steps come next) go over gloo on the CPU even where gradients go over NCCL, so that
-agreeing never disturbs the device's queue. NCCL is given the settings of a communication profile before it
-starts (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html). No profile is known to help
-anywhere; whether one does on a machine is what an A/B of launches in turns says.
+Small decisions (how many steps come next) go over gloo on the CPU even if gradients go over NCCL, so that
+reaching agreement never disturbs the device's queue. NCCL receives the settings of a communication profile
+before it starts (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html). No profile is known to
+help on any machine; an A/B comparison with interleaved launches shows whether one helps on a given machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuproof.records.work.parallel import Backend, CommunicationProfile, Parall
 from gpuproof.worker.rank.identity import RankIdentity
 
 NCCL = "nccl"
-"""The backend that reads them."""
+"""The backend that reads these variables."""
 PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
     "none": {},
     "ring": {"NCCL_ALGO": "Ring"},
@@ -45,15 +45,16 @@ PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
         "NCCL_MIN_NCHANNELS": "4",
     },
 }
-"""Variables by profile. `no_fabric` leaves hosts IP sockets; with `no_gpudirect` cards copy through their
-host. `pcie` is the set published for two GPUs without direct copies, prints and all."""
+"""Variables per profile. `no_fabric` leaves hosts only IP sockets; with `no_gpudirect`, network cards copy
+through host memory. `pcie` is the published set for two GPUs without direct copies, including its debug
+output."""
 
 
 def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
-    """Choose this rank's device: by the user's list, else by local rank among the visible ones.
+    """Choose this rank's device: from the user's list, else by local rank among the visible ones.
 
     Raises:
-        EnvironmentUnfitError: the type that was asked for is not there, or there are too few devices.
+        EnvironmentUnfitError: the requested type does not exist, or there are too few devices.
     """
     accelerator = choose_accelerator(placement.device)
     if accelerator is PROCESSOR and placement.devices is None:
@@ -65,12 +66,12 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
         variable = accelerator.visibility_variable
         shown = f" ({variable}={os.environ.get(variable, 'not set')})" if variable else ""
         raise EnvironmentUnfitError(
-            f"device {missing[0]} was asked for, torch sees {num_visible}{shown}",
+            f"device {missing[0]} was requested, but torch sees {num_visible}{shown}",
             place="distributed.devices",
-            next_step="Count from 0, as torch does; without distributed.devices what is there is used, and "
-            "distributed.device=cpu measures the processor",
+            next_step="Count from 0, as torch does; without distributed.devices the available "
+            "ones are used, and distributed.device=cpu measures the CPU",
         )
-    # srun --gpus-per-task=1 shows each rank one device only, whatever its local rank.
+    # With srun --gpus-per-task=1, each rank sees only one device, whatever its local rank.
     local_rank = 0 if num_visible == 1 and placement.devices is None else identity.local_rank
     if local_rank >= len(indices):
         raise EnvironmentUnfitError(
@@ -82,7 +83,7 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
 
 
 class Ranks:
-    """The ranks of a case, this process being one of them; a world of one needs no process group."""
+    """The ranks of a case, including this process; a single rank needs no process group."""
 
     def __init__(
         self,
@@ -105,11 +106,11 @@ class Ranks:
             )
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has arrived."""
         self.agree(0)
 
     def agree(self, proposal: int) -> int:
-        """Return the smallest proposal of all ranks."""
+        """Return the smallest proposal from all ranks."""
         if self.backend is None:
             return proposal
         value = torch.tensor([proposal])
@@ -117,15 +118,16 @@ class Ranks:
         return int(value.item())
 
     def close(self) -> None:
-        """Leave the process group. Every module that holds it must be gone by now, or the exit crashes."""
+        """Leave the process group. Delete every module that uses it first, or the process crashes on exit."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
 def open_store(timeout_s: float, *, awaits_all: bool = True) -> Store:
-    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; return the key-value store that all share.
+    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; return the shared key-value store.
 
-    Where this process holds the store it may go on before the others are there: then who is late has a name.
+    If this process hosts the store, it may continue before the others arrive, so that a late rank can be
+    named.
     """
     timeout = timedelta(seconds=timeout_s)
     is_of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
@@ -155,20 +157,22 @@ def _backend(backend: Backend, device: torch.device) -> str:
         raise EnvironmentUnfitError(
             "the nccl backend needs CUDA devices and this run is on the CPU"
             if (backend, device.type) == ("nccl", "cpu")
-            else f"the {backend} backend does not move tensors of {accelerator_of(device).title} devices",
+            else (
+                f"the {backend} backend does not transfer tensors of {accelerator_of(device).title} devices"
+            ),
             place="distributed.backend",
-            next_step="Set distributed.backend=auto, which takes nccl with CUDA and gloo without"
+            next_step="Set distributed.backend=auto, which uses nccl with CUDA and gloo without"
             if device.type == "cpu"
-            else f"Set distributed.backend=auto, which takes {collectives[0]} here",
+            else f"Set distributed.backend=auto, which uses {collectives[0]} here",
         )
     return backend
 
 
 def apply_profile(profile: CommunicationProfile, environment: MutableMapping[str, str]) -> None:
-    """Set the profile's variables in a process in which NCCL has not started.
+    """Set the profile's variables in a process in which NCCL has not started yet.
 
     Raises:
-        EnvironmentUnfitError: a variable is set to something else, so that it is not known what was meant.
+        EnvironmentUnfitError: a variable is set to something else, so the intention is unclear.
 
     >>> environment = {}
     >>> apply_profile("tree", environment)
@@ -178,7 +182,7 @@ def apply_profile(profile: CommunicationProfile, environment: MutableMapping[str
     for name, value in PROFILES[profile].items():
         if environment.get(name, value) != value:
             raise EnvironmentUnfitError(
-                f"{name} is {environment[name]}, and the communication profile {profile} sets {value}",
+                f"{name} is {environment[name]}, but the communication profile {profile} sets {value}",
                 place="distributed.communication_profile",
                 next_step=f"Unset {name}, or set distributed.communication_profile=none",
             )

@@ -1,9 +1,9 @@
-"""Several ranks and one model: replicated, sharded, or split layer by layer, as the case's strategy says.
+"""Several ranks, one model: replicated, sharded or split by layer, as the case's strategy says.
 
-In: the model on this rank's device, and how the ranks are arranged. Out: what a step calls, how it computes,
-and a record of what really runs. Sharding is torch's fully_shard (FSDP2) on each repeated block and then on
-the whole; the order of all is that of torch's own documentation: tensor parallelism, sharding, compilation,
-and replication last. https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+In: the model on this rank's device, and the layout of the ranks. Out: what a step calls, how it computes, and
+a record of what actually runs. Sharding applies torch's fully_shard (FSDP2) to each repeated block and then
+to the whole model. The overall order follows torch's own documentation: tensor parallelism, sharding,
+compilation, and replication last. https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from __future__ import annotations
@@ -35,25 +35,27 @@ from gpuproof.workloads.info.base import resolve
 
 POWER_RANK = 1
 POWER_START = 2
-"""Backward passes that go uncompressed; torch takes 2 or more, and its 1,000 would outlast a window."""
+"""Number of backward passes before compression starts; torch requires 2 or more, and its default of 1,000
+would outlast a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelModel:
-    """The model as this rank runs it."""
+    """The model in the form that this rank runs."""
 
     module: nn.Module
     precision: PrecisionPolicy
     parallelism: Parallelism | None
     num_gathered_parameters: int = 0
-    """Parameters that a sharded model holds in full at its fullest: the root's, and two blocks' of them."""
+    """Maximum number of parameters that a sharded model holds unsharded at once: the root's, and those of two
+    blocks."""
 
 
 def arranged(work: ModelWork, *, world_size: int) -> Arrangement:
-    """Lay out the ranks of this launch.
+    """Arrange the ranks of this launch in a mesh.
 
     Raises:
-        EnvironmentUnfitError: the sizes do not fit the ranks that were started.
+        EnvironmentUnfitError: the sizes do not match the number of ranks that were started.
     """
     if not work.trains and work.parallel.strategy != "tensor":
         return Arrangement(replicate=world_size)
@@ -79,11 +81,11 @@ def parallelize(
     device: torch.device,
     precision: PrecisionPolicy,
 ) -> ParallelModel:
-    """Make the model run on all ranks; with one rank it is compiled at most.
+    """Prepare the model to run on all ranks; with a single rank, it is at most compiled.
 
     Raises:
-        EnvironmentUnfitError: torch or the backend cannot do what the case asks for.
-        UsageError: the workload cannot be split as the strategy does.
+        EnvironmentUnfitError: torch or the backend does not support what the case requests.
+        UsageError: the workload cannot be split the way the strategy requires.
     """
     strategy = work.parallel.strategy
     if backend is None or (not work.trains and strategy != "tensor"):
@@ -110,15 +112,16 @@ def parallelize(
 
 
 def _recomputed(work: ModelWork, module: nn.Module) -> nn.Module:
-    """Checkpoint as asked: after layers are split, since plans name them, and before they are sharded."""
+    """Apply checkpointing after layers are split, since plans name them, and before sharding."""
     if not work.trains:
         return module
     return checkpointed(module, work.activation_checkpointing, name=work.model.name)
 
 
 def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
-    """Make the mesh of the sides that are longer than 1; every rank takes part."""
-    # It warns of sums over two sides of the mesh: the only ones are of one number, the norm of a clip.
+    """Create a mesh from the dimensions longer than 1; every rank takes part."""
+    # torch warns about sums over two mesh dimensions; the only such sums here are of one number, the
+    # gradient-clipping norm.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     sides = {name: size for name, size in zip(AXES, arrangement.sizes, strict=True) if size > 1}
     return init_device_mesh(device.type, tuple(sides.values()), mesh_dim_names=tuple(sides))
@@ -128,7 +131,7 @@ def split_layers(work: ModelWork, workload: WorkloadOnTorch, *, mesh: DeviceMesh
     """Split the workload's layers over the ranks of a tensor group, in place.
 
     Raises:
-        UsageError: the workload has no plan, or a size that the ranks cannot share evenly.
+        UsageError: the workload has no plan, or a size that does not divide evenly among the ranks.
     """
     from torch.distributed.tensor.parallel import parallelize_module
 
@@ -138,19 +141,19 @@ def split_layers(work: ModelWork, workload: WorkloadOnTorch, *, mesh: DeviceMesh
     undivided = plan.undivided(workload.info.options_type(**work.model.options), size=mesh.size())
     if undivided is not None:
         raise UsageError(
-            f"{work.model.name} does not divide over {mesh.size()} ranks: {undivided}",
+            f"{work.model.name} cannot be split evenly over {mesh.size()} ranks: {undivided}",
             place="distributed.tensor_parallel_size",
         )
     tied = list(_tied_parameters(module))
     parallelize_module(module, mesh, resolve(plan.plan)(module, mesh.size()))
-    for first, *others in tied:  # splitting gives each module a parameter of its own
+    for first, *others in tied:  # after splitting, each module has its own parameter
         for name in others:
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, module.get_parameter(first))
 
 
 def _tied_parameters(module: nn.Module) -> Iterator[list[str]]:
-    """Name the parameters that several modules share, all names of each."""
+    """List the parameters that several modules share, with all names of each."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -183,7 +186,7 @@ def _sharded(
     for block in blocks:
         fully_shard(block, mesh=sharding, mp_policy=of_blocks)
     fully_shard(module, mesh=sharding, mp_policy=of_root)
-    # A warning to those who change the outputs in place: no loss does.
+    # The warning concerns code that changes outputs in place, which no loss does.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     kind = str(dtype).removeprefix("torch.")
     return ParallelModel(
@@ -204,9 +207,9 @@ def _num_local_parameters(module: nn.Module) -> int:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what this rank holds of a tensor: its share of a distributed one, else the tensor itself."""
+    """Return this rank's part of a tensor: its shard of a distributed tensor, else the tensor itself."""
     share: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
-    # The result of a collective that is still under way wraps the tensor that it is written into.
+    # The result of a collective in flight wraps the tensor that it will be written to.
     result: torch.Tensor = getattr(share, "elem", share)
     return result
 
@@ -214,7 +217,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def compress_gradients(
     module: DistributedDataParallel, choice: GradientCompression, *, backend: str
 ) -> str | None:
-    """Install the communication hook; return its name and the settings that really run, None for none.
+    """Install the communication hook; return its name and actual settings, or None without a hook.
 
     https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 
@@ -229,7 +232,7 @@ def compress_gradients(
 
     if choice == "bf16" and backend != "nccl":
         raise EnvironmentUnfitError(
-            f"gradients in bfloat16 are summed over NCCL only, and these ranks talk over {backend}",
+            f"gradients in bfloat16 are summed over NCCL only, and these ranks use {backend}",
             place="distributed.gradient_compression",
             next_step="Use fp16 or none here",
         )
@@ -245,11 +248,11 @@ def _install_power_sgd(module: DistributedDataParallel) -> str:
         state = powerSGD_hook.PowerSGDState(
             process_group=None, matrix_approximation_rank=POWER_RANK, start_powerSGD_iter=POWER_START
         )
-    except ImportError as error:  # it draws seeds with numpy
+    except ImportError as error:  # it uses numpy to draw seeds
         raise EnvironmentUnfitError(
-            f"PowerSGD cannot be had here: {error}",
+            f"PowerSGD is not available here: {error}",
             place="distributed.gradient_compression",
-            next_step="Install numpy beside torch, or use fp16",
+            next_step="Install numpy next to torch, or use fp16",
         ) from error
     module.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return f"powerSGD_hook of rank {POWER_RANK}, after {POWER_START} backward passes"

@@ -1,1 +1,1 @@
-"""Probes: one property of devices, links or a disk each; what they find goes into one kind of record."""
+"""Probes: each examines one property of devices, links or a disk; all write one kind of record."""

@@ -1,11 +1,11 @@
-"""The same work from the same seed, as a digest of every bit of its results: one that differs is wrong.
+"""The same work from the same seed, as a digest of every result bit: a differing one is wrong.
 
-Operands, weights and samples are drawn on the processor, so that every device starts from the same bits. A
-device cannot vouch for itself: what it gives in every round may be wrong in every round. So digests are
-written down here, and compared over all devices of all hosts where the run is concluded; and one product of
-each kind is compared with the host's own, which is all that a device alone has to be compared with. Matrices
-are as large as a device is done with in time, tried from small ones up; ranks of a launch agree on the
-smallest.
+Operands, weights and samples are drawn on the CPU, so that every device starts from the same bits. A device
+cannot vouch for itself, since it may return the same wrong result in every round. So digests are recorded
+here, and compared across all devices of all hosts when the run is concluded. In addition, one product of each
+kind is compared with the host's own result, the only reference for a single device. Matrices are as large as
+a device can process in time; sizes are tried from small to large, and the ranks of a launch agree on the
+smallest result.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ PRECISIONS: Mapping[NumberFormat, Precision] = {
     "bf16": "bf16",
 }
 SAMPLES = 256
-"""Rows that go through the small model."""
+"""Number of rows fed through the small model."""
 SMALLEST_EDGE = 256
-"""Done by every device in any case: what all of a fleet have in common."""
+"""Size that every device always runs: common to all devices in a fleet."""
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield a digest for each round, number format and kind of work; formats that are not there are told."""
+    """Yield a digest per round, number format and kind of work; report formats that are unavailable."""
     accelerator = accelerator_of(bench.device)
     choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
     arithmetic = accelerator.arithmetic(bench.device)
@@ -76,7 +76,7 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeRead
 def _compared_with_host(
     drawn: _Drawn, product: torch.Tensor, dtype: NumberFormat, bench: Bench
 ) -> ProbeReading:
-    """Return how many elements of the last product differ from the host's own."""
+    """Return how many elements of the last product differ from the host's own result."""
     left, right = (side.to(TORCH_TYPES[dtype]) for side in (drawn.left, drawn.right))
     checked = compare_product(left, right, product, PRECISIONS[dtype], rank=bench.identity.rank)
     bench.beat()
@@ -86,7 +86,7 @@ def _compared_with_host(
 def _edges(
     spec: FingerprintSpec, dtype: NumberFormat, drawn: Callable[[int], _Drawn], bench: Bench
 ) -> Sequence[int]:
-    """Return the widths to do the work at: the largest that fits, and the one that every device does."""
+    """Return the widths to use: the largest that fits in time, and the one that every device uses."""
     accelerator_of(bench.device).use_tf32(on=dtype == "tf32")
 
     def attempt(edge: int) -> None:
@@ -110,7 +110,7 @@ def _value(bench: Bench, labels: Mapping[str, object], *, missing: str | None = 
 
 
 def _stack(bench: Bench) -> str:
-    """Name the software that decides which kernels run: results are equal in every bit under one of it."""
+    """Name the software that decides which kernels run; with the same one, results are bit-identical."""
     versions = accelerator_of(bench.device).library_versions()
     named = [f"{name} {version}" for name, version in sorted(versions.items()) if version is not None]
     toolkit = torch.version.cuda or torch.version.hip
@@ -119,7 +119,7 @@ def _stack(bench: Bench) -> str:
 
 @dataclass(slots=True)
 class _Drawn:
-    """Operands on the device, from one seed: made on the processor in fp32, rounded where they are used."""
+    """Operands on the device, from one seed: created on the CPU in fp32, rounded where they are used."""
 
     left: torch.Tensor
     right: torch.Tensor
@@ -131,7 +131,7 @@ class _Drawn:
         self.samples = torch.randn(SAMPLES, edge, generator=source).to(device)
 
     def works(self, dtype: torch.dtype) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
-        """Yield the name of each kind of work, and its results."""
+        """Yield each kind of work by name, with its results."""
         yield "gemm", (self.product(dtype),)
         yield "model", self.model(dtype)
 
@@ -140,7 +140,7 @@ class _Drawn:
         return self.left.to(dtype) @ self.right.to(dtype)
 
     def model(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-        """Go forward and backward through two layers; return their output and all gradients."""
+        """Run forward and backward through two layers; return their output and all gradients."""
         scale = self.left.shape[0] ** -0.5
         weights = [
             (matrix * scale).to(dtype).requires_grad_(requires_grad=True)
@@ -153,7 +153,7 @@ class _Drawn:
 
 
 def _heat(seconds: float, drawn: _Drawn, bench: Bench) -> None:
-    """Multiply without a pause for so long."""
+    """Multiply continuously for this long."""
     until_s = monotonic() + seconds
     while monotonic() < until_s:
         drawn.product(torch.float32)
@@ -162,7 +162,7 @@ def _heat(seconds: float, drawn: _Drawn, bench: Bench) -> None:
 
 
 def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
-    """Return a digest of every bit of all tensors, in order, worked out on the host.
+    """Return a digest of every bit in all tensors, in order, computed on the host.
 
     >>> digest_of((torch.zeros(2),)) == digest_of((torch.tensor([0.0, -0.0]),))
     False
@@ -175,9 +175,10 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
 
 
 def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
-    """Return the largest width up to `edge` at which an attempt fits into `limit_s` on every rank.
+    """Return the largest width up to `edge` at which one attempt fits in `limit_s` on every rank.
 
-    The time of twice the width is foreseen as eight times that of a repeat, whose kernels are there by then.
+    A run at twice the width is expected to take eight times as long as a repeat, whose kernels are already
+    loaded.
     """
     tried = min(SMALLEST_EDGE, edge)
     while limit_s is not None and tried < edge:

@@ -1,9 +1,9 @@
-"""How fast do bytes come to each device, from it, and from one device to another? And do they arrive whole?
+"""How fast are transfers to, from and between devices, and do the bytes arrive intact?
 
-One rank goes through all devices of its host. Copies are timed by events of the device that sends or, of the
-host's links, by those of the device itself. Every copy is compared, between the times that are taken: on the
-device where it comes to one, and the last ones on the host too, since a device that receives wrong bytes and
-is asked whether they are right is no witness.
+One rank iterates over all devices of its host. Copies are timed with events on the sending device or, for
+links to the host, on the device itself. Every copy is compared outside the timed intervals: on the device
+that receives it, and the last copies also on the host, since a device that receives wrong bytes cannot be
+trusted to check them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from gpuproof.worker.step.preparation import device_record
 QUANTITY = "link bandwidth"
 WORD_BYTES = 8
 STRIDE = 0x9E3779B97F4A7C1
-"""An odd number with about as many ones as zeros among its bits."""
+"""An odd number with about as many one bits as zero bits."""
 Direction = Literal["one_way", "both_ways"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """What a link joins, and how long one copy over it is; None of a device is the host."""
+    """What a link connects, and how long one copy takes; None in place of a device means the host."""
 
     source: torch.device | None
     target: torch.device | None
@@ -42,24 +42,24 @@ class _Ends:
 
     @property
     def timed_on(self) -> torch.device:
-        """The device whose events time the copy: the one that sends, or the only one."""
+        """The device whose events time the copy: the sending one, or the only one."""
         device = self.source or self.target
         assert device is not None
         return device
 
     @property
     def labels(self) -> dict[str, object]:
-        """What figures of it are labelled with."""
+        """Labels for its results."""
         memory = {} if self.host_memory is None else {"host_memory": self.host_memory}
         kind = "h2d" if self.source is None else "d2h" if self.target is None else "d2d"
         return {"kind": kind, "size_bytes": self.size_bytes, **memory}
 
 
 class _Way:
-    """One way of a link: pairs of copies, the second of which is timed, and all of which are compared.
+    """One direction of a link: in each pair of copies, the second is timed, and all are compared.
 
-    The first keeps the device busy while the second is queued, as comparing would not for long enough. Words
-    and the same turned over take turns in two places, so that a copy that writes nothing shows too.
+    The first copy keeps the device busy while the second is queued; comparing would not take long enough for
+    that. Words and their inverse alternate in two places, so that a copy that writes nothing is noticed too.
     """
 
     def __init__(self, words: Sequence[torch.Tensor], ends: _Ends) -> None:
@@ -74,14 +74,14 @@ class _Way:
         self._num_wrong: list[torch.Tensor] = []
 
     def first(self) -> None:
-        """Compare the pair before, and make the first copy of the next one."""
+        """Compare the previous pair, and make the first copy of the next one."""
         if self._pair:
             self._compare(self._got, self._expected)
         self._pair += 1
         self._copy(0)
 
     def second(self) -> None:
-        """Make the copy that is timed."""
+        """Make the timed copy."""
         self._copy(1)
 
     def _copy(self, place: int) -> None:
@@ -93,12 +93,13 @@ class _Way:
             accelerator_of(self.ends.timed_on).synchronize(self.ends.timed_on)
         for place, side in enumerate(got):
             num = (side != expected[(self._pair + place) % 2]).sum()
-            # To where time is taken: a copy between devices would else wait for the other one in its time.
+            # To the timing device; otherwise a copy between devices would wait for the other one while it is
+            # timed.
             is_here = num.device.type == "cpu"
             self._num_wrong.append(num if is_here else num.to(self.ends.timed_on, non_blocking=True))
 
     def num_wrong(self) -> list[int]:
-        """Compare the last pair, on the host; return how many words of each copy came out wrong."""
+        """Compare the last pair on the host; return how many words of each copy were wrong."""
         for device in filter(None, (self.ends.source, self.ends.target)):
             accelerator_of(device).synchronize(device)
         self._compare([side.cpu() for side in self._got], self._words)
@@ -106,14 +107,14 @@ class _Way:
 
 
 def measure_links(spec: LinkSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield the times of all copies, and after each size how many words arrived wrong."""
+    """Yield the times of all copies and, after each size, how many words arrived wrong."""
     accelerator = accelerator_of(bench.device)
     if not accelerator.asynchronous:
         yield ProbeReading(
             rank=bench.identity.rank,
             quantity=QUANTITY,
             unit="B/s",
-            missing=f"the rank computes on the {accelerator.title}, which has no memory of its own",
+            missing=f"the rank computes on the {accelerator.title}, which has no separate memory",
             is_inapplicable=True,
             is_of_host=True,
         )
@@ -133,14 +134,14 @@ def measure_links(spec: LinkSpec, bench: Bench) -> Iterator[ProbeReading]:
 
 
 def _devices(bench: Bench, accelerator: Accelerator) -> Sequence[torch.device]:
-    """Return those that the case names, else all that torch sees."""
+    """Return the devices that the case lists, or else all that torch sees."""
     named = bench.case.placement.devices
     indices = range(accelerator.count()) if named is None else named
     return [torch.device(accelerator.type, index) for index in indices]
 
 
 def _words(size_bytes: int, memory: HostMemory | None = None) -> list[torch.Tensor]:
-    """Return words that all differ from their neighbours, so that a shifted copy shows, and their reverse."""
+    """Return words that differ from their neighbours, to reveal shifted copies, and their inverse."""
     words = torch.arange(max(1, size_bytes // WORD_BYTES)) * STRIDE + 1
     return [side.pin_memory() if memory == "pinned" else side for side in (words, ~words)]
 
@@ -160,7 +161,7 @@ def _with_host(
     forth, home = _Way(words, ends), _Way(words, replace(ends, source=device, target=None))
     yield _timed([forth], "one_way", forth.second, spec, bench)
     yield _timed([home], "one_way", home.second, spec, bench)
-    if spec.both_ways and memory == "pinned":  # copies from pageable memory wait for each other on the host
+    if spec.both_ways and memory == "pinned":  # copies from pageable memory are serialised on the host
 
         def both() -> None:
             accelerator.run_both(forth.second, home.second)
@@ -217,10 +218,10 @@ def _timed(
 
 
 def _wrong(way: _Way, bench: Bench, **labels: Direction) -> ProbeReading:
-    """Say how many words of all copies were not what was sent, and in how many of the copies."""
+    """Report how many words of all copies differed from what was sent, and in how many copies."""
     num_wrong = way.num_wrong()
     bad = [place for place, num in enumerate(num_wrong, start=1) if num]
-    first = f": {len(bad)} came out wrong, first number {bad[0]}" if bad else ""
+    first = f": {len(bad)} wrong, the first was number {bad[0]}" if bad else ""
     return ProbeReading(
         rank=bench.identity.rank,
         quantity="wrong values",

@@ -1,8 +1,9 @@
-"""What does NCCL itself say of a job under way? Its RAS service, asked as NVIDIA's client `ncclras` asks it.
+"""What does NCCL report about a running job? Query its RAS service as NVIDIA's `ncclras` client does.
 
-The service is a socket of each NCCL process (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html);
-lines of its protocol and names of its JSON are those of NCCL's src/ras/client.cc and client_support.cc. Ours
-finished an all-reduce over all ranks before it is asked: a rank that NCCL misses contradicts that.
+The service is a socket in each NCCL process
+(https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html); its protocol lines and
+JSON names are those in NCCL's src/ras/client.cc and client_support.cc. Our ranks have completed an all-reduce
+over all ranks before the service is queried, so a rank that NCCL reports as missing contradicts that.
 """
 
 from __future__ import annotations
@@ -22,33 +23,37 @@ from gpuproof.worker.rank.bench import Bench
 ADDRESS, VARIABLE = "localhost:28028", "NCCL_RAS_ADDR"
 GREETING, SERVER = "CLIENT PROTOCOL 2", "SERVER PROTOCOL "
 SPARE_S = 10.0
-"""NCCL gives up on its own ranks before we give up on it."""
+"""NCCL gives up on its own ranks before we give up on NCCL."""
 NO_ERROR = (0, 7)
-"""ncclSuccess and ncclInProgress."""
-TOO_OLD = "this NCCL's RAS answers in text alone: {!r}"
+"""Codes of ncclSuccess and ncclInProgress."""
+TOO_OLD = "this NCCL's RAS only answers in text: {!r}"
 
 
 def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield, on rank 0, how many ranks NCCL misses or reports an error of, after an all-reduce over all."""
+    """After an all-reduce over all ranks, yield on rank 0 how many ranks NCCL reports as lost."""
     is_nccl = bench.ranks.backend == "nccl"
     if is_nccl:
         dist.all_reduce(torch.ones(1, device=bench.device))
         bench.ranks.barrier()
     if bench.identity.rank == 0:
-        reason = None if is_nccl else f"the ranks talk over {bench.ranks.backend or 'nothing'}, not over NCCL"
+        reason = (
+            None
+            if is_nccl
+            else (f"the ranks communicate over {bench.ranks.backend or 'nothing'}, not over NCCL")
+        )
         status: Mapping[str, Any] = {}
         try:
             address = os.environ.get(VARIABLE, ADDRESS)
             status = {} if reason else ras_status(address, timeout_s=spec.time_limit_s)
         except (OSError, ValueError) as error:
-            reason = f"NCCL's RAS (2.24 or newer, on by default) did not answer: {error}"
+            reason = f"NCCL's RAS (2.24 or newer, on by default) did not respond: {error}"
         yield value_of(status, reason, num_ranks=bench.identity.world_size)
     bench.count_one()
     bench.ranks.barrier()
 
 
 def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -> ProbeReading:
-    """Return the number of faults, with each of them and what our own ranks say; or why there is none."""
+    """Return the number of faults, each with what our own ranks report, or why there is none."""
     faults, sizes = list(ras_faults(status)), [one.get("size") for one in status.get("communicators") or ()]
     compared = (
         f"NCCL {status.get('nccl_version')}: communicators of {sizes} ranks; ours: {num_ranks} finished"
@@ -66,17 +71,17 @@ def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -
 
 
 def ras_status(address: str, *, timeout_s: float) -> Mapping[str, Any]:
-    """Ask a RAS service for the state of its job.
+    """Query a RAS service for the state of its job.
 
     Raises:
-        OSError: nothing listens there, or it does not answer in time.
-        ValueError: what it answers is no RAS, or no JSON (NCCL before 2.28).
+        OSError: nothing listens there, or the service does not answer in time.
+        ValueError: the answer is not from a RAS service, or is not JSON (NCCL before 2.28).
     """
     host, _, port = address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s + SPARE_S) as connection:
         stream = connection.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
         if not (answer := _request(stream, GREETING)).startswith(SERVER):
-            raise ValueError(f"{address} is no RAS of NCCL's: {answer!r}")
+            raise ValueError(f"{address} is not an NCCL RAS: {answer!r}")
         for line in (f"TIMEOUT {round(timeout_s)}", "SET FORMAT json"):
             if (answer := _request(stream, line)) != "OK":
                 raise ValueError(TOO_OLD.format(answer))
@@ -84,7 +89,7 @@ def ras_status(address: str, *, timeout_s: float) -> Mapping[str, Any]:
         stream.flush()
         status = parse_json(stream.read())
     if not isinstance(status, dict):
-        raise ValueError(f"{address} answered what is no status")
+        raise ValueError(f"{address} did not answer with a status")
     return status
 
 
@@ -95,7 +100,7 @@ def _request(stream: Any, line: str) -> str:
 
 
 def ras_faults(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each rank that NCCL misses, that met an error, or whose communicator was aborted."""
+    """Yield each rank that NCCL reports missing or failed, or whose communicator was aborted."""
     for communicator in status.get("communicators") or ():
         for rank in (*communicator.get("missing_ranks", ()), *communicator.get("ranks", ())):
             state = rank.get("status") or {}

@@ -1,8 +1,9 @@
-"""NVIDIA's nccl-tests, run where they are installed, and their table read.
+"""NVIDIA's nccl-tests: run if installed, with their output table parsed.
 
-The table is the documented one (https://github.com/NVIDIA/nccl-tests): lines of `#` are comments; a row is
-size, count, type, redop, root, and time (µs), algbw, busbw (GB/s) and #wrong, once out of place and once in
-place. N/A stands for what does not apply or was not checked. A table without its footer was cut off.
+The table has the documented form (https://github.com/NVIDIA/nccl-tests): lines starting with `#` are
+comments. A row contains size, count, type, redop, root, and then time (µs), algbw, busbw (GB/s) and #wrong,
+once for out of place and once for in place. N/A means not applicable or not checked. A table without its
+footer was cut off.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ class Half:
     time_s: float
     bus_bytes_per_s: float
     num_wrong: int | None
-    """None where the program did not check."""
+    """None if the program did not check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One size."""
+    """One row of the table, for one size."""
 
     size_bytes: int
     dtype: str
     out_of_place: Half | None
-    """None where the operation has no such form."""
+    """None if the operation has no such form."""
     in_place: Half | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclTable:
-    """What was printed."""
+    """The printed output."""
 
     rows: tuple[TableRow, ...]
     is_complete: bool
@@ -60,7 +61,7 @@ class NcclTable:
 
 
 def read_table(text: str) -> NcclTable:
-    """Read what nccl-tests printed; what cannot be understood is told, and never guessed."""
+    """Parse nccl-tests output; anything that cannot be parsed is reported, never guessed."""
     rows, strange, ended = [], [], False
     for line in text.splitlines():
         if line.startswith("#"):
@@ -95,22 +96,25 @@ def _half(words: Sequence[str]) -> Half | None:
     return Half(
         time_s=float(time) / 1e6,
         bus_bytes_per_s=float(bus) * 1e9,
-        num_wrong=None if wrong == NOT_GIVEN else round(float(wrong)),  # older ones print 0e+00
+        num_wrong=None if wrong == NOT_GIVEN else round(float(wrong)),  # older versions print 0e+00
     )
 
 
 def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield bus bandwidth and wrong values of each size.
+    """Yield the bus bandwidth and the number of wrong values for each size.
 
     Raises:
-        EnvironmentUnfitError: the program failed, ran too long, or printed what is no table.
+        EnvironmentUnfitError: the program failed, ran too long, or did not print a table.
     """
     program, accelerator = shutil.which(spec.program), accelerator_of(bench.device)
     reason = None
     if program is None:
         reason = f"{spec.program} is not on PATH"
     elif "nccl" not in accelerator.collectives:
-        reason = f"{spec.program} needs devices that talk over NCCL, and the rank has the {accelerator.title}"
+        reason = (
+            f"{spec.program} needs devices that communicate over NCCL, but the rank uses the "
+            f"{accelerator.title}"
+        )
     if program is None or reason is not None:
         yield ProbeReading(
             rank=bench.identity.rank,
@@ -127,8 +131,8 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeReading]:
     if not table.rows:
         printed = " | ".join(table.not_understood)[:SHOWN_CHARACTERS]
         raise EnvironmentUnfitError(
-            f"{spec.program} printed no row of its table: {printed}",
-            next_step=f"Read {OUTPUT} beside the records; run {' '.join(command)} by hand",
+            f"{spec.program} printed no table row: {printed}",
+            next_step=f"Read {OUTPUT} next to the records; run {' '.join(command)} by hand",
         )
     yield from values_of(table, spec, rank=bench.identity.rank)
 
@@ -161,21 +165,21 @@ def _output_of(command: Sequence[str], spec: NcclTestsSpec, bench: Bench) -> str
                     running.kill()
                     running.wait()
                     raise EnvironmentUnfitError(
-                        f"{spec.program} was not done within {spec.time_limit_s:g} s",
+                        f"{spec.program} did not finish within {spec.time_limit_s:g} s",
                         next_step="Raise probe.nccl_tests.time_limit_s, or lower max_bytes",
                     ) from None
     text = path.read_text("utf-8", errors="replace")
     if status:
         last = (text.strip().splitlines() or ["it printed nothing"])[-1]
         raise EnvironmentUnfitError(
-            f"{spec.program} ended with status {status}: {last[:SHOWN_CHARACTERS]}",
-            next_step=f"Read {OUTPUT} beside the records; run {' '.join(command)} by hand",
+            f"{spec.program} exited with status {status}: {last[:SHOWN_CHARACTERS]}",
+            next_step=f"Read {OUTPUT} next to the records; run {' '.join(command)} by hand",
         )
     return text
 
 
 def values_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[ProbeReading]:
-    """Yield what the table says; a bandwidth that is printed as 0 is below its last digit, and no value."""
+    """Yield the table's values; a bandwidth printed as 0 is too small to display, and not a value."""
     operation = spec.program.removesuffix("_perf")
     notes = [] if table.is_complete else ["the table has no footer: the program was cut off"]
     notes += [f"not understood: {line[:SHOWN_CHARACTERS]}" for line in table.not_understood]
@@ -196,7 +200,7 @@ def values_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[P
                 quantity=QUANTITY,
                 unit="B/s",
                 value=bandwidth or None,
-                missing=None if bandwidth else "printed as 0.00 GB/s: below what the table shows",
+                missing=None if bandwidth else "printed as 0.00 GB/s: below the resolution of the table",
             )
             yield figure(
                 quantity="wrong values",

@@ -1,7 +1,8 @@
-"""What does communication cost beside compute? Products, an all-reduce, and both together.
+"""What does communication cost next to compute? Times products, an all-reduce, and both together.
 
-What both take together, less what the products take alone, is exposed: no compute hides it. The message is of
-zeros, summed in place over and over: what any of the sums gets wrong is in it at the end.
+The time of both together, minus that of the products alone, is exposed, i.e. not hidden by compute. The
+message consists of zeros that are summed in place repeatedly, so an error in any sum is still in it at the
+end.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ def _product(edge: int, bench: Bench) -> MatrixProduct:
 
 
 def _edge(spec: OverlapSpec, bench: Bench) -> int:
-    """Return the width at which the products of all iterations fit into the time."""
-    products = 2 * (spec.iterations + spec.warmup_iterations) * spec.products  # alone, and beside the message
+    """Return the width at which the products of all iterations fit in the available time."""
+    products = (
+        2 * (spec.iterations + spec.warmup_iterations) * spec.products
+    )  # once alone, and once during the message
     latest = lru_cache(maxsize=1)(partial(_product, bench=bench))
 
     @torch.inference_mode()

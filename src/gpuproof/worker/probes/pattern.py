@@ -1,9 +1,9 @@
-"""Does every word of the memory keep what is written to it?
+"""Does every word of memory keep what is written to it?
 
-All of the area is written before any of it is read, so that two addresses that are one cell show. Patterns
-are those that memory tests have used for long: a one (or a zero) that walks through the word, the word's own
-address, random words and the same turned over. What is read is compared on the device; words that differ are
-brought to the host, with their address in the area and the bits that are wrong.
+The whole area is written before any of it is read, which reveals two addresses that map to the same cell. The
+patterns are the ones that memory tests have long used: a walking one (or zero), the word's own address,
+random words and their inverse. The data read back is compared on the device; words that differ are copied to
+the host, with their address in the area and the bits that are wrong.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gpuproof.worker.rank.bench import Bench
 
 WORD_BYTES = 8
 BLOCK_WORDS = 2**25
-"""Blocks of 256 MiB: no device need find all of the area in one piece."""
+"""Blocks of 256 MiB, since a device may be unable to provide the whole area in one piece."""
 CHUNK_WORDS = 2**21
-"""Words that are made and compared at once."""
+"""Number of words that are generated and compared at once."""
 MOST_SHOWN = 8
-"""Wrong words that are told one by one."""
+"""Maximum number of wrong words reported individually."""
 MIX = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """Constants of SplitMix64 (https://doi.org/10.1145/2714064.2660195) as signed numbers."""
 
 
 def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield the wrong words of each pattern and pass.
+    """Yield the number of wrong words for each pattern and pass.
 
     Raises:
-        EnvironmentUnfitError: nobody knows how much memory is free.
+        EnvironmentUnfitError: the amount of free memory is unknown.
     """
     area = _Area(bench, _free_bytes(bench), spec)
     for number in range(spec.passes):
@@ -57,13 +57,13 @@ def _free_bytes(bench: Bench) -> int:
     available = free_bytes_of(bench.device)
     if available is None:
         raise EnvironmentUnfitError(
-            "how much of the memory is free is not reported", place="probe.pattern.memory_share"
+            "the amount of free memory is not reported", place="probe.pattern.memory_share"
         )
     return available // (bench.identity.local_world_size if bench.device.type == "cpu" else 1)
 
 
 class _Area:
-    """Blocks of the device's memory, counted as one run of words."""
+    """Blocks of the device's memory, addressed as one sequence of words."""
 
     def __init__(self, bench: Bench, free_bytes: int, spec: PatternSpec) -> None:
         self._bench = bench
@@ -73,16 +73,16 @@ class _Area:
         self.num_words = sum(len(block) for block in self._blocks)
         share = self.num_words * WORD_BYTES / free_bytes
         less = "" if self.num_words >= wanted else "; more could not be allocated"
-        less = f"; more does not fit into {spec.time_limit_s:g} s" if fitting < wanted else less
-        self.extent = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of what was free{less}"
+        less = f"; more does not fit in {spec.time_limit_s:g} s" if fitting < wanted else less
+        self.extent = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of the free memory{less}"
 
     def _fitting_words(self, spec: PatternSpec) -> int:
-        """Return how many words go through all patterns in time, from how long a few of them take."""
+        """Return how many words can go through all patterns in time, estimated from a few words."""
         if spec.time_limit_s is None:
             return sys.maxsize
         self._blocks = _allocate(CHUNK_WORDS, self._bench.device)
         taken_s = 0.0
-        for _ in range(2):  # the first time kernels are loaded, and pages are mapped
+        for _ in range(2):  # the first run loads kernels and maps pages
             begin_s = monotonic()
             for pattern in spec.patterns:
                 self.write(pattern, spec.seed)
@@ -98,7 +98,7 @@ class _Area:
             self._bench.beat()
 
     def read(self, pattern: WordPattern, seed: int) -> tuple[int, list[str]]:
-        """Count the words that differ, and tell of the first ones."""
+        """Count the words that differ, and report the first of them."""
         num_wrong = 0
         shown: list[str] = []
         for first, words in self._chunks():
@@ -122,7 +122,7 @@ class _Area:
 
 
 def _allocate(num_words: int, device: torch.device) -> list[torch.Tensor]:
-    """Take blocks until there are so many words, or no block more can be had."""
+    """Allocate blocks until there are enough words, or until no more blocks are available."""
     blocks: list[torch.Tensor] = []
     while num_words > 0:
         try:
@@ -137,23 +137,23 @@ def _allocate(num_words: int, device: torch.device) -> list[torch.Tensor]:
 
 
 def describe(place: int, got: int, expected: int) -> str:
-    """Tell of one wrong word: where it is, and which of its bits.
+    """Describe one wrong word: its location, and which of its bits are wrong.
 
     >>> describe(2, 0b1001, 0b1000)
     'byte 0x10: bit 0 is wrong (0x9, not 0x8)'
     >>> describe(2, 0b1000, 0b1000)
-    'byte 0x10: wrong when it was compared, right when it was read again (0x8)'
+    'byte 0x10: wrong when it was compared, right when read again (0x8)'
     """
     address, mask = f"byte {place * WORD_BYTES:#x}", 2**64 - 1
     if got == expected:
-        return f"{address}: wrong when it was compared, right when it was read again ({got & mask:#x})"
+        return f"{address}: wrong when it was compared, right when read again ({got & mask:#x})"
     bits = [bit for bit in range(64) if (got ^ expected) >> bit & 1]
     which = f"bit {bits[0]} is" if len(bits) == 1 else f"bits {', '.join(map(str, bits))} are"
     return f"{address}: {which} wrong ({got & mask:#x}, not {expected & mask:#x})"
 
 
 def words_of(pattern: WordPattern, first: int, count: int, *, seed: int, like: torch.Tensor) -> torch.Tensor:
-    """Return words `first` … of a pattern, as 64-bit numbers where `like` is; shape (count,)."""
+    """Return the words of a pattern from `first` on, as 64-bit, on the device of `like`; (count,)."""
     index = torch.arange(first, first + count, dtype=torch.int64, device=like.device)
     if pattern == "address":
         return index * WORD_BYTES
@@ -165,7 +165,7 @@ def words_of(pattern: WordPattern, first: int, count: int, *, seed: int, like: t
 
 
 def _mixed(index: torch.Tensor) -> torch.Tensor:
-    """Return SplitMix64 of each index; products run over, as they are meant to."""
+    """Return SplitMix64 of each index; products overflow, which is intended."""
     mixed = index * MIX[0]
     for shift, factor in ((30, MIX[1]), (27, MIX[2])):
         mixed = (mixed ^ _shifted(mixed, shift)) * factor
@@ -173,5 +173,5 @@ def _mixed(index: torch.Tensor) -> torch.Tensor:
 
 
 def _shifted(words: torch.Tensor, by: int) -> torch.Tensor:
-    """Shift right and fill with zeros: torch's own shift repeats the sign."""
+    """Shift right and fill with zeros: torch's own shift extends the sign."""
     return words >> by & (1 << 64 - by) - 1

@@ -1,4 +1,4 @@
-"""One probe on one rank: prepared, run inside a window, each figure written down as it is found."""
+"""One probe on one rank: prepared, then run inside a window; results are recorded as found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROBES: Mapping[ProbeName, Callable[[Any, Bench], Iterator[ProbeReading]]] = {
     "nccl_tests": run_nccl_tests,
     "nccl_ras": ask_nccl_ras,
 }
-"""Each is given its keys and the bench."""
+"""Each probe receives its keys and the bench."""
 
 
 def run_probe_case(
@@ -44,14 +44,14 @@ def run_probe_case(
     """Run the probe on this rank; its last record is the result.
 
     Raises:
-        EnvironmentUnfitError: this rank lacks its device or backend, or the folder that was named.
+        EnvironmentUnfitError: this rank lacks its device, its backend, or the specified folder.
     """
     with recorder.phase("prepare"):
         bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
         name = work.probe.name
         find = partial(PROBES[name], getattr(work.probe, name), bench)
     recorder.write(setup_without_model(bench, precision=work.probe.name, item="repeats"))
-    with window_of(bench, expected_steps=None, stop_reason="the probe was done"):
+    with window_of(bench, expected_steps=None, stop_reason="the probe was completed"):
         for figure in find():
             recorder.write(figure)
             bench.write_progress()

@@ -1,8 +1,8 @@
-"""How fast is a disk: a checkpoint written to it, read again in order, and read at random?
+"""How fast is a disk: a checkpoint written to it, read back in order, and read at random?
 
-Everything is bounded in size and in time, done in the one folder that the user names, and removed at the end.
-Reads go past the page cache (O_DIRECT) where the file system takes that; else the cache is told to forget the
-file, and where even that is not known to work the figure says so.
+Everything is bounded in size and time, happens in the one folder that the user specifies, and is removed at
+the end. Reads bypass the page cache (O_DIRECT) if the file system supports it. Otherwise the kernel is told
+to drop the file from the cache; if even that may not have worked, the result says so.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from gpuproof.records.work.probe import ProbeReading, StorageSpec
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import rounded
 
-DIRECT = "read past the page cache (O_DIRECT)"
-FORGOTTEN = "the page cache was told to forget the file (POSIX_FADV_DONTNEED); what lies under it may hold it"
-KEPT = "this system does not let the page cache be passed or emptied: the figure may be that of memory"
+DIRECT = "read bypassing the page cache (O_DIRECT)"
+FORGOTTEN = "the page cache was told to drop the file (POSIX_FADV_DONTNEED); layers below may still cache it"
+KEPT = "this system cannot bypass or drop the page cache: the result may be that of memory"
 MOUNTS = Path("/proc/self/mounts")
 IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems without a disk; the first takes O_DIRECT, too, since Linux 6.6."""
+"""File systems without a disk; the first one also supports O_DIRECT since Linux 6.6."""
 PLACE = "probe.storage.folder"
 SYNCED_BYTES = 2**26
-"""So much is written before the disk is waited for: else all may be in memory when time is up."""
+"""Bytes written between syncs; without syncs, everything might still be in memory when time is up."""
 WRITTEN = f"until fsync returned, every {SYNCED_BYTES:,} bytes"
 FEWEST_FREE = 2
-"""The file may take one part in so many of the free room."""
+"""The file may use at most the free space divided by this number."""
 
 
 def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield the bandwidths; one rank of each host works, the others have nothing to do.
+    """Yield the bandwidths; one rank per host does the work, and the others do nothing.
 
     Raises:
-        EnvironmentUnfitError: the folder is not there, cannot be written to, or is nearly full.
+        EnvironmentUnfitError: the folder does not exist, is not writable, or its disk is nearly full.
     """
     if bench.identity.local_rank:
         bench.count_one()
         return
-    assert spec.folder is not None  # a rule of the recipe's
+    assert spec.folder is not None  # a rule of the recipe guarantees it
     folder = Path(spec.folder)
     try:
         _check(folder, spec)
         yield from _values(folder, spec, bench)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise  # a full disk has a cause of its own
+            raise  # a full disk is handled separately
         raise EnvironmentUnfitError(
             f"the file in {folder} could not be written and read: {error.strerror or error}",
             place=PLACE,
-            next_step="Look at the disk, its limits and quotas, or name another folder",
+            next_step="Check the disk, its limits and quotas, or use another folder",
         ) from error
 
 
 def _values(folder: Path, spec: StorageSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Write a file, read it, and remove it whatever happens."""
+    """Write a file and read it; always remove it."""
     handle, name = tempfile.mkstemp(prefix=".gpuproof-storage-", dir=folder)
     os.close(handle)
     try:
@@ -77,30 +77,30 @@ def _values(folder: Path, spec: StorageSpec, bench: Bench) -> Iterator[ProbeRead
 def _check(folder: Path, spec: StorageSpec) -> None:
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise EnvironmentUnfitError(
-            f"{folder} is no folder that this user can write to on this host",
+            f"{folder} is not a folder that this user can write to on this host",
             place=PLACE,
-            next_step="Make it, or name another",
+            next_step="Create it, or use another",
         )
     kind = file_system_of(folder.resolve(), MOUNTS.read_text() if MOUNTS.exists() else "")
     if kind in IN_MEMORY:
         raise EnvironmentUnfitError(
-            f"{folder} lies in memory ({kind}): there is no disk to try",
+            f"{folder} is in memory ({kind}): there is no disk to test",
             place=PLACE,
-            next_step="Name a folder that is on a disk",
+            next_step="Use a folder that is on a disk",
         )
     room = os.statvfs(folder)
     free_bytes = room.f_bavail * room.f_frsize
     if free_bytes < FEWEST_FREE * spec.file_bytes:
         raise EnvironmentUnfitError(
-            f"{folder} has {free_bytes:,} bytes free; of them half are left alone, and the probe wants "
-            f"{spec.file_bytes:,}",
+            f"{folder} has {free_bytes:,} bytes free; half of them stay untouched, and the probe "
+            f"needs {spec.file_bytes:,}",
             place=PLACE,
-            next_step="Lower probe.storage.file_bytes, or name a folder with more room",
+            next_step="Lower probe.storage.file_bytes, or use a folder with more space",
         )
 
 
 def file_system_of(folder: Path, mounts: str) -> str | None:
-    r"""Return the type of the file system that a folder is on, by the kernel's list; None: it is not told.
+    r"""Return the type of a folder's file system, from the kernel's list; None if it is not listed.
 
     >>> mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\ntmpfs /a\\040b tmpfs rw 0 0"
     >>> file_system_of(Path("/dev/shm/x"), mounts), file_system_of(Path("/a b"), mounts)
@@ -114,13 +114,13 @@ def file_system_of(folder: Path, mounts: str) -> str | None:
         above = Path(point.encode().decode("unicode_escape").encode("latin-1").decode())
         if (
             folder.is_relative_to(above) and len(above.parts) >= deepest[0]
-        ):  # the last mount hides those before
+        ):  # the last mount hides earlier mounts
             deepest = len(above.parts), kind
     return deepest[1]
 
 
 def _forget(file: int) -> bool:
-    """Tell the page cache to forget a file; False where the system has no such call."""
+    """Tell the page cache to drop a file; return False if the system has no such call."""
     if not hasattr(os, "posix_fadvise"):
         return False
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -129,7 +129,7 @@ def _forget(file: int) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Trial:
-    """One file, and what was done to it."""
+    """One file, and the operations done on it."""
 
     path: Path
     spec: StorageSpec
@@ -137,7 +137,7 @@ class _Trial:
     written_bytes: int = 0
 
     def write(self) -> ProbeReading:
-        """Write blocks of random bytes, and wait until the disk has them."""
+        """Write blocks of random bytes, and wait until they are on disk."""
         spec = self.spec
         block = memoryview(os.urandom(spec.block_bytes))
         file = os.open(self.path, os.O_WRONLY)
@@ -163,7 +163,7 @@ class _Trial:
         )
 
     def read(self) -> Iterator[ProbeReading]:
-        """Read the file in order, then blocks of it at random."""
+        """Read the file in order, then random blocks of it."""
         spec, whole = self.spec, self.written_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
         blocks = {access: whole // size for access, size in sizes.items()}
@@ -172,7 +172,7 @@ class _Trial:
                 rank=self.bench.identity.rank,
                 quantity="storage read",
                 unit="B/s",
-                missing=f"only {self.written_bytes:,} bytes were written in the time there was",
+                missing=f"only {self.written_bytes:,} bytes were written in the available time",
                 is_of_host=True,
             )
             return
@@ -195,10 +195,10 @@ class _Trial:
             )
 
     def _open(self) -> tuple[int, str]:
-        """Open the file to be read past the cache, or with a cache that was told to forget it."""
+        """Open the file for reads that bypass the cache, or after the cache was told to drop it."""
         with suppress(OSError, AttributeError):
             file = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
-            try:  # some file systems take the flag, and no read with it
+            try:  # some file systems accept the flag, but then fail every read
                 os.preadv(file, [mmap.mmap(-1, self.spec.random_block_bytes)], 0)
             except OSError:
                 os.close(file)
@@ -208,12 +208,12 @@ class _Trial:
         return file, FORGOTTEN if _forget(file) else KEPT
 
     def _read_blocks(self, file: int, offsets: list[int], size: int) -> list[float]:
-        buffer = mmap.mmap(-1, size)  # whole pages, as O_DIRECT wants them
+        buffer = mmap.mmap(-1, size)  # whole pages, as O_DIRECT requires
         begin_s, times_s = perf_counter(), []
         for offset in offsets:
             before_s = perf_counter()
             if os.preadv(file, [buffer], offset) != size:
-                raise OSError(f"{self.path}: a read at byte {offset} came short")
+                raise OSError(f"{self.path}: a read at byte {offset} was short")
             now_s = perf_counter()
             times_s.append(now_s - before_s)
             if now_s - begin_s > self.spec.time_limit_s:

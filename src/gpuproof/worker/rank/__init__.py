@@ -1,1 +1,1 @@
-"""One rank of a case: who it is, what it records, how it fails and ends."""
+"""One rank of a case: which rank it is, what it records, how it fails and exits."""

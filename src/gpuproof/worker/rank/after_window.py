@@ -1,10 +1,10 @@
-"""What is done after the window was measured, where it is asked for: none of it is in its figures.
+"""Optional work after the measured window; none of it is included in the window's results.
 
-What few recipes ask for is imported when it is done. Where ranks average gradients, a window shows the
-slowest of them only; `measure_own_compute` tells how fast each is by itself, from whole steps whose gradients
-stay on the rank: no collective lies inside. They come in short bursts, and between two bursts all ranks step
-together: a rank that a neighbour held up for a moment is slow in one burst, a slow device in all of them.
-Weights differ between ranks from then on; learning is evaluated before.
+Modules that few recipes need are imported only when they run. If ranks average gradients, a window shows only
+the slowest of them. `measure_own_compute` measures how fast each rank is alone, from whole steps whose
+gradients stay on the rank, without any collective. They run in short bursts, and between two bursts all ranks
+step together. So a rank that another process delayed for a moment is slow in one burst, whereas a slow device
+is slow in all of them. From then on, weights differ between ranks, so learning is evaluated earlier.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from gpuproof.workloads.torch.memory_pass import MemoryPass
 PROFILED_STEPS = 5
 NUM_BURSTS = 5
 MIN_STEPS, MAX_STEPS = 4, 50
-"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
-steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
+"""Steps per burst. All bursts and the steps between them take about a second, for steps of up to 25 ms. With
+fewer steps per burst, noise that lasts for tens of steps would look like a slow rank."""
 SHARED = (
-    "a step of {strategy} gathers what other ranks hold, and none can be taken alone; "
-    "profiling.ceilings=true measures each device by itself"
+    "a step with {strategy} gathers what other ranks hold, and cannot run alone; "
+    "profiling.ceilings=true measures each device separately"
 )
 
 
 def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
-    """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
+    """Do the optional work after the window; work that runs more steps comes last."""
     window, profiling = prepared.work.window, prepared.work.profiling
     if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
         check_last_product(prepared, recorder, prepared.workload.module)
@@ -48,7 +48,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         measure_costs(prepared, recorder)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
-    if window.own_compute and prepared.parallelism is not None:  # else it waits for no other rank
+    if window.own_compute and prepared.parallelism is not None:  # otherwise it never waits for other ranks
         measure_own_compute(prepared, recorder)
     if profiling.breakdown and prepared.work.trains:
         measure_breakdown(prepared, recorder)
@@ -57,7 +57,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
     if prepared.work.training.precision == "fp8" and not prepared.work.training.compile.enabled:
         measure_casts(prepared, recorder)
     may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
-    if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
+    if prepared.ranks.agree(-int(may_have_waited)):  # a step on one rank is a step on all ranks
         measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
     if profiling.enabled:
         profile(prepared, recorder)
@@ -74,7 +74,7 @@ def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixPr
 
 
 def measure_costs(prepared: Prepared, recorder: Recorder) -> None:
-    """Measure what buyers compare beside the rate of memory."""
+    """Measure other rates that buyers compare, besides memory bandwidth."""
     from gpuproof.worker.engine.ceilings import try_costs
 
     prepared.clock.drain(in_flight=0)
@@ -88,7 +88,7 @@ def measure_costs(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
-    """Take steps apart, after the window; a rank that talks to nobody has phases only."""
+    """Break steps down after the window; a rank that communicates with no other has only phases."""
     from gpuproof.worker.breakdown.phases import measure_phases
 
     with recorder.phase("breakdown"):
@@ -104,7 +104,7 @@ def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Evaluate the model on what steps took, and on what was held out from them."""
+    """Evaluate the model on the samples that steps used, and on the held-out ones."""
     workload, rank = prepared.workload, prepared.identity.rank
     held_out = open_held_out(prepared.work, workload.shape, prepared.data)
     pools = [(prepared.pool, False), *([] if held_out is None else [(held_out, True)])]
@@ -117,7 +117,7 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
-    """Measure what the device can do at most, on all ranks at once, after the window."""
+    """Measure the device's practical maximum after the window, on all ranks at once."""
     from gpuproof.worker.engine.ceilings import plan_for, reason_no_product, try_ceilings
 
     precision, device, clock = prepared.work.training.precision, prepared.device, prepared.clock
@@ -133,7 +133,7 @@ def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
-    """See in one more step what is rounded to fp8, and time that alone."""
+    """Observe which tensors are rounded to fp8 in one more step, and time the rounding alone."""
     from gpuproof.worker.step.fp8 import casts_of_step, time_casts
 
     eager = prepared.eager_step
@@ -146,7 +146,7 @@ def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def profile(prepared: Prepared, recorder: Recorder) -> None:
-    """Trace a few more steps, after the window: tracing slows what it looks at."""
+    """Trace a few more steps after the window, because tracing slows down what it observes."""
     with recorder.phase("profile", expected_steps=PROFILED_STEPS):
         with torch.profiler.profile() as profiler:
             for _ in range(PROFILED_STEPS):
@@ -159,7 +159,7 @@ def profile(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:
-    """Time this rank by itself and write it down; or write down why that cannot be done."""
+    """Time this rank alone and record the result, or record why that is not possible."""
     assert prepared.parallelism is not None
     strategy = prepared.parallelism.strategy
     alone = strategy == "ddp"
@@ -179,12 +179,12 @@ def measure_own_compute(prepared: Prepared, recorder: Recorder) -> None:
 
 def _bursts(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[tuple[float, ...]]:
     step, clock = prepared.step, prepared.clock
-    assert isinstance(step, TrainingStep)  # a captured graph holds one rank only
+    assert isinstance(step, TrainingStep)  # a captured graph covers only one rank
     local_step, last_loss = without_sync(step), step.last_loss
     num_steps = agreed_steps(prepared, local_step, least=MIN_STEPS, most=MAX_STEPS)
     for _ in range(NUM_BURSTS):
         run_window(step, clock, FixedSteps(num_steps), lambda _times: beat())
-        local_step()  # after steps together this one still hands the buffers of batch norm round
+        local_step()  # after joint steps, this one also broadcasts the batch norm buffers
         prepared.ranks.barrier()
         yield timed_burst(prepared, local_step, num_steps=num_steps)
         beat()

@@ -1,7 +1,8 @@
-"""`python -m gpuproof.worker run SPEC OUT`: one rank of one case, from its first record to its exit.
+"""`python -m gpuproof.worker run SPEC OUT`: run one rank of one case, from first record to exit.
 
-Writes FOLDER/rank-N.jsonl and, as standard output and error of the rank, FOLDER/stderr-N.txt. Whatever
-ends the rank is a record. The exit is immediate once all is flushed: judge a worker by its records.
+Writes FOLDER/rank-N.jsonl and, as the rank's standard output and error, FOLDER/stderr-N.txt. Whatever ends
+the rank is recorded. The process exits as soon as everything is flushed, so judge a worker by its records,
+not its exit code.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
 
 
 OF_OPTIMIZERS = "torch._dynamo"
-"""The first optimizer of a process imports it, compiled or not: half as much again as torch itself."""
+"""Imported by the first optimizer in a process, compiled or not; takes half as long again as torch itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What this rank does and where it writes."""
+    """The work of this rank, and where it writes."""
 
     case: Case
     identity: RankIdentity
@@ -64,28 +65,29 @@ class Assignment:
     run_folder: Path
     parent_pid: int | None
     store: Store | None = None
-    """The store at which the ranks of a launcher not ours have met already."""
+    """The store where the ranks of the user's own launcher have already met."""
     on_done: Callable[[Path], None] = lambda _journal: None
-    """Called with the finished journal, after the process group is left."""
+    """Called with the finished journal, once the process group has been left."""
     on_failure: Callable[[Path], None] = lambda _journal: None
-    """Called with the journal after the failure record of a rank. Must end by itself, and soon."""
+    """Called with the journal once a rank's failure is recorded. It must return by itself, and soon."""
     start: StartMode = "exec"
-    """How this process came to be: by itself, or forked with torch imported (`serve_cases`)."""
+    """How this process was created: started on its own, or forked with torch already imported
+    (`serve_cases`)."""
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Run the rank that a launcher asks for: `python -m gpuproof.worker run SPEC OUT`."""
+    """Run the rank that a launcher requested with `python -m gpuproof.worker run SPEC OUT`."""
     parser = argparse.ArgumentParser(
-        prog="gpuproof.worker run", description="one rank of a case, as a launcher asks for it"
+        prog="gpuproof.worker run", description="one rank of a case, as requested by a launcher"
     )
     parser.add_argument("spec", type=Path, metavar="SPEC", help="the case, as JSON")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder for this replicate's files")
-    parser.add_argument("--parent-pid", type=int, help="end when this process of the same host is gone")
+    parser.add_argument("--parent-pid", type=int, help="stop when this process on the same host is gone")
     parser.add_argument(
         "--attached",
         type=int,
         metavar="N",
-        help="give the case to the other ranks of a launcher not ours, as the Nth launch from 0",
+        help="pass the case to the other ranks of the user's own launcher, as the Nth launch from 0",
     )
     parser.add_argument("--forked", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -106,10 +108,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def run_assignment(assignment: Assignment) -> NoReturn:
-    """Run the rank to its end and exit: 0 when its last record is a result."""
+    """Run the rank to completion and exit: 0 if its last record is a result."""
     rank = assignment.identity.rank
     if assignment.parent_pid is not None and not process_lives(assignment.parent_pid):
-        # The launcher died while this process started: the folder may be another attempt's by now.
+        # The launcher died while this process was starting, so the folder may belong to another attempt by
+        # now.
         raise EnvironmentUnfitError(f"the launcher (process {assignment.parent_pid}) is gone")
     redirect_output(assignment.folder / f"stderr-{rank}.txt")
     heartbeat = Heartbeat()
@@ -136,7 +139,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
         failure = _attributed(failure_from(error, rank=rank, heartbeat=heartbeat), watchdog)
         unfit = failure.cause in ("environment", "disk_full")
         code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED
-        with suppress(OSError):  # not even room for this: the exit code is the last word
+        with suppress(OSError):  # there is no room even for this; only the exit code is left
             recorder.write_last_words(failure)
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
         assignment.on_failure(recorder.path)
@@ -144,7 +147,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
 
 def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
-    """Say of an error that came after launcher or agent were gone that they were: stores and peers go too."""
+    """Report that the launcher or agent exited before an error: stores and peers disappear with them."""
     gone = watchdog.parent_gone()
     if gone is None:
         return failure
@@ -158,7 +161,7 @@ def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
 
 
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
-    # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
+    # Must come before torch is imported, since torch's OpenMP reads it once; torchrun would leave it at 1.
     work = assignment.case.work
     assignment, held = _on_its_device(assignment, recorder)
     if not isinstance(work, CommandWork):
@@ -190,7 +193,7 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
 
 
 def _on_its_device(assignment: Assignment, recorder: Recorder) -> tuple[Assignment, HeldDevice | None]:
-    """Take the device of a case that shares its host with others of its run."""
+    """Claim the device for a case that shares its host with other cases of its run."""
     case = assignment.case
     share = case.placement.share
     if share is None or case.placement.device == "cpu":
@@ -221,7 +224,7 @@ def _run_command(
     watchdog: Watchdog,
     held: HeldDevice | None,
 ) -> None:
-    """Run a command of the user's; torch is not imported, and none of it outlives this process."""
+    """Run a user's command; torch is not imported, and none of its processes outlives this one."""
     from gpuproof.processes.group import descendants, kill_tree
     from gpuproof.worker.command import run_command_case
 
@@ -248,7 +251,7 @@ def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
 
 
 def _run_serving(work: ServingWork, assignment: Assignment, recorder: Recorder) -> Prepared | None:
-    """Serve requests: torch is imported where a model is served, and not to load an endpoint."""
+    """Serve requests; torch is imported to serve a model, but not to load-test an endpoint."""
     if work.serving.target == "model":
         import_torch()
     from gpuproof.worker.serving.session import run_serving_case
@@ -281,16 +284,16 @@ def _run_probe(work: ProbeWork, assignment: Assignment, recorder: Recorder) -> N
 
 
 def _must_repeat(work: Work) -> bool:
-    """Say whether the same work must give the same bits."""
+    """Return whether the same work must produce the same bits."""
     if isinstance(work, ProbeWork):
         return work.probe.name == "fingerprint"
     return isinstance(work, ModelWork) and work.training.deterministic
 
 
 def import_torch(*, optimizes: bool = False) -> None:
-    """Import torch, the garbage collector being off: none of what is made meanwhile is garbage.
+    """Import torch with the garbage collector off, since nothing created meanwhile is garbage.
 
-    `optimizes` imports what the first optimizer would, too.
+    If `optimizes`, also import what the first optimizer would import.
 
     Raises:
         EnvironmentUnfitError: it cannot be imported.
@@ -302,12 +305,12 @@ def import_torch(*, optimizes: bool = False) -> None:
         if optimizes:
             import_module(OF_OPTIMIZERS)
             for cache in Path(tempfile.gettempdir()).glob("torchinductor_*"):
-                with suppress(OSError):  # it holds something, or is another's
-                    cache.rmdir()  # importing made it; compiling would make it again
+                with suppress(OSError):  # it is not empty, or belongs to someone else
+                    cache.rmdir()  # the import created it; compiling would create it again
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"PyTorch cannot be imported by {sys.executable}: {error}",
-            next_step="Install it there (pip install torch), or name another Python",
+            next_step="Install it there (pip install torch), or use another Python",
         ) from error
     finally:
         gc.freeze()
@@ -315,7 +318,7 @@ def import_torch(*, optimizes: bool = False) -> None:
 
 
 def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
-    """Flush everything and leave at once: destructors of communication libraries crash at exit."""
+    """Flush everything and exit immediately: destructors in communication libraries crash at exit."""
     try:
         recorder.close()
         sys.stdout.flush()
@@ -325,7 +328,7 @@ def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
 
 
 def start_record(identity: RankIdentity, *, start: StartMode = "exec") -> Start:
-    """Describe this process as a rank that begins now."""
+    """Describe this process as a rank that starts now."""
     return Start(
         rank=identity.rank,
         world_size=identity.world_size,
@@ -341,7 +344,7 @@ def start_record(identity: RankIdentity, *, start: StartMode = "exec") -> Start:
 
 
 def redirect_output(path: Path) -> None:
-    """Send what this process prints, and what it starts, to the end of a file."""
+    """Append the output of this process and its children to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

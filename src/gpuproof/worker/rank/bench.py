@@ -1,4 +1,4 @@
-"""What a case without a model is measured with on one rank: device, ranks, clock, setup record and window."""
+"""Measures a case without a model on one rank: device, ranks, clock, setup record, window."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuproof.worker.step.preparation import device_record
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """What all that a case measures is timed with on this rank."""
+    """Times everything that a case measures on this rank."""
 
     case: Case
     identity: RankIdentity
@@ -40,25 +40,25 @@ class Bench:
     done: int = 0
     """Timed repeats so far."""
     steps_s: list[float] = field(default_factory=list)
-    """Time in repeats, one sum for each thing that was timed."""
+    """Total time of the repeats, one sum per timed item."""
 
     def count(self, times_s: list[float]) -> None:
-        """Take timed repeats in, and say that this rank goes on."""
+        """Add timed repeats, and report that this rank is alive."""
         self.done += len(times_s)
         self.steps_s.append(sum(times_s))
         self.beat()
 
     def count_one(self) -> None:
-        """Take one repeat in whose time is no figure."""
+        """Add one repeat whose time is not used as a result."""
         self.done += 1
         self.beat()
 
     def beat(self) -> None:
-        """Say that this rank goes on."""
+        """Report that this rank is alive."""
         self.recorder.heartbeat.beat(steps_done=self.done)
 
     def write_progress(self) -> None:
-        """Write down how far this rank is."""
+        """Record the progress of this rank."""
         rank, at_s = self.identity.rank, monotonic()
         self.recorder.write(Progress(rank=rank, phase="measure", steps_done=self.done, monotonic_s=at_s))
 
@@ -66,7 +66,7 @@ class Bench:
 def prepare_bench(
     case: Case, *, identity: RankIdentity, recorder: Recorder, store: Store | None = None
 ) -> Bench:
-    """Choose device and clock, meet the other ranks, and describe the host where nobody else does.
+    """Choose device and clock, meet the other ranks, and describe the host if no other rank does so.
 
     Raises:
         EnvironmentUnfitError: this rank lacks its device or backend.
@@ -88,7 +88,7 @@ def prepare_bench(
 
 
 def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
-    """Say what is measured with; there is no model, so that nothing of one is counted."""
+    """Describe the setup; without a model, nothing about a model is counted."""
     return Setup(
         rank=bench.identity.rank,
         device=device_record(bench.device),
@@ -112,7 +112,7 @@ def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
 
 @contextmanager
 def window_of(bench: Bench, *, expected_steps: int | None, stop_reason: str) -> Iterator[None]:
-    """Measure between a meeting of all ranks and the record of the window, which is written at the end."""
+    """Measure from a meeting of all ranks to the window record, which is written at the end."""
     uuid = accelerator_of(bench.device).properties(bench.device).uuid
     with bench.recorder.phase("measure", expected_steps=expected_steps):
         bench.ranks.barrier()

@@ -1,9 +1,8 @@
-"""Failures: turn whatever ended a rank into a record that says what it was and what to do.
+"""Failures: turn whatever ended a rank into a record of what it was and what to do.
 
-The journals of failed ranks of other hosts are sent to rank 0 over the store of the ranks at MASTER_ADDR,
-which may be gone with the host that kept it: nothing here waits for longer than a few seconds, or raises.
-What does not come is said by rank 0's campaign, which knows from the first record of each rank on which host
-it was.
+Journals of failed ranks on other hosts are sent to rank 0 over the ranks' store at MASTER_ADDR. The store may
+have been lost along with its host, so nothing here waits for longer than a few seconds, or raises. Rank 0's
+campaign reports journals that do not arrive, since it knows each rank's host from that rank's first record.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from gpuproof.worker.rank.watchdog import Heartbeat, LastWords, look_at_progress
 
 NEXT_STEPS: dict[FailureCause, str] = {
     "out_of_memory": "Lower data.batch_size, or use a smaller model or precision",
-    "disk_full": "Free room on the disk of the run directory, then finish the run with --resume",
+    "disk_full": "Free up space on the disk of the run directory, then finish the run with --resume",
 }
 LAST_WORDS_S = 8.0
-"""Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends. And
-rank 0 must be done before the time for last words is over that whoever ends it gives it."""
+"""Ranks fail within seconds of each other, since all ends of a closed connection notice it immediately. Also,
+rank 0 must be done before the end of the grace period that it gets when it is stopped."""
 
 
 class CommandFailedError(GpuproofError):
-    """A command of the user's did not end well; `failure_cause` says in which way."""
+    """A user's command did not succeed; `failure_cause` gives the reason."""
 
     def __init__(self, cause: str, *, failure_cause: FailureCause, next_step: str) -> None:
         super().__init__(cause, next_step=next_step)
@@ -75,20 +74,20 @@ def _failure(
 
 def _next_step(error: BaseException, cause: FailureCause) -> str | None:
     if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in str(error):
-        # torch raises a bare RuntimeError here, known by its text alone.
+        # torch raises a bare RuntimeError here, recognisable only by its text.
         return "Set training.deterministic to false, or use a model without this operation"
     return NEXT_STEPS.get(cause) or getattr(error, "next_step", None)
 
 
 def _message(error: BaseException) -> str:
-    """Say what happened; the next step has a field of its own."""
+    """Describe what happened; the next step has a separate field."""
     if not isinstance(error, GpuproofError):
         return f"{type(error).__name__}: {error}"
     return f"{error.place}: {error.cause}" if error.place else error.cause
 
 
 def classify(error: BaseException) -> FailureCause:
-    """Name the cause of an exception."""
+    """Return the cause of an exception."""
     if isinstance(error, CommandFailedError):
         return error.failure_cause
     if isinstance(error, EnvironmentUnfitError):
@@ -101,19 +100,19 @@ def classify(error: BaseException) -> FailureCause:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    # CUDA and TensorFlow have exceptions of their own; torch's CPU allocator raises a RuntimeError, known by
-    # its text alone.
+    # CUDA and TensorFlow have their own exceptions; torch's CPU allocator raises a RuntimeError, recognisable
+    # only by its text.
     named = {cls.__name__ for cls in type(error).__mro__} & {"OutOfMemoryError", "ResourceExhaustedError"}
     return bool(named) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
 
 
 def hand_over_last_words(store: Any, rank: int, content: str) -> bool:
-    """Give a failed rank's journal to rank 0; say whether the store still took it."""
+    """Send a failed rank's journal to rank 0; return whether the store still accepted it."""
     return _within(LAST_WORDS_S, lambda: store.set(f"failed/{rank}", content))
 
 
 def collect_last_words(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
-    """Return the journals of the other ranks that come in time, those that were finished too."""
+    """Return the journals of other ranks that arrive in time, including those of finished ranks."""
     last_words: list[tuple[int, str]] = []
     deadline_s = monotonic() + LAST_WORDS_S
 
@@ -134,13 +133,13 @@ def _first_set(store: Any, keys: Sequence[str], timeout_s: float) -> str | None:
             return key
     try:
         store.wait([keys[0]], timedelta(seconds=timeout_s))
-    except RuntimeError:  # torch raises it for a time-out: the rank was killed, or its host is cut off
+    except RuntimeError:  # torch raises this on a timeout: the rank was killed, or its host is unreachable
         return None
     return keys[0]
 
 
 def _within(limit_s: float, action: Callable[[], None]) -> bool:
-    """Do it in a thread, since a store whose host is gone may block for ever; say whether it was done."""
+    """Run this in a thread: a store whose host is gone may block forever. Return whether it ran."""
     done = threading.Event()
 
     def attempt() -> None:
@@ -148,7 +147,7 @@ def _within(limit_s: float, action: Callable[[], None]) -> bool:
             action()
             done.set()
         except RuntimeError as error:
-            sys.stderr.write(f"gpuproof: the store of the ranks is gone: {error}\n")
+            sys.stderr.write(f"gpuproof: the ranks' store is gone: {error}\n")
 
     thread = threading.Thread(target=attempt, name="gpuproof-handover", daemon=True)
     thread.start()

@@ -1,7 +1,7 @@
-"""Who this process is among the ranks and how many threads it gets, before torch is imported.
+"""Which rank this process is and how many threads it gets; known before torch is imported.
 
-torchrun, srun or a person set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them the
-process is alone.
+torchrun, srun or the user sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them, the process
+is the only rank.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuproof.records.work.parallel import ParallelSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIdentity:
-    """The place of this process among the ranks."""
+    """This process's position among the ranks."""
 
     rank: int
     world_size: int
@@ -25,10 +25,10 @@ class RankIdentity:
 
 
 def identity_from(environment: Mapping[str, str]) -> RankIdentity:
-    """Read the identity that a launcher, or a person, put into the environment.
+    """Read the rank identity that a launcher or a user has set in the environment.
 
     Raises:
-        EnvironmentUnfitError: a variable is no number, or a rank is not below the number of ranks.
+        EnvironmentUnfitError: a variable is not a number, or a rank is not less than the number of ranks.
     """
     try:
         world_size = int(environment.get("WORLD_SIZE", "1"))
@@ -44,7 +44,7 @@ def identity_from(environment: Mapping[str, str]) -> RankIdentity:
     _check_place("LOCAL_RANK", local_rank, "LOCAL_WORLD_SIZE", local_world_size)
     if local_world_size > world_size:
         raise EnvironmentUnfitError(
-            f"LOCAL_WORLD_SIZE={local_world_size} is over WORLD_SIZE={world_size}", place="environment"
+            f"LOCAL_WORLD_SIZE={local_world_size} exceeds WORLD_SIZE={world_size}", place="environment"
         )
     return RankIdentity(
         rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size
@@ -56,12 +56,12 @@ def _check_place(name: str, place: int, size_name: str, size: int) -> None:
         raise EnvironmentUnfitError(
             f"{name}={place} does not fit {size_name}={size}",
             place="environment",
-            next_step=f"Ranks count from 0 to {size_name} - 1",
+            next_step=f"Ranks are numbered from 0 to {size_name} - 1",
         )
 
 
 def effective_threads(parallel: ParallelSpec, identity: RankIdentity) -> int:
-    """Return the threads of one rank: the number asked for, else its share of what may be used."""
+    """Return one rank's number of threads: as requested, or else its share of the usable CPUs."""
     return threads_per_rank(
         parallel.threads_per_rank, num_ranks=identity.local_world_size, users=users_threads()
     )

@@ -1,12 +1,13 @@
-"""Does the device wait for its host? Looked at after a window in which it came to the end of its queue.
+"""Does the device wait for its host? Checked after a window in which its queue ran empty.
 
-While the window runs, the clock counts the launches at whose end the device had already begun with the step
-(`EventClock.caught_up`): a device that is behind its host never has. That says that it waits, not how long: a
-device that idles 5 % of the time catches up with every launch as well. How long is told by the work itself,
-in a few blocks of steps after the window: the busy time of a step against what a step took in the window.
-Events cannot show it, since on an idle device one is reached as soon as it is recorded. So kernels themselves
-are looked at: by the device's own count where it keeps one, else by torch's profiler
-(https://docs.pytorch.org/docs/stable/profiler.html), which slows the host but not the kernels.
+While the window runs, the clock counts the launches at whose end the device had already started the step
+(`EventClock.caught_up`). A device that lags behind its host never has. This count shows that the device
+waits, but not for how long: a device that idles 5 % of the time also catches up with every launch. How long
+it waits is determined by a few blocks of steps after the window: the busy time of a step is compared with the
+step time in the window. Events cannot show it, since on an idle device an event is reached as soon as it is
+recorded. So the kernels themselves are observed: with the device's own counter if it has one, or else with
+torch's profiler (https://docs.pytorch.org/docs/stable/profiler.html), which slows down the host but not the
+kernels.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared
 
 CAUGHT_UP = 0.01
-"""Share of the launches from which the device may be waiting: of a device that is behind, 0.2-0.5 % were seen
-to catch up, by chance."""
+"""Share of launches above which the device may be waiting. Devices that lag behind their host caught up in
+0.2-0.5 % of launches by chance."""
 BLOCKS = 6
 BLOCK_S = 0.1
 LEAST_STEPS = 2
 LONGEST_S = 60.0
-"""Steps so long that the look would take more are not looked at."""
-OF_OTHERS = "the device of another rank could not be looked at"
+"""Steps are not examined if that would take longer than this."""
+OF_OTHERS = "the device of another rank could not be examined"
 US_PER_S = 1e6
 
 
 def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
-    """Say whether the device may have waited; the first launch, to a device at rest, is not counted.
+    """Return whether the device may have waited; the first launch, on an idle device, does not count.
 
     >>> may_wait(1, num_steps=20), may_wait(2, num_steps=20), may_wait(2, num_steps=2000)
     (False, True, False)
@@ -48,7 +49,7 @@ def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
 
 
 def block_steps(step_s: float) -> int:
-    """Return the steps of a block, long against what begins and ends a trace; 0 where all take too long.
+    """Return the steps per block, long compared with trace overhead; 0 if it would take too long.
 
     >>> block_steps(0.001), block_steps(1.0), block_steps(6.0)
     (100, 2, 0)
@@ -64,10 +65,11 @@ def busy_blocks(
     busy_during: Callable[[StepFunction], float],
     agree: Callable[[int], int] = int,
 ) -> Iterator[float]:
-    """Yield the device's busy seconds a step in each of `BLOCKS` blocks, as many on every rank.
+    """Yield the device's busy seconds per step in each of `BLOCKS` blocks, equal on every rank.
 
     Raises:
-        UnseenWorkError: nobody can tell, here or on another rank, whose steps would wait for these.
+        UnseenWorkError: the device cannot be observed here, or on another rank, whose steps would wait for
+            these.
     """
 
     def block() -> None:
@@ -86,7 +88,7 @@ def busy_blocks(
 
 
 def measure_busy(prepared: Prepared, recorder: Recorder, *, step_s: float) -> None:
-    """See how busy the device is in a step, in some more of them, on all ranks at once."""
+    """Measure how busy the device is during a step, over a few more steps, on all ranks at once."""
     busy, missing, num_steps = list[float](), None, prepared.ranks.agree(block_steps(step_s))
     with recorder.phase("busy", expected_steps=BLOCKS * num_steps):
         try:
@@ -102,10 +104,12 @@ def measure_busy(prepared: Prepared, recorder: Recorder, *, step_s: float) -> No
 
 
 def _agreed_blocks(prepared: Prepared, num_steps: int) -> Iterator[float]:
-    """Yield the busy seconds a step of each block, where every rank can see its device's."""
+    """Yield the busy seconds per step of each block, if every rank can observe its device."""
     device, agree = prepared.device, prepared.ranks.agree
     accelerator = accelerator_of(device)
-    why = reason_unseen(accelerator, device) or (None if num_steps else "to look again takes over a minute")
+    why = reason_unseen(accelerator, device) or (
+        None if num_steps else "repeating the measurement takes over a minute"
+    )
     if not agree(int(why is None)):
         raise UnseenWorkError(why or OF_OTHERS)
     during = partial(busy_during, accelerator=accelerator, device=device)
@@ -113,15 +117,15 @@ def _agreed_blocks(prepared: Prepared, num_steps: int) -> Iterator[float]:
 
 
 class UnseenWorkError(Exception):
-    """Nobody could say what the device did, and why."""
+    """The device's activity could not be observed; includes the reason."""
 
 
 def reason_unseen(accelerator: Accelerator, device: torch.device) -> str | None:
-    """Say why nobody can see what such a device does; None where it is worth a try."""
+    """Return why this device's activity cannot be observed; None if observing it is worth a try."""
     activity = _activity(accelerator)
     if accelerator.busy_s(device) is not None or activity in torch.profiler.supported_activities():
         return None
-    return f"torch's profiler sees no work of {accelerator.title} devices"
+    return f"torch's profiler does not see the work of {accelerator.title} devices"
 
 
 def _activity(accelerator: Accelerator) -> ProfilerActivity | None:
@@ -129,10 +133,10 @@ def _activity(accelerator: Accelerator) -> ProfilerActivity | None:
 
 
 def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> float:
-    """Run, and return the seconds in which the device did anything; what overlaps counts once.
+    """Run the work, and return the seconds the device was busy; overlapping work counts once.
 
     Raises:
-        UnseenWorkError: neither the device nor the profiler told.
+        UnseenWorkError: neither the device nor the profiler reported it.
     """
     accelerator.synchronize(device)
     before_s = accelerator.busy_s(device)
@@ -141,15 +145,15 @@ def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> fl
     run()
     accelerator.synchronize(device)
     after_s = accelerator.busy_s(device)
-    assert after_s is not None, "a device that counts goes on counting"
+    assert after_s is not None, "a device with a counter keeps counting"
     return after_s - before_s
 
 
 def commands_during(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
-    """Run, and return each kernel, copy and collective with its begin and end in seconds.
+    """Run the work, and return each kernel, copy and collective with its start and end in seconds.
 
     Raises:
-        UnseenWorkError: neither the device nor the profiler told.
+        UnseenWorkError: neither the device nor the profiler reported it.
     """
     accelerator.synchronize(device)
     commands = accelerator.commands_during(run, device)
@@ -158,7 +162,7 @@ def commands_during(run: Work, accelerator: Accelerator, device: torch.device) -
 
 def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
     activity = _activity(accelerator)
-    assert activity is not None, "look at reason_unseen first"
+    assert activity is not None, "check reason_unseen first"
     with torch.profiler.profile(activities=[activity]) as profiler:
         run()
         accelerator.synchronize(device)
@@ -172,5 +176,5 @@ def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[D
         if event.device_type != DeviceType.CPU and not getattr(event, "is_user_annotation", False)
     ]
     if not commands:
-        raise UnseenWorkError("torch's profiler saw no work of the device")
+        raise UnseenWorkError("torch's profiler did not see any work on the device")
     return commands

@@ -1,10 +1,10 @@
-"""A window on a GPU at its power cap: it begins when the cap's controller has settled, and is long enough.
+"""A window on a GPU at its power cap: starts once the controller has settled, and is long enough.
 
-The cap is asked for between chunks, about once a second, of the driver: by its count of capped time, and by
-what it says now, since a counter that stands still proves nothing. Where the cap is never met, the window is
-as it was asked for. All ranks settle, and go on, as long as any of them has to. The period of the controller
-is found by the method of `statistics.power_cap`, without numpy, which a node need not have; it takes 5 to 10
-ms, which a device that is given its work ahead does not notice.
+The driver is queried about the cap between chunks, about once a second: for its counter of capped time, and
+for the current state, since a counter that does not move proves nothing. If the cap is never reached, the
+window is as requested. All ranks settle, and continue, for as long as any of them has to. The controller's
+period is determined with the method of `statistics.power_cap`, but without numpy, which a node may not have.
+That takes 5 to 10 ms, which a device with queued work does not notice.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 
 COUNTER, CLOCK, POWER = "throttle_time_power_cap_s", "clock_sm_mhz", "power_w"
 FROM_S = 1.0
-"""A window that is asked for less is over before a controller turns."""
+"""A window shorter than this ends before a controller changes direction."""
 LOOK_S = 0.5
-"""An H100 met its cap after 0.1 s of products."""
+"""An H100 reached its cap after 0.1 s of products."""
 SETTLE_S = 3.0
-"""Three periods of the one second that it showed."""
+"""Three periods of one second, the period that was observed."""
 EVERY_S = 1.0
 NEEDED_PERIODS, NEEDED_S = 20, 20.0
-"""As `statistics.power_cap` has them. A shorter period may be a rhythm of the work (each tenth step is
-longer), so that a window of less than these seconds could hold few of the controller's."""
+"""As in `statistics.power_cap`. A shorter period may be a rhythm of the work (e.g. every tenth step takes
+longer), and a window based on it could contain only a few periods of the controller."""
 BINS = 512
-"""Parts of a window in which a period is looked for; a power of two."""
+"""Number of parts of a window that are searched for a period; a power of two."""
 PERIODIC = 0.5
-"""Mean autocorrelation at a period and its multiples from which it is one …"""
+"""If the mean autocorrelation at a period and its multiples is at least this, the period counts …"""
 FUNDAMENTAL = 0.5
-"""… and the share of the best score that the shortest lag has which is the period."""
+"""… and the shortest lag whose score reaches this share of the best score is the period."""
 SAME_PERIOD = 0.15
 FLAT = 1e-3
-"""Rates that differ by less show how a clock is rounded, and no controller."""
+"""Smaller differences between rates come from the rounding of a clock, not from a controller."""
 
 
 class CapMeter:
-    """For how long one device was at its power cap since it was first looked at."""
+    """Tracks how long one device has been at its power cap since the first check."""
 
     def __init__(self, devices: GuardedDevices, uuid: str | None) -> None:
         places = named_among([uuid or ""], [identity.uuid for identity in devices.identities])
@@ -67,15 +67,15 @@ class CapMeter:
         self._total_s: float | None = None
         self._seen_s = self._counted_s = 0.0
         self.first: dict[str, float] = {}
-        """Clock and power, at the first look after the beginning."""
+        """Clock and power at the first check after the start."""
 
     @property
     def capped_s(self) -> float:
-        """Seconds at the cap: the driver's count, or what was seen where that stands still."""
+        """Seconds at the cap: the driver's count or, if that count does not move, what was observed."""
         return max(self._seen_s, self._counted_s)
 
     def look(self, elapsed_s: float, *, every_s: float = EVERY_S) -> None:
-        """Ask the driver, `elapsed_s` after the beginning, if it was not asked just now."""
+        """Query the driver, `elapsed_s` after the start, unless it has just been queried."""
         if self.missing or (self._looked_s is not None and elapsed_s - self._looked_s < every_s):
             return
         ((values, missing),) = self._devices.gather((THROTTLE_REASONS, COUNTER, CLOCK, POWER)).values()
@@ -83,7 +83,7 @@ class CapMeter:
             self.first = {name: values[name] for name in (CLOCK, POWER) if name in values}
         reasons, total_s = values.get(THROTTLE_REASONS), values.get(COUNTER)
         if reasons is None and total_s is None:
-            self.missing = missing.get(THROTTLE_REASONS) or "the driver does not tell"
+            self.missing = missing.get(THROTTLE_REASONS) or "the driver does not report it"
         if self._looked_s is not None and "power_cap" in (reasons or ()):
             self._seen_s += elapsed_s - self._looked_s
         if self._total_s is not None and total_s is not None:
@@ -91,26 +91,26 @@ class CapMeter:
         self._looked_s, self._total_s = elapsed_s, total_s
 
     def restart(self) -> None:
-        """Count from here on."""
+        """Start counting from here."""
         self._looked_s = self._total_s = None
         self._seen_s = self._counted_s = 0.0
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self._devices.close()
 
 
 class Settling:
-    """Run until the cap was not met for a moment, or met for so long that its controller has settled."""
+    """Run until the cap is not reached for a moment, or until its controller has had time to settle."""
 
     def __init__(self, meter: CapMeter, *, agree: Callable[[int], int], step_s: float | None) -> None:
         self.stop_reason = "settled"
         self.met_s: float | None = None
-        """When any rank was seen at the cap, after the beginning."""
+        """When any rank was seen at the cap, relative to the start."""
         self._meter, self._agree, self._step_s = meter, agree, step_s
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the steps until the cap is looked at again; 0 when it has settled."""
+        """Return the number of steps until the next check of the cap; 0 once it has settled."""
         self._meter.look(elapsed_s, every_s=0.0)
         if self.met_s is None and _any(self._meter.capped_s > 0, self._agree):
             self.met_s = elapsed_s
@@ -122,7 +122,7 @@ class Settling:
 
 
 class LongEnoughAtCap:
-    """Go on after what was asked for, where the device was at its cap, for as many periods as are needed."""
+    """If the device was at its cap, continue after the requested window for as many periods as needed."""
 
     def __init__(
         self, plan: StepPlan, meter: CapMeter, *, limit_s: float, agree: Callable[[int], int]
@@ -141,16 +141,16 @@ class LongEnoughAtCap:
             self._ends_s.extend(accumulate(times_s, initial=self._ends_s.pop()))
 
     def find_period(self) -> None:
-        """Look for the controller's period in the steps so far, and so how long the window has to be."""
+        """Find the controller's period in the steps so far, and thus how long the window has to be."""
         self.period_s = period_of_ends(self._ends_s[1:])
         self.needed_s = min(max(NEEDED_S, NEEDED_PERIODS * (self.period_s or 0.0)), self._limit_s)
 
     def share(self, elapsed_s: float) -> float:
-        """Return the share of the time so far that was spent at the cap."""
+        """Return the share of time spent at the cap so far."""
         return min(1.0, self._meter.capped_s / elapsed_s) if elapsed_s else 0.0
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the plan's next steps, and more where the window has to go on."""
+        """Return the plan's next steps, plus further ones if the window has to continue."""
         self._meter.look(elapsed_s)
         if not self._goes_on:
             steps = self._plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=capacity)
@@ -158,7 +158,7 @@ class LongEnoughAtCap:
             if steps:
                 return steps
         step_s = self._ends_s[-1] / (len(self._ends_s) - 1) if len(self._ends_s) > 1 else 0.0
-        step_s = max(step_s, elapsed_s / max(done, 1))  # steps that are under way take time, too
+        step_s = max(step_s, elapsed_s / max(done, 1))  # steps in flight take time too
         left_s = self._left_s(done * step_s)
         if not _any(self.share(elapsed_s) >= AT_CAP and left_s > 0, self._agree):
             return 0
@@ -167,7 +167,7 @@ class LongEnoughAtCap:
         return self._agree(min(capacity, steps_within(chunk_s, step_s=step_s)))
 
     def _left_s(self, elapsed_s: float) -> float:
-        """Return how much longer the window has to be, by a period that shows in all of it."""
+        """Return how much longer the window has to be, based on a period that shows in all of it."""
         if elapsed_s >= self._look_s:
             self.find_period()
             self._look_s = max(elapsed_s + EVERY_S, self.needed_s if self.period_s else 0.0)
@@ -175,25 +175,25 @@ class LongEnoughAtCap:
 
 
 def _any(wish: bool, agree: Callable[[int], int]) -> bool:
-    """Whether any rank wishes so; `agree` gives the least of all proposals."""
+    """Return whether any rank wants it; `agree` returns the smallest of all proposals."""
     return agree(-int(wish)) < 0
 
 
 class PowerCapWatch:
-    """One rank's device at its power cap, from the settling to the end of the window."""
+    """Handles one rank's device at its power cap, from settling to the end of the window."""
 
     def __init__(self, meter: CapMeter, *, limit_s: float, settled_after_s: float | None) -> None:
         self._meter, self._limit_s, self._settled_after_s = meter, limit_s, settled_after_s
         self._plan: LongEnoughAtCap | None = None
 
     def lengthen(self, plan: StepPlan, agree: Callable[[int], int]) -> StepPlan:
-        """Return the window's plan, made long enough."""
+        """Return the window's plan, extended as needed."""
         self._meter.restart()
         self._plan = LongEnoughAtCap(plan, self._meter, limit_s=self._limit_s, agree=agree)
         return self._plan
 
     def record(self, wall_s: float) -> PowerCap:
-        """Return what was seen in a window of so many seconds, and let go of the driver."""
+        """Return what was observed in a window of this many seconds, and release the driver."""
         plan, meter = self._plan, self._meter
         assert plan is not None
         meter.look(wall_s, every_s=0.0)
@@ -214,9 +214,10 @@ class PowerCapWatch:
 def settle(
     prepared: Prepared, recorder: Recorder, *, step_s: float | None, steps: int | None
 ) -> PowerCapWatch | None:
-    """Run steps until a power cap has settled; None where a window is too short for one, or is not to wait.
+    """Run steps until a power cap has settled; None if a window is too short or must not wait.
 
-    `step_s` is a step of the warm-up, `steps` those of the window, where it has a number of them.
+    `step_s` is the time of a warm-up step; `steps` is the number of steps in the window, if it is limited by
+    steps.
     """
     window, agree = prepared.work.window, prepared.ranks.agree
     limit_s = window.power_cap_limit_s
@@ -225,7 +226,7 @@ def settle(
     least_s = least_window_s(prepared.work, accelerator_of(prepared.device).min_window_s)
     if not _any(_planned_s(window, steps, step_s, least_s) >= FROM_S, agree):
         return None
-    from gpuproof.devices.discovery import open_devices  # of windows on a GPU
+    from gpuproof.devices.discovery import open_devices  # for windows on a GPU
 
     uuid = accelerator_of(prepared.device).properties(prepared.device).uuid
     meter = CapMeter(open_devices(os.environ), uuid)
@@ -239,14 +240,14 @@ def settle(
 
 
 def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, least_s: float) -> float:
-    """Return how long a window will take; 0 where its precision ends it, or nothing but its steps may."""
+    """Return how long a window will take; 0 if it ends by precision, or only by its number of steps."""
     if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
         return 0.0
     return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))
 
 
 def period_of_ends(ends_s: Sequence[float]) -> float | None:
-    """Return the period of steps that ended at these times of a window, in seconds; None if none shows."""
+    """Return the period, in seconds, of steps that ended at these times; None if there is none."""
     if len(ends_s) < 2 or ends_s[-1] <= 0:
         return None
     every_s = ends_s[-1] / min(BINS, len(ends_s) // 2)
@@ -256,7 +257,7 @@ def period_of_ends(ends_s: Sequence[float]) -> float | None:
 
 
 def _steps_done(ends_s: Sequence[float], moment_s: float) -> float:
-    """Return the steps until a moment, with the share of the one that was under way."""
+    """Return the number of steps until a moment, including the fraction of the one in flight."""
     place = min(bisect_left(ends_s, moment_s), len(ends_s) - 1)
     begin_s = ends_s[place - 1] if place else 0.0
     step_s = ends_s[place] - begin_s
@@ -282,7 +283,7 @@ def _lag(values: Sequence[float]) -> int | None:
 
 
 def _autocorrelation(values: Sequence[float], most: int) -> list[float]:
-    """Return it at lags from 0 to `most`, without a trend, with components weighted by their frequency."""
+    """Return the autocorrelation at lags from 0 to `most`, detrended and weighted by frequency."""
     line = linear_regression(range(len(values)), values)
     away = [value - line.intercept - line.slope * place for place, value in enumerate(values)]
     size = 2 * BINS
@@ -303,7 +304,7 @@ def _fourier(values: list[complex]) -> list[complex]:
 
 
 def _score(correlation: Sequence[float], lag: int) -> float:
-    """Return the mean of the autocorrelation at a lag and near each multiple, as periods differ in length."""
+    """Return the mean autocorrelation at a lag and near each multiple, since periods vary in length."""
     peaks = [correlation[lag]]
     for multiple in range(2 * lag, len(correlation), lag):
         near = max(1, multiple // 20)

@@ -1,6 +1,7 @@
-"""The recorder: one rank's journal, and the step times on their way into it.
+"""The recorder: one rank's journal, and the step times before they are written to it.
 
-Step times come in chunks several times a second and are written about once a second, each with one flush.
+Step times arrive in chunks several times a second. They are written about once a second, with one flush each
+time.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ NANOSECOND_DIGITS = 9
 
 
 def rounded(times_s: Sequence[float]) -> tuple[float, ...]:
-    """Round to nanoseconds, as records have it."""
+    """Round to nanoseconds, the resolution of records."""
     return tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s)
 
 
 class Recorder:
-    """Writes the records of one rank and keeps the heartbeat."""
+    """Writes the records of one rank and updates the heartbeat."""
 
     def __init__(self, path: Path, *, rank: int, heartbeat: Heartbeat) -> None:
         self.path = path
         self.rank = rank
         self.heartbeat = heartbeat
         self._journal = Journal(path)
-        self._lock = threading.Lock()  # the watchdog writes the last words from its own thread
+        self._lock = threading.Lock()  # the watchdog writes the final record from its own thread
         self._ended = False
 
     def write(self, record: Any) -> None:
@@ -44,14 +45,14 @@ class Recorder:
             self._journal.append(record)
 
     def reserve_room(self) -> None:
-        """Keep room on the disk for last words; OSError where there is none."""
+        """Reserve disk space for the final record; OSError if there is not enough."""
         with self._lock:
             self._journal.reserve_room()
 
     def write_last_words(self, record: Any) -> None:
-        """Append a failure record, if need be into the room kept free for it; only the first of a rank.
+        """Append a failure record, if need be in the reserved space; only a rank's first is written.
 
-        What follows the first is its consequence: a hung rank that the watchdog ends loses its peers too.
+        Later failures are consequences of the first: a hung rank that the watchdog ends also loses its peers.
         """
         with self._lock:
             if not self._ended:
@@ -67,9 +68,9 @@ class Recorder:
     def phase(
         self, name: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
     ) -> Iterator[None]:
-        """Mark the beginning and the end of a phase, the end only where it was reached without an error.
+        """Mark the start and the end of a phase; the end only if it was reached without an error.
 
-        The expectations feed the progress bar.
+        The expected numbers are for the progress bar.
         """
         self.begin(name, expected_steps=expected_steps, expected_s=expected_s)
         yield
@@ -78,20 +79,22 @@ class Recorder:
     def begin(
         self, name: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
     ) -> None:
-        """Mark the beginning of a phase, also to a `gpuproof monitor exec` around the run."""
+        """Mark the start of a phase, also for a `gpuproof monitor exec` that wraps the run."""
         if self.rank == 0:
             publish(phase=name)
         self.heartbeat.beat(phase=name, steps_done=0)
         self._write_phase(name, "begin", expected_steps=expected_steps, expected_s=expected_s)
 
     def describe_host(self, device: str) -> None:
-        """Write down what this host has, devices of this type among it; one rank of each host does, once."""
-        from gpuproof.worker.host.environment import describe_host  # of the first launch
+        """Record what this host has, including devices of this type; one rank per host does this once."""
+        from gpuproof.worker.host.environment import (
+            describe_host,
+        )  # imported only in the first launch, which needs it
 
         self.write(Environment(host=socket.gethostname(), facts=describe_host(device=device)))
 
     def finish(self, *, last_loss: float | None = None) -> None:
-        """Begin the last phase and write the result, which is the last record of a rank that got so far."""
+        """Start the last phase and write the result, the last record of a rank that gets this far."""
         self.begin("finish")
         self.write(RankResult(rank=self.rank, monotonic_s=monotonic(), last_loss=last_loss))
 
@@ -100,10 +103,11 @@ class Recorder:
 
 
 class StepTimesWriter:
-    """Takes step times in chunks and writes them about once a second, with what the steps waited for data.
+    """Takes step times in chunks; writes them, and the waits for data, about once a second.
 
-    `take_wait_s` returns the seconds waited since it was last called; None where there is no waiting. With
-    `steps_of_epoch` a `gpuproof monitor exec` around the run learns of epoch and batch, both from 1.
+    `take_wait_s` returns the seconds waited since the last call; None if steps never wait. With
+    `steps_of_epoch`, a `gpuproof monitor exec` that wraps the run receives epoch and batch, both starting at
+    1.
     """
 
     def __init__(
@@ -127,11 +131,11 @@ class StepTimesWriter:
         self._flushed_s = monotonic()
 
     def __call__(self, times: Sequence[float]) -> None:
-        """Take finished step times; write them when a second has gone by."""
+        """Take the times of finished steps; write them once a second has passed."""
         self._num_pending += len(times)
         if self._keep_times:
             self._pending += [round(t, NANOSECOND_DIGITS) for t in times]
-        if times:  # steps that are launched are no progress: the device may hang in the first of them
+        if times:  # launched steps do not count as progress: the device may hang in the first of them
             steps_done = self._num_written + self._num_pending
             self._recorder.heartbeat.beat(steps_done=steps_done)
             if self._steps_of_epoch is not None:
@@ -141,7 +145,7 @@ class StepTimesWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending."""
+        """Write everything that is pending."""
         self._flushed_s = monotonic()
         wait_s = self._take_wait_s()
         if wait_s is not None:

@@ -1,7 +1,7 @@
 """One case on one rank: prepare, compile, warm up, measure, evaluate, profile.
 
-Comes in: a case and the identity of this rank. Goes out: records, through the recorder. Everything that
-is costly happens before the window; between its two ends only the engine runs.
+In: a case and the identity of this rank. Out: records, through the recorder. Everything expensive happens
+before the window; between the window's start and end, only the engine runs.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def run_case(
 
 
 def compile_and_capture(prepared: Prepared, recorder: Recorder) -> None:
-    """Compile the model and capture its steps, as asked: of decoding each bucket by itself."""
+    """Compile the model and capture its steps as requested; for decoding, one bucket at a time."""
     by_bucket = isinstance(prepared.step, DecodeStep) and prepared.step.decoding.capture is not None
     if prepared.work.training.compile.enabled and not by_bucket:
         compile_model(prepared, recorder)
@@ -115,25 +115,25 @@ def _finite_loss(loss: torch.Tensor | None) -> float | None:
 
 
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
-    """Let torch count the FLOPs of a step, if it is asked to.
+    """Let torch count the FLOPs of a step, if requested.
 
-    Later launches repeat the first one's work: where a closed form is known, one check of it is enough. Of
-    tokens the count also says what a causal mask hides, which no closed form does.
+    Later launches repeat the first one's work, so if a closed form is known, checking it once is enough. For
+    tokens, the count also covers the scores that a causal mask hides, which no closed form does.
     """
     if not prepared.work.window.count_flops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
     is_known = prepared.flops_per_step is not None and "tokens" not in prepared.workload.item
     if prepared.case.replicate and is_known:
-        prepared.pool.next_batch()  # as the count takes one: every launch trains on the same batches
+        prepared.pool.next_batch()  # as the count requires: every launch trains on the same batches
         return CountedFlops(flops_per_step=None, missing="compared with the closed form in the first launch")
     with recorder.phase("count"):
         return count_step_flops(prepared)
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Run the first steps of a compiled model apart: they take minutes, and are no step times.
+    """Run a compiled model's first steps separately: they take minutes, and are not step times.
 
-    Where the step is to be captured they run on a side stream, as all of its steps before the capture do.
+    If the step is to be captured, these steps run on a side stream, as do all its steps before the capture.
     """
 
     def first_steps() -> None:
@@ -146,11 +146,11 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
         else:
             accelerator_of(prepared.device).run_aside(first_steps)
         prepared.clock.synchronize()
-        gc.collect()  # the compiler leaves much, in cycles, some of it old
+        gc.collect()  # the compiler leaves a lot of cyclic garbage, some of it in older generations
 
 
 def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches | None) -> None:
-    """Make the step one CUDA graph, or one for each bucket of lengths."""
+    """Capture the step as one CUDA graph, or as one per length bucket."""
     rank, step = prepared.identity.rank, prepared.eager_step
 
     def look(run: StepFunction) -> Effective:
@@ -176,14 +176,14 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches 
 
 
 def _reason_hidden(prepared: Prepared) -> str | None:
-    """Say why no step of the warm-up shows what its kernels are given; None where the first one does."""
+    """Return why no warm-up step can show its kernel inputs; None if the first one can."""
     if prepared.work.training.compile.enabled:
         return HIDDEN_BY_COMPILER
-    return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
+    return "observed when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
 
 
 def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
-    """Write down what the kernels of a step were given: as `seen`, or in a step for nothing else."""
+    """Record the kernel inputs of a step: those already in `seen`, or those of an extra step."""
     rank = prepared.identity.rank
     if isinstance(prepared.step, CapturedStep) and prepared.step.is_graph:
         seen = prepared.step.effective
@@ -198,16 +198,16 @@ def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """What the window may know of the warm-up."""
+    """What the window needs to know about the warm-up."""
 
     step_s: float | None
     peak_bytes: int | None
     power_cap: PowerCapWatch | None = None
-    """None where the window does not wait for a cap."""
+    """None if the window does not wait for a cap."""
 
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
-    """Run the warm-up, once a case, forget its peak of memory but for the record, and let a cap settle."""
+    """Run the warm-up, once per case; record its memory peak, reset it, and let a power cap settle."""
     window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
@@ -225,7 +225,7 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
 
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
-    """Run the measured window and write down what it took, and what else the host did meanwhile."""
+    """Run the measured window; record how long it took, and what else the host did meanwhile."""
     num_samples, num_shards = prepared.pool.used.num_samples, prepared.arrangement.data_parallel_size
     planned, cap = _planned(prepared, warm), warm.power_cap
     epoch = steps_of_epoch(prepared.work, num_samples=num_samples, num_shards=num_shards)
@@ -236,7 +236,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         )
         neighbours = _other_processes(prepared)
         prepared.ranks.barrier()
-        pool.take_wait_s()  # what the warm-up waited is not of the window
+        pool.take_wait_s()  # waits during the warm-up do not belong to the window
         eager = prepared.eager_step
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
@@ -260,7 +260,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
 
 
 def _planned(prepared: Prepared, warm: WarmUp) -> WindowPlan:
-    """Plan the window as it was asked for."""
+    """Create the plan for the requested window."""
     return plan_window(
         prepared.work,
         num_samples=prepared.pool.used.num_samples,
@@ -284,7 +284,7 @@ def _window_record(
     load: HostLoad,
     neighbours: DeviceSharing,
 ) -> Window:
-    """Return the record of a window; `neighbours` are those before it."""
+    """Return the record of a window; `neighbours` are the processes that used the device before it."""
     peaks = accelerator_of(prepared.device).peak_memory_bytes(prepared.device)
     record = window_record(
         timing,
@@ -299,7 +299,7 @@ def _window_record(
 
 
 def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
-    """Measure, and write down what was compiled before the window and what inside of it."""
+    """Measure, and record what was compiled before the window and inside it."""
     before = read_counts()
     window = measure(prepared, recorder, warm)
     rank = prepared.identity.rank

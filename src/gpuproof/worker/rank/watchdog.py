@@ -1,12 +1,12 @@
-"""The watchdog: a thread that writes the last words when the main thread cannot.
+"""The watchdog: a thread that writes the final record when the main thread cannot.
 
-It sees three ends that Python code in the main thread would not survive or not notice: a signal while the
-main thread is inside a collective, no progress for too long, and the death of the launcher. Each time it
-writes a failure record with the stacks of all threads and ends the process. Where native code keeps the
-interpreter's lock, so that no thread of Python runs, a C-level timer prints the stacks instead. A host that
-waits for its device looks alive while every device spins: so `look_at_progress` reads the device's own marks,
-and torch's count and flight recorder of collective operations, from a thread of its own under a deadline,
-since a driver in trouble may not answer.
+It detects three endings that Python code in the main thread would not survive or not notice: a signal while
+the main thread is inside a collective, no progress for too long, and the death of the launcher. In each case,
+it writes a failure record with the stacks of all threads and ends the process. If native code holds the GIL,
+so that no Python thread runs, a C-level timer prints the stacks instead. A host that waits for its device
+looks alive even if every device hangs. So `look_at_progress` reads the device's own marks, and torch's count
+and flight recorder of collective operations, from a separate thread with a deadline, since a driver in
+trouble may not answer.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from gpuproof.records.run import FailureCause
 
 POLL_S = 0.5
 LINGER_S = 2.0
-"""How long a rank stays after its words where other ranks fail with it: over the time between the clocks
-of ranks that hang together (a chunk of steps, a poll), since the end of one takes the others with it."""
+"""How long a rank stays alive after its final record while other ranks fail too: longer than ranks that hang
+together differ in noticing it (a chunk of steps, a poll), since the exit of one takes the others with it."""
 ANSWER_S = 2.0
-"""For a driver, or NCCL, to answer."""
+"""Time that a driver, or NCCL, gets to answer."""
 LAST_CALLS = 3
 RAS_ADDRESS = ("localhost", 28028)
-"""Where NCCL (2.24 and later) listens unless NCCL_RAS_ADDR says otherwise."""
+"""The default address where NCCL (2.24 and later) listens (see NCCL_RAS_ADDR)."""
 RAS_CHARACTERS = 8_000
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """What the main thread last said of its progress."""
+    """The progress last reported by the main thread."""
 
     phase: str = "prepare"
     steps_done: int = 0
     at_s: float = 0.0
     clock: ProgressClock | None = None
-    """What times the work, and so knows how far the device is."""
+    """The clock that times the work, and thus knows how far the device has got."""
     operation: str | None = None
-    """The collective that is being timed."""
+    """The collective being timed."""
 
     def beat(self, *, phase: str | None = None, steps_done: int | None = None) -> None:
-        """Say that work goes on."""
+        """Report that work continues."""
         self.phase = phase or self.phase
         self.steps_done = self.steps_done if steps_done is None else steps_done
         self.at_s = monotonic()
@@ -72,7 +72,7 @@ class LastWords:
 
 
 class Watchdog:
-    """Watches this process until it ends it or is told to rest."""
+    """Watches this process until it ends it or is told to stop."""
 
     def __init__(
         self,
@@ -93,36 +93,39 @@ class Watchdog:
         self._resting = threading.Event()
         self._signalled = threading.Event()
         self.end_others: Callable[[], None] = lambda: None
-        """Ends what this process started and what would outlive it."""
+        """Stops everything that this process started and that would outlive it."""
 
     def start(self) -> None:
-        """Take the signals over and begin to watch. Call from the main thread.
+        """Take over signal handling and start watching. Call from the main thread.
 
-        The C-level handler writes the signal's number to a pipe at once, even while the main thread
-        waits inside a collective and runs no Python.
+        The C-level handler writes the signal's number to a pipe immediately, even if the main thread is
+        waiting inside a collective and runs no Python code.
         """
         self._heartbeat.beat()
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         for number in ENDING_SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            if (
+                number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+            ):  # started with nohup
                 signal.signal(number, lambda *_: self._signalled.set())
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
 
     def yield_to_signal(self) -> None:
-        """Leave the last words to the watchdog where a signal came first. Call from the main thread.
+        """Leave the final record to the watchdog if a signal came first. Call from the main thread.
 
-        Ranks that are ended together close each other's connections: an error after the signal is its result.
+        When ranks are stopped together, they close each other's connections, so an error after the signal is
+        a consequence of it.
         """
         if self._signalled.is_set():
-            sleep(ANSWER_S)  # ends with the process
+            sleep(ANSWER_S)  # runs until the process ends
 
     def rest(self) -> None:
-        """Note that all is written: from here on a signal ends the process without a record."""
+        """Note that everything is written; from now on, a signal ends the process without a record."""
         self._resting.set()
 
     def _watch(self) -> None:
         while True:
-            # Never due while this thread gets the interpreter's lock twice a second.
+            # Never due while this thread gets the GIL twice a second.
             faulthandler.dump_traceback_later(self._hang_timeout_s + LINGER_S, exit=True)
             ready, _, _ = select.select([self._signals], [], [], POLL_S)
             received = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS] if ready else []
@@ -135,10 +138,10 @@ class Watchdog:
                 self._check_progress()
 
     def parent_gone(self) -> tuple[FailureCause, str] | None:
-        """Say that the launcher, or the agent of several ranks, is gone; None while both live.
+        """Report that the launcher, or the agent of several ranks, is gone; None while both are alive.
 
-        Without its launcher a run was interrupted. Without its agent it was not: the launcher lives, and
-        sees ranks that were lost.
+        Without its launcher, a run counts as interrupted. Without its agent it does not: the launcher is
+        alive and sees that ranks were lost.
         """
         if self._parent_pid is None:
             return None
@@ -155,7 +158,7 @@ class Watchdog:
                 "hang",
                 f"no progress for {silent_s:.0f} s in phase {self._heartbeat.phase} "
                 f"after {self._heartbeat.steps_done} steps",
-                "The stack shows where; raise distributed.hang_timeout_s if the work is that slow",
+                ("The stack shows where; raise distributed.hang_timeout_s if the work really is that slow"),
                 linger_s=LINGER_S,
             )
 
@@ -182,7 +185,7 @@ class Watchdog:
 
 
 def process_lives(pid: int) -> bool:
-    """Say whether a process of this host runs. A zombie does not: in a container nobody may reap it."""
+    """Return whether a process on this host is running. A zombie is not: containers may not reap it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -197,14 +200,14 @@ def process_lives(pid: int) -> bool:
 
 
 class ProgressClock(Protocol):
-    """A step clock that knows what its device has reached."""
+    """A step clock that knows how far its device has got."""
 
     def progress(self) -> tuple[int, int, int]:
-        """Return how many timed steps were launched, begun by the device, and done by it."""
+        """Return how many timed steps were launched, were started by the device, and were finished by it."""
 
 
 def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> RankProgress | None:
-    """Return how far the device has come; None where this process neither times nor talks to other ranks."""
+    """Return how far the device has got; None if this process neither times work nor has peers."""
     distributed = sys.modules.get("torch.distributed")
     in_group = distributed is not None and distributed.is_available() and distributed.is_initialized()
     if clock is None and not in_group:
@@ -226,19 +229,19 @@ def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> R
 
 
 def _answer(distributed: Any) -> dict[str, Any]:
-    """Return torch's count of operations, its last records of them, and what NCCL says."""
+    """Return torch's operation count, its last operation records, and what NCCL reports."""
     group = distributed.distributed_c10d._get_default_group()
     calls = read_calls(_dump(distributed))
     try:
         count: int | None = int(group._get_sequence_number_for_group())
-    except (RuntimeError, AttributeError):  # a backend that does not count
+    except (RuntimeError, AttributeError):  # a backend that does not count operations
         count = calls[-1].number if calls else None
     uses_nccl = "nccl" in str(distributed.get_backend())
     return {"collectives": count, "calls": calls, "ras": ask_ras(RAS_ADDRESS) if uses_nccl else None}
 
 
 def _dump(distributed: Any) -> bytes:
-    """Return the flight recorder as JSON; nothing where this torch has none, or it is off."""
+    """Return the flight recorder as JSON; empty if this torch version has none, or if it is off."""
     core = sys.modules.get("torch._C._distributed_c10d")
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
         dump = getattr(core, name, None)
@@ -248,9 +251,9 @@ def _dump(distributed: Any) -> bytes:
 
 
 def read_calls(dump: bytes) -> tuple[CollectiveCall, ...]:
-    """Read the last operations of the default group from a dump of torch's flight recorder.
+    """Read the default group's last operations from a dump of torch's flight recorder.
 
-    Records are read leniently: their fields differ from version to version.
+    Records are parsed leniently, because their fields differ between torch versions.
 
     >>> read_calls(b'{"entries": [{"collective_seq_id": 7, "profiling_name": "nccl:all_reduce",'
     ...            b' "input_sizes": [[1000]], "state": "started", "process_group": ["0", "default_pg"]}]}')
@@ -273,14 +276,14 @@ def read_calls(dump: bytes) -> tuple[CollectiveCall, ...]:
 
 
 def _is_of_all_ranks(entry: Any) -> bool:
-    """Say whether a record is of a collective of the default group: the first one, which torch calls 0."""
+    """Return whether a record is a collective of the default group, which torch calls 0."""
     if not isinstance(entry, dict) or not isinstance(entry.get("collective_seq_id"), int):
         return False
     return not entry.get("is_p2p") and (entry.get("process_group") or ["0"])[0] == "0"
 
 
 def ask_ras(address: tuple[str, int]) -> str | None:
-    """Return what NCCL's RAS says of its communicators and lost peers; None where nothing listens."""
+    """Return what NCCL's RAS reports about its communicators and lost peers; None if nothing listens."""
     try:
         with socket.create_connection(address, timeout=ANSWER_S / 4) as connection:
             connection.settimeout(ANSWER_S / 2)

@@ -1,6 +1,6 @@
-"""The two ends of a window: its plan, from what a case asks, and its record, from what was timed.
+"""The two ends of a window: its plan, from the case's request, and its record, from the timings.
 
-They know no framework: torch's steps and TensorFlow's are planned and written down by the same functions.
+They are independent of any framework: the same functions plan and record torch's and TensorFlow's steps.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from gpuproof.worker.rank.recorder import Recorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPlan:
-    """How a window ends, and what it is asked for."""
+    """How a window ends, and what it has to reach first."""
 
     plan: StepPlan
     steps: int | None = None
     seconds: float | None = None
     least_s: float | None = None
-    """Of a window by steps: it continues until then."""
+    """Minimum duration of a window limited by steps; it continues until then."""
     limit_s: float | None = None
-    """Of a window that is measured by precision: it ends then in any case."""
+    """Maximum duration of a window limited by precision; it ends then in any case."""
 
     @property
     def expected_s(self) -> float | None:
-        """How long it lasts, as far as that is known before."""
+        """Duration of the window, as far as it is known in advance."""
         return self.seconds or self.limit_s or self.least_s
 
 
 def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int | None:
-    """Return the steps that a window is asked for; None where it is asked for a time."""
+    """Return the number of steps requested for a window; None if a duration is requested."""
     window = work.window
     if window.enabled:
         return window.measure_steps if window.measure_by == "steps" else None
@@ -48,10 +48,10 @@ def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards:
 
 
 def steps_of_epoch(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int:
-    """Return the steps in which each sample is taken once.
+    """Return the number of steps in which each sample is used once.
 
-    `num_samples` is the size of the data set, None where it has none; `num_shards` are the devices that work
-    on different samples.
+    `num_samples` is the size of the data set, None without one; `num_shards` is the number of devices that
+    work on different samples.
     """
     global_batch = work.data.batch_size * work.micro_batches * num_shards
     return math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
@@ -68,8 +68,9 @@ def plan_window(
 ) -> WindowPlan:
     """Plan the window.
 
-    `step_s` is one of the warm-up, `agree` gives the least of all ranks' wishes, and `min_window_s` is how
-    long a window by steps lasts at least on this device, unless the recipe says otherwise.
+    `step_s` is the time of a warm-up step, `agree` returns the smallest of all ranks' proposals, and
+    `min_window_s` is the minimum duration of a window limited by steps on this device, unless the recipe
+    specifies another.
     """
     window = work.window
     if window.enabled and window.measure_by != "steps":
@@ -96,7 +97,7 @@ def plan_window(
 
 
 def least_window_s(work: ModelWork, min_window_s: float) -> float:
-    """Return how long a window by steps lasts at least; 0 is exactly its steps."""
+    """Return the minimum duration of a window limited by steps; 0 means exactly the requested steps."""
     window = work.window
     if not window.enabled:
         return 0.0
@@ -116,7 +117,7 @@ def window_record(
     load: HostLoad,
     neighbours: DeviceSharing,
 ) -> Window:
-    """Return the record of a window; peaks of memory are the caller's to fill in."""
+    """Return the record of a window; the caller fills in the memory peaks."""
     clock_offset_s = monotonic() - perf_counter()
     plan = planned.plan
     return Window(
@@ -143,6 +144,6 @@ def window_record(
 
 
 def write_connections(recorder: Recorder, identity: RankIdentity) -> None:
-    """Write down what the kernel counted of this rank's connections, where ranks are on several hosts."""
+    """Record the kernel's counts for this rank's connections, if ranks are on several hosts."""
     if identity.world_size > identity.local_world_size:
         recorder.write(read_connections(identity.rank))

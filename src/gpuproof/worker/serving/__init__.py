@@ -1,1 +1,1 @@
-"""Serving under load: a generator in its own process, a batcher, and the times of every request."""
+"""Serving under load: a generator in its own process, a batcher, and per-request times."""

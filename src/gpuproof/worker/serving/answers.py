@@ -1,9 +1,10 @@
-"""One answer of an endpoint, read from its stream: when its chunks came, how many tokens the server counts.
+"""An endpoint's answer to one request, read as a stream: chunk times, and the token count.
 
-In: the events of a stream of `/completions` or `/chat/completions`, as they come. Out: the times of one
-request. Chunks and tokens are counted separately, for a chunk may carry several tokens: tokens are what the
-server's `usage` says, and None where it says nothing. Three kinds of chunks are told apart: those without
-text (the role, an empty delta), reasoning (`delta.reasoning`, `delta.reasoning_content`), and content.
+In: the events of a stream of `/completions` or `/chat/completions`, as they arrive. Out: the times of one
+request. Chunks and tokens are counted separately, since a chunk may carry several tokens: the token count is
+what the server's `usage` reports, or None if it reports nothing. Three kinds of chunks are distinguished:
+those without text (the role, an empty delta), those with reasoning (`delta.reasoning`,
+`delta.reasoning_content`), and those with content.
 https://platform.openai.com/docs/api-reference/chat-streaming
 """
 
@@ -15,53 +16,56 @@ from itertools import pairwise
 from typing import Literal, TypeVar
 
 MOST_SAID = 200
-"""Characters of a server's own words that are repeated."""
+"""Maximum number of characters to quote from a server's message."""
 REASONING = ("reasoning", "reasoning_content")
-"""Fields of a delta with what a model thinks before it answers: of vLLM since 0.12, and of most others."""
+"""Fields of a delta that contain a model's reasoning before its answer: vLLM since 0.12 uses the first, most
+others the second."""
 
 
 class ProtocolError(Exception):
-    """The other side does not speak the protocol as it should."""
+    """The other side does not follow the protocol."""
 
 
 @dataclass(slots=True)
 class RequestTimes:
-    """One request, in seconds from the window's begin."""
+    """One request; times are in seconds from the window's start."""
 
     scheduled_s: float
     issued_s: float
     begun_s: float
-    """When it had a connection and was sent."""
+    """When the request got a connection and was sent."""
     first_token_s: float | None = None
-    """Of any kind, reasoning or content."""
+    """When the first chunk of any kind with text arrived, reasoning or content."""
     first_content_s: float | None = None
     done_s: float | None = None
-    """When the last chunk with text came; None where it failed."""
+    """When the last chunk with text arrived; None if the request failed."""
     tokens_asked: int = 0
     prompt_tokens_asked: int = 0
     tokens: int | None = None
-    """As the server counts them, at most those asked for; None where it sent no count."""
+    """Number of output tokens as counted by the server, capped at the number requested; None without a
+    count."""
     prompt_tokens: int | None = None
-    """As the server counts them; None where it sent no count."""
+    """Number of prompt tokens as counted by the server; None without a count."""
     chunks: array[float] = field(default_factory=lambda: array("d"))
-    """When each chunk with text came."""
+    """When each chunk with text arrived."""
     answer: list[str] | None = None
-    """Its content, where a next turn repeats it."""
+    """The answer's content, if the next turn has to repeat it."""
     has_surplus: bool = False
-    """Whether the server counts more tokens, or sent more of them, than were asked for."""
+    """Whether the server counted or sent more tokens than were requested."""
     is_resent: bool = False
-    """Whether the server had closed the kept connection without a word, so that it was sent on a new one."""
+    """Whether the server had silently closed the keep-alive connection, so that the request was sent again on
+    a new one."""
     failure: str | None = None
     is_finished: bool = False
-    """Whether the server said that this is the end: a torn stream is no answer."""
+    """Whether the server marked the end of the stream; a truncated stream is not an answer."""
     is_closed_by_done: bool = False
-    """Whether that was [DONE], behind which nothing comes."""
+    """Whether the end was marked by [DONE], after which nothing follows."""
 
     def add_event(self, event: object, now_s: float) -> None:
-        """Add an event of the stream; the last ones carry the reason of the end or the usage only.
+        """Add an event from the stream; the last events carry only the finish reason or the usage.
 
         Raises:
-            ProtocolError: it is none of the protocol's, or reports an error.
+            ProtocolError: the event does not follow the protocol, or reports an error.
         """
         choices = read_field(event, "choices", list) or []
         kinds = [_kind(choice) for choice in choices]
@@ -98,12 +102,12 @@ class RequestTimes:
             self.prompt_tokens = read
 
     def fail(self, reason: str) -> None:
-        """Note why it failed; what came of it is part of no figure."""
+        """Record why the request failed; its partial results are excluded from all metrics."""
         self.failure, self.done_s = reason, None
 
     @property
     def gaps_s(self) -> list[float]:
-        """Return the times between chunks; none of a request that failed."""
+        """Return the times between chunks; none for a failed request."""
         if self.done_s is None:
             return []
         return [later - earlier for earlier, later in pairwise(self.chunks)]
@@ -113,17 +117,17 @@ T = TypeVar("T")
 
 
 def read_field(event: object, name: str, kind: type[T]) -> T | None:
-    """Read a field of an event; None where it is not there or null.
+    """Read a field in an event; None if it is missing or null.
 
     Raises:
-        ProtocolError: the event is no object, or the field of another type.
+        ProtocolError: the event is not an object, or the field has a wrong type.
     """
     if not isinstance(event, dict):
-        raise ProtocolError(f"an event of the stream is no object: {str(event)[:MOST_SAID]}")
+        raise ProtocolError(f"an event of the stream is not an object: {str(event)[:MOST_SAID]}")
     value = event.get(name)
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
         return value
-    raise ProtocolError(f"{name} of an event is no {kind.__name__}: {str(value)[:MOST_SAID]}")
+    raise ProtocolError(f"{name} of an event is not of type {kind.__name__}: {str(value)[:MOST_SAID]}")
 
 
 def _content(choice: object) -> str:
@@ -133,7 +137,7 @@ def _content(choice: object) -> str:
 
 
 def _kind(choice: object) -> Literal["content", "reasoning"] | None:
-    """Say which text a choice carries; None where it has none."""
+    """Return the text that a choice carries; None if it has none."""
     if _content(choice):
         return "content"
     delta = read_field(choice, "delta", dict)
@@ -143,7 +147,7 @@ def _kind(choice: object) -> Literal["content", "reasoning"] | None:
 
 
 def _error(event: object) -> str | None:
-    """Return what a server says of its own error: an object with a message, or a text."""
+    """Return a server's description of its own error: an object with a message, or a string."""
     error = event.get("error") if isinstance(event, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return None if error is None else str(message or error)

@@ -1,8 +1,9 @@
-"""Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
+"""Dynamic batching: take waiting requests, wait briefly for more, run them, record when each is done.
 
-In: traffic, and a model as a function of a number of samples that returns when they are done (`RunBatch`).
-Out: when each request was begun, had its first token and was done, and the batches that were run. First come,
-first served; batches are static: none is joined while it runs.
+In: traffic, and the model as a function that takes a number of samples and returns once they are done
+(`RunBatch`).
+Out: when each request was started, got its first token and was done, and which batches were run. Requests are
+served first come, first served. Batches are static: no request joins a batch while it runs.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
 
 RunBatch = Callable[[int], float | None]
-"""Runs so many samples to their end; returns when their first tokens were there, on the clock of the caller,
-or None where none are made."""
+"""Runs this many samples to completion. Returns the time, on the caller's clock, at which their first tokens
+were available, or None if no tokens are generated."""
 
 
 class RequestSource(Protocol):
@@ -29,38 +30,38 @@ class RequestSource(Protocol):
     exhausted: bool
 
     def new_requests(self, timeout_s: float | None) -> int:
-        """Return how many are new, waiting up to `timeout_s`; None waits until there is one or the end."""
+        """Return the number of new requests, waiting up to `timeout_s`; None waits for one or the end."""
 
     def done(self, count: int) -> None:
-        """Note that `count` more requests are done, in the order in which they came."""
+        """Record that `count` more requests are done, in order of arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingRule:
-    """How requests are put together."""
+    """How requests are batched."""
 
     samples_per_request: int
     max_batch: int
-    """Samples; a request with more is a batch of its own."""
+    """Maximum samples per batch; a larger request is run as its own batch."""
     max_wait_s: float
-    """How long the oldest request may wait for others before an unfilled batch is run."""
+    """How long the oldest request may wait before an incomplete batch is run."""
 
     @property
     def max_requests(self) -> int:
-        """Requests in a full batch."""
+        """Number of requests in a full batch."""
         return max(1, self.max_batch // self.samples_per_request)
 
 
 @dataclass(slots=True)
 class ServedRequests:
-    """What was done when, in seconds from the window's begin, request by request in order of arrival."""
+    """When each request reached each stage, in seconds from the window's start, in order of arrival."""
 
     begun_s: array[float] = field(default_factory=lambda: array("d"))
     done_s: array[float] = field(default_factory=lambda: array("d"))
     first_token_s: array[float] = field(default_factory=lambda: array("d"))
-    """Empty where no tokens are made."""
+    """Empty if no tokens are generated."""
     batches: Counter[int] = field(default_factory=Counter)
-    """How many batches of how many requests."""
+    """Number of batches for each batch size in requests."""
 
 
 def serve(
@@ -72,7 +73,7 @@ def serve(
     on_batch: Callable[[int], None] = lambda _: None,
     clock: Callable[[], float] = monotonic,
 ) -> ServedRequests:
-    """Serve until the source is exhausted and nothing waits; `on_batch` is given the number done so far."""
+    """Serve until the source is exhausted and none waits; `on_batch` gets the number done so far."""
     served = ServedRequests()
     waiting = 0
     oldest_s = 0.0
@@ -91,7 +92,7 @@ def serve(
         if waiting == 0:
             continue
         size = min(waiting, rule.max_requests)
-        oldest_s = clock()  # of those left behind, which wait no second time for company
+        oldest_s = clock()  # leftover requests, which do not wait a second time for others
         began_s = oldest_s - begin_s
         first_token_s = run_batch(size * rule.samples_per_request)
         done_s = clock() - begin_s
@@ -106,8 +107,8 @@ def serve(
 
 
 def model_target(prepared: Prepared) -> RunBatch:
-    """Return the function that has the model answer that many samples and waits for the device."""
-    import torch  # where a model is served, and not to load an endpoint
+    """Return a function that runs the model on a given number of samples and waits for the device."""
+    import torch  # needed only if a model is served, not to load-test an endpoint
 
     from gpuproof.worker.step.generation import AnswerStep
 
@@ -129,9 +130,9 @@ def model_target(prepared: Prepared) -> RunBatch:
 def text_target(
     step: AnswerStep, synchronize: Callable[[], None], *, clock: Callable[[], float] = monotonic
 ) -> RunBatch:
-    """Return the function that reads that many prompts and makes all tokens of each.
+    """Return a function that reads a given number of prompts and generates all tokens for each.
 
-    The device is waited for twice: behind the first tokens, and behind the last.
+    It waits for the device twice: after the first tokens, and after the last.
     """
 
     def run(num_prompts: int) -> float:
@@ -152,9 +153,9 @@ def warm(
     max_requests: int,
     on_batch: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Run every size of batch once: a first time costs memory, kernels chosen, code compiled.
+    """Run every batch size once, because a first run allocates memory, selects kernels and compiles.
 
-    `on_batch` is called with the number of batches done so far.
+    `on_batch` receives the number of batches done so far.
     """
     for requests in range(1, max_requests + 1):
         run_batch(requests * samples_per_request)
@@ -163,4 +164,4 @@ def warm(
 
 
 def run_nothing(num_samples: int) -> None:
-    """Return at once: the server that does nothing, so that generator and queue alone are measured."""
+    """Return immediately, like a server that does nothing: only generator and queue are measured."""

@@ -1,12 +1,12 @@
-"""One load on an endpoint from several client processes, each with its part of the same schedule.
+"""Load one endpoint from several client processes, each with its share of the same schedule.
 
-Python keeps one processor busy, which limits what one client can send. Of n clients the i-th sends requests
-i, i + n, …, with the texts that one alone would send. All count from one moment of the host's monotonic
-clock, which processes share, so that their records need only be put in order. A single client is this process
-itself. Each runs in an event loop whose timers come in time (`run_precisely`): `epoll_wait` takes whole
-milliseconds, and `selectors` rounds up, so that a request that is due in 0.1 ms is sent 1 ms later. Here the
-epoll object itself is waited for by `select`, which takes microseconds. On two busy cores a sleep of 2.37 ms
-ended 0.78 ms late in the median with asyncio's loop, and 0.14 ms with this one.
+Python uses at most one CPU, which limits what one client can send. With n clients, the i-th client sends
+requests i, i + n, …, with the texts that a single client would send. All times are relative to one moment on
+the host's monotonic clock, which processes share, so the records only need sorting. A single client is this
+process itself. Each client runs in an event loop with precise timers (`run_precisely`). `epoll_wait` takes
+whole milliseconds, and `selectors` rounds up, so a request due in 0.1 ms would be sent 1 ms late. Here,
+`select` waits for the epoll object itself, with microsecond resolution. On two busy cores, a sleep of 2.37 ms
+ended 0.78 ms late in the median with asyncio's loop, and 0.14 ms late with this one.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
 
 CPUS, CPUS_BESIDE_SERVER = 2, 4
-"""Processors for each client: its twin, or a server on this host, has the others."""
+"""Number of CPUs per client: its twin, or a server on this host, uses the others."""
 MOST = 16
 BEAT_S = 0.25
 Run: TypeAlias = Callable[[TrafficPlan, Callable[[int], None]], list[RequestTimes]]
-"""Runs a plan; its second argument is told how many requests are done so far."""
+"""Runs a plan; its second argument receives the number of requests done so far."""
 T = TypeVar("T")
 
 
 def num_clients(spec: ServingSpec, *, cpus: int) -> int:
-    """Return how many processes send: those requested, else as `cpus` allow; each has a connection.
+    """Return how many processes send: as requested, else as `cpus` allow; each has a connection.
 
     >>> from gpuproof.records.work.serving import EndpointSpec
     >>> here, there = (ServingSpec(endpoint=EndpointSpec(url=f"http://{x}/v1")) for x in ("[::1]:80", "gpu1"))
@@ -67,10 +67,10 @@ def _is_here(url: str) -> bool:
 
 @contextmanager
 def clients(loads: Sequence[EndpointLoad]) -> Iterator[Run]:
-    """Have a client ready for each load, all of one endpoint or of twins; give what runs a plan on them.
+    """Prepare a client per load, for one endpoint or for twins; yield what runs a plan on them.
 
     Raises:
-        EnvironmentUnfitError: one of them ended.
+        EnvironmentUnfitError: one of the clients exited.
     """
     if len(loads) == 1:
         yield lambda plan, on_done: run_precisely(loads[0].run(plan, on_done))
@@ -85,7 +85,7 @@ def clients(loads: Sequence[EndpointLoad]) -> Iterator[Run]:
 
 @contextmanager
 def _client(load: EndpointLoad) -> Iterator[Connection]:
-    """Start a client; it says that it is ready, and does not outlive the block."""
+    """Start a client; it reports when it is ready, and is stopped when the block ends."""
     ours, its = Pipe()
     words = ("-m", "gpuproof.worker", "client", str(its.fileno()))
     process = subprocess.Popen(
@@ -106,9 +106,9 @@ def _receive(end: Connection) -> Any:
         return end.recv()
     except (EOFError, OSError):
         raise EnvironmentUnfitError(
-            "a client process ended before its requests were done",
+            "a client process exited before its requests were done",
             place="serving.clients",
-            next_step="Look at its last words on standard error; set serving.clients to 1",
+            next_step="Check its last output on standard error; set serving.clients to 1",
         ) from None
 
 
@@ -131,7 +131,7 @@ def _run_there(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Send what the process that started it says, plan after plan; started by that, not by people."""
+    """Run plan after plan, as requested by the parent process, which starts this; not for users."""
     end_with_the_parent()
     with Connection(int(arguments[0])) as end, suppress(EOFError):
         load = end.recv()
@@ -143,10 +143,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_with_the_parent() -> None:
-    """End when standard input does, on which nothing comes: with the process that started this one."""
+    """Exit when standard input closes (nothing is sent on it), i.e. when the parent process exits."""
 
     def watch() -> None:
-        while os.read(0, 1):  # not by sys.stdin, whose lock would be held at a regular end
+        while os.read(0, 1):  # not through sys.stdin, whose lock would be held during a regular exit
             pass
         os._exit(0)
 
@@ -154,7 +154,7 @@ def end_with_the_parent() -> None:
 
 
 class _Beat:
-    """Says how many requests are done, a few times a second."""
+    """Reports the number of completed requests, a few times a second."""
 
     def __init__(self, end: Connection) -> None:
         self._end, self._told_s = end, monotonic()
@@ -167,10 +167,10 @@ class _Beat:
 
 
 class PreciseSelector(selectors.EpollSelector):
-    """Waits for microseconds, where it is to wait for a time."""
+    """A selector that waits with microsecond resolution when it has a timeout."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready, after at most `timeout` seconds."""
+        """Return the events that are ready, after at most `timeout` seconds."""
         if timeout is not None and timeout > 0:
             select.select([self.fileno()], [], [], timeout)
             timeout = 0
@@ -178,7 +178,7 @@ class PreciseSelector(selectors.EpollSelector):
 
 
 def run_precisely(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in a loop of its own, as `asyncio.run` does."""
+    """Run a coroutine to completion in its own loop, as `asyncio.run` does."""
     loop = asyncio.SelectorEventLoop(PreciseSelector())
     try:
         return loop.run_until_complete(coroutine)

@@ -1,7 +1,7 @@
-"""Load on a server that speaks OpenAI's protocol: vLLM, SGLang, TGI, llama.cpp or any other.
+"""Load-test a server with OpenAI's protocol: vLLM, SGLang, TGI, llama.cpp or any other.
 
-The generator runs on an event loop, of this process or of several (`clients.py`): it issues requests by the
-schedule or on completion, and reads each answer as a stream (`answers.py`). Protocol of both:
+The generator runs on an event loop, in this process or in several (`clients.py`). It issues requests on
+schedule or whenever one completes, and reads each answer as a stream (`answers.py`). Protocol for both:
 https://platform.openai.com/docs/api-reference/completions (`stream: true`, server-sent events, `data:
 [DONE]`).
 """
@@ -31,35 +31,36 @@ PATHS: Mapping[Api, str] = {"completions": "/completions", "chat": "/chat/comple
 DATA = "data:"
 DONE = "[DONE]"
 OPTIONAL_FIELDS: Mapping[str, Any] = {
-    "ignore_eos": True,  # of vLLM and SGLang: every answer has its full length
-    "stream_options": {"include_usage": True},  # the server's own count of tokens
-    "temperature": 0,  # models that reason have one of their own
+    "ignore_eos": True,  # for vLLM and SGLang, so that every answer has its full length
+    "stream_options": {"include_usage": True},  # makes the server send its own token count
+    "temperature": 0,  # reasoning models have their own name for it
 }
 REFUSALS = ("HTTP 400", "HTTP 422")
-"""How servers answer a field that they do not know, where they do not pass over it."""
+"""Status codes with which servers reject an unknown field, if they do not ignore it."""
 NO_SUCH_PATH = ("HTTP 404", "HTTP 405", "HTTP 501")
 LIMIT, LIMIT_SINCE = "max_tokens", "max_completion_tokens"
-"""What the most tokens of an answer are called: by nearly all, and by OpenAI for models that reason."""
+"""Names of the field with the answer's token limit: for nearly all servers, and for OpenAI's reasoning
+models."""
 CALIBRATIONS = 2
-"""Requests at each of two lengths of prompts."""
+"""Number of requests at each of two prompt lengths."""
 
 
 @dataclass(slots=True)
 class EndpointLoad:
-    """Requests to one endpoint, over at most `max_connections` connections that are kept."""
+    """Requests to one endpoint, over at most `max_connections` keep-alive connections."""
 
     spec: EndpointSpec
     prompts: Prompts
     refused_fields: list[str] = field(default_factory=list)
-    """What `try_out` found that the server takes no request with."""
+    """Fields that the server rejects, as found by `try_out`."""
     api: Api = field(init=False)
-    """What it is asked by; of `auto` what `try_out` came to."""
+    """The API in use; for `auto`, the one that `try_out` found."""
     expects_usage: bool = False
-    """Whether `try_out` was sent a count of tokens, so that an answer without one is not whole …"""
+    """Whether `try_out` received a token count, so that an answer without a count is incomplete …"""
     expects_done: bool = False
-    """… and [DONE]."""
+    """… and whether it received [DONE]."""
     counts_prompts: bool = False
-    """Whether it was told the tokens of its prompt."""
+    """Whether the server reported the number of prompt tokens."""
     _limit: str = LIMIT
     _understood: dict[str, Any] = field(default_factory=lambda: dict(OPTIONAL_FIELDS))
     _idle: list[Connection] = field(default_factory=list)
@@ -72,9 +73,9 @@ class EndpointLoad:
         """Read the address and the key.
 
         Raises:
-            EnvironmentUnfitError: the variable that should hold the key is not set.
+            EnvironmentUnfitError: the variable that should contain the key is not set.
         """
-        assert self.spec.url is not None  # a rule of the recipe's
+        assert self.spec.url is not None  # a rule of the recipe guarantees it
         self._address = Address.parse(self.spec.url)
         self.api = "chat" if self.spec.api == "chat" else "completions"
         key = _key(self.spec)
@@ -84,7 +85,7 @@ class EndpointLoad:
         self._room = asyncio.Semaphore(self.spec.max_connections)
 
     def share_of(self, part: int, num_parts: int) -> EndpointLoad:
-        """Return the load of one of several clients: the same, with its share of the connections."""
+        """Return the load for one of several clients: the same, with its share of the connections."""
         share, connections = copy(self), self.spec.max_connections
         share._idle = []
         share._room = asyncio.Semaphore(connections // num_parts + (part < connections % num_parts))
@@ -101,19 +102,19 @@ class EndpointLoad:
         return json.dumps({**fixed, **self._understood}).encode()
 
     async def try_out(self) -> None:
-        """Make requests before the window, leaving out what the server refuses, a field after the other.
+        """Make requests before the window, and drop the fields that the server rejects, one by one.
 
-        Then fit how many words of a prompt make a token, if the server counts them.
+        Then, if the server counts tokens, fit how many words of a prompt make up a token.
 
         Raises:
-            EnvironmentUnfitError: the server answers none.
+            EnvironmentUnfitError: the server answers none of the requests.
         """
         try:
             numbers = trial_numbers()
             await self._find_accepted(numbers)
             await self._calibrate(numbers)
         finally:
-            self._close()  # the window has an event loop of its own
+            self._close()  # the window has its own event loop
 
     async def _find_accepted(self, numbers: Iterator[int]) -> None:
         for number in numbers:
@@ -124,9 +125,9 @@ class EndpointLoad:
                 return
             if not self._gives_way(tried.failure):
                 raise EnvironmentUnfitError(
-                    f"{self.spec.url} answers no request: {tried.failure} ({PATHS[self.api]} was asked)",
+                    f"{self.spec.url} answers no request: {tried.failure} (tried {PATHS[self.api]})",
                     place="serving.endpoint.url",
-                    next_step="Try it with curl; look at address, model name, key, and the server's log",
+                    next_step="Try it with curl; check address, model name, key, and the server's log",
                 )
 
     async def _calibrate(self, numbers: Iterator[int]) -> None:
@@ -141,7 +142,7 @@ class EndpointLoad:
         self.prompts.calibration = Calibration.fit(counts)
 
     def _gives_way(self, failure: str) -> bool:
-        """Ask otherwise after a refusal: another path, or a field less; False where nothing is left."""
+        """Change the request after a rejection: another path, or one field less; False if none is left."""
         may_switch = self.spec.api == "auto" and self.api == "completions"
         is_refusal = failure.startswith(REFUSALS)
         if may_switch and (failure.startswith(NO_SUCH_PATH) or (is_refusal and not self._understood)):
@@ -159,7 +160,7 @@ class EndpointLoad:
         return True
 
     async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
-        """Make request `number`; whatever goes wrong is in its record."""
+        """Make request `number`; any error is in its record."""
         return await self._timed(self.prompts.ask(number), scheduled_s=scheduled_s, begin_s=begin_s)
 
     async def _timed(self, ask: Ask, *, scheduled_s: float, begin_s: float) -> RequestTimes:
@@ -204,22 +205,22 @@ class EndpointLoad:
                 connection.close()
 
     def _refuse_part(self, times: RequestTimes) -> None:
-        """Refuse an answer that is not whole.
+        """Reject an incomplete answer.
 
         Raises:
-            ProtocolError: tokens, their count or the end did not come.
+            ProtocolError: the tokens, their count or the end of the stream did not arrive.
         """
         if not times.is_finished:
             raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
         if self.expects_done and not times.is_closed_by_done:
             raise ProtocolError("the stream ended without [DONE], which the server sent before")
         if times.done_s is None:
-            raise ProtocolError("no token came")
+            raise ProtocolError("no token arrived")
         if self.expects_usage and times.tokens is None:
-            raise ProtocolError("no usage came, which the server sent before")
+            raise ProtocolError("no usage arrived, which the server sent before")
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
-        """Run a plan; return the requests in order of issue. `on_done` is given the number done so far."""
+        """Run a plan; return the requests in order of issue. `on_done` receives the number done so far."""
         times_s = plan.schedule() if plan.concurrency is None else None
         await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
         try:
@@ -280,7 +281,7 @@ class EndpointLoad:
         return sorted(requests, key=lambda times: times.issued_s)
 
     def _history(self, ask: Ask, times: RequestTimes) -> tuple[tuple[str, str], ...]:
-        """Return what the next turn repeats; nothing where a conversation ends, or was broken off."""
+        """Return the answer that the next turn repeats; empty if a conversation ends or was interrupted."""
         is_last = len(ask.history) // 2 + 1 >= self.prompts.spec.conversation.turns
         if is_last or times.failure is not None or times.answer is None:
             return ()
@@ -288,10 +289,10 @@ class EndpointLoad:
 
 
 async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> None:
-    """Read an answer to its end.
+    """Read an answer until it is complete.
 
     Raises:
-        ProtocolError: it is no stream of events, or one of them is not of the protocol.
+        ProtocolError: the answer is not an event stream, or one of its events does not follow the protocol.
     """
     has_event, other = False, ""
     async for line in answer.lines():
@@ -305,7 +306,7 @@ async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> N
         try:
             event = parse_json(data)
         except (ValueError, RecursionError):
-            raise ProtocolError(f"an event of the stream is no JSON: {data[:MOST_SAID]}") from None
+            raise ProtocolError(f"an event of the stream is not JSON: {data[:MOST_SAID]}") from None
         times.add_event(event, monotonic() - begin_s)
     if not has_event:
         kind = answer.headers.get("content-type", "no content type")
@@ -313,7 +314,7 @@ async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> N
 
 
 async def _refusal(answer: Answer) -> str:
-    """Return what a server answers instead of a stream: its status, where it sends us, its words."""
+    """Return what a server answered instead of a stream: its status, any redirect, its message."""
     words = [line[:MOST_SAID] async for line in answer.lines()]
     headers = answer.headers
     if 300 <= answer.status < 400 and "location" in headers:
@@ -330,12 +331,12 @@ def _key(spec: EndpointSpec) -> str | None:
         raise EnvironmentUnfitError(
             f"the environment variable {spec.api_key_variable} is not set on this host",
             place="serving.endpoint.api_key_variable",
-            next_step="Set it to the endpoint's key, or the recipe's key to null",
+            next_step="Set it to the endpoint's key, or set the recipe's key to null",
         )
     return key
 
 
 def _failure_text(error: BaseException, spec: EndpointSpec) -> str:
     if isinstance(error, asyncio.TimeoutError):
-        return f"no whole answer within {spec.timeout_s:g} s"
+        return f"no complete answer within {spec.timeout_s:g} s"
     return f"{type(error).__name__}: {error}" if not isinstance(error, ProtocolError) else str(error)

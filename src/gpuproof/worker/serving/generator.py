@@ -1,12 +1,12 @@
-"""The load generator: issues requests at their times, from a process of its own; and the server's end of it.
+"""The load generator, which issues requests on schedule in its own process; and the server's side.
 
-It shares nothing with the server but two counters of the kernel (eventfd): requests issued, requests done.
-Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up;
-reading one takes all that was added since. In: a plan as JSON, the numbers of the two descriptors. Out, on
-standard output, when all is issued: the time of each issue as raw doubles, in seconds from the window's
-begin. Schedules are drawn before the window, from a seed: generator and server each draw the same one, so
-that it need not be sent. Latency is counted from these times, not from when a request could be sent: a server
-that stalls does not delay the next requests (no coordinated omission).
+It shares only two kernel counters (eventfd) with the server: requests issued, and requests done. Adding to a
+counter neither blocks nor needs space, so a busy server cannot delay the generator; reading a counter returns
+everything added since the last read. In: a plan as JSON, and the numbers of the two descriptors. Out, on
+standard output, once everything has been issued: the time of each issue as raw doubles, in seconds from the
+window's start. Schedules are drawn before the window, from a seed. Generator and server draw the same one, so
+it need not be sent. Latency is counted from the issue times, not from when a request could be sent, so a
+server that stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from gpuproof.worker.serving.prompts import read_trace
 
 WATCH_S = 0.5
 END_S = 30.0
-"""Time that a generator gets to hand its issue times over."""
+"""Time that a generator gets to send its issue times."""
 CLOSED_LOOP_STRETCH = 10.0
-"""A closed loop that has too few requests after its window goes on for at most this many windows."""
+"""If a closed loop has too few requests after its window, it continues for at most this many windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPlan:
-    """What the generator issues. Open loop: by a schedule. Closed loop: so many under way at once."""
+    """What the generator issues. Open loop: on a schedule. Closed loop: a fixed number in flight."""
 
     begin_monotonic_s: float
     seed: int
     arrivals: Arrivals | None = None
     rate_per_s: float | None = None
     num_requests: int | None = None
-    """Open loop: all of them. Without a rate they come all at once."""
+    """Open loop: the total number of requests. Without a rate, they all arrive at once."""
     burstiness: float = 1.0
     trace: str | None = None
-    """Open loop: a file with the times of its first `max_s` seconds."""
+    """Open loop: a file with request times, of which the first `max_s` seconds are used."""
     concurrency: int | None = None
-    """Closed loop: requests under way; a new one is issued when one is done."""
+    """Closed loop: number of requests in flight; when one is done, a new one is issued."""
     min_requests: int = 0
     min_s: float = 0.0
     max_s: float = 0.0
-    """A closed loop ends when it has `min_requests` and `min_s` is over, or with `max_s`."""
+    """A closed loop ends once it has `min_requests` and `min_s` has passed, or at `max_s`."""
     part: int = 0
     num_parts: int = 1
-    """Of several clients, which this one is: requests are numbered, and sent, in turns."""
+    """With several clients, the index of this one: requests are numbered and sent round-robin."""
 
     def split(self, num_parts: int) -> list[TrafficPlan]:
-        """Return the plan of each of several clients, which share schedule and users."""
+        """Return the plan for each of several clients, which share schedule and users."""
         users = self.concurrency
         return [
             replace(
@@ -79,10 +79,10 @@ class TrafficPlan:
         ]
 
     def schedule(self) -> array[float]:
-        """Return the scheduled times of an open loop, in seconds from the begin.
+        """Return the scheduled times for an open loop, in seconds from the start.
 
         Raises:
-            EnvironmentUnfitError: they are in a trace that cannot be read.
+            EnvironmentUnfitError: the times come from a trace that cannot be read.
         """
         if self.trace is not None:
             return array("d", (row.at_s or 0.0 for row in read_trace(self.trace, max_s=self.max_s)))
@@ -99,7 +99,7 @@ class TrafficPlan:
 
     @property
     def offered_per_s(self) -> float | None:
-        """Return the mean rate of a schedule; None where there is none."""
+        """Return the mean rate of a schedule; None without a schedule."""
         if self.trace is None or self.num_requests is None:
             return self.rate_per_s
         return self.num_requests / self.max_s
@@ -107,7 +107,7 @@ class TrafficPlan:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """The two counters between generator and server."""
+    """The two counters shared by generator and server."""
 
     issued: int
     done: int
@@ -118,18 +118,19 @@ def schedule(
 ) -> array[float]:
     """Return the arrival times of `num_requests` requests in seconds; the first comes after one gap.
 
-    Poisson arrivals have independent exponential gaps of mean 1/rate, as users who know nothing of each
-    other; gamma ones have a coefficient of variation of 1/√burstiness. A ramp's rate rises from 0 to 2·rate
-    at the end, num_requests/rate: the k-th comes where a Poisson process of the integral r·t²/T has it.
+    Poisson arrivals have independent exponential gaps with mean 1/rate, like users unaware of each other.
+    Gamma arrivals have a coefficient of variation of 1/√burstiness. A ramp's rate rises from 0 to 2·rate at
+    its end, num_requests/rate: the k-th request arrives where a Poisson process with the integral r·t²/T has
+    its k-th event.
 
     >>> list(schedule("constant", rate_per_s=4, num_requests=3, seed=0))
     [0.25, 0.5, 0.75]
 
     Raises:
-        ValueError: the rate is not above 0.
+        ValueError: the rate is not greater than 0.
     """
     if not rate_per_s > 0:
-        raise ValueError(f"a rate is above 0 requests/s, not {rate_per_s}")
+        raise ValueError(f"a rate must be above 0 requests/s, not {rate_per_s}")
     if arrivals == "constant":
         return array("d", ((k + 1) / rate_per_s for k in range(num_requests)))
     draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
@@ -146,14 +147,14 @@ def schedule(
 
 
 def at_once(num_requests: int) -> array[float]:
-    """Return the schedule of MLPerf's offline scenario: all that there is, at the window's begin."""
+    """Return the schedule of MLPerf's offline scenario: all requests at the window's start."""
     return array("d", bytes(8 * num_requests))
 
 
 def issue_by_schedule(
     times_s: array[float], wire: Wire, *, begin_s: float, sleep: Callable[[float], None] = time.sleep
 ) -> array[float]:
-    """Issue each request at its time; return when each was issued, in seconds from `begin_s`."""
+    """Issue each request on time; return when each was issued, in seconds from `begin_s`."""
     total = len(times_s)
     issued = array("d", bytes(8 * total))
     first = 0
@@ -170,7 +171,7 @@ def issue_by_schedule(
 
 
 def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
-    """Keep `concurrency` requests under way until the plan's end; return when each was issued."""
+    """Keep `concurrency` requests in flight until the plan's end; return when each was issued."""
     assert plan.concurrency is not None
     begin_s = plan.begin_monotonic_s
     _sleep_until(begin_s)
@@ -182,11 +183,11 @@ def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
             return issued
         issued.extend(array("d", [now_s]) * free)
         os.eventfd_write(wire.issued, free)
-        free = os.eventfd_read(wire.done)  # waits for one at least
+        free = os.eventfd_read(wire.done)  # waits until at least one is done
 
 
 def run_plan(plan: TrafficPlan, wire: Wire) -> array[float]:
-    """Issue what the plan says; return the time of each issue in seconds from the begin."""
+    """Issue the requests in the plan; return the time of each issue in seconds from the start."""
     if plan.concurrency is not None:
         return issue_on_completion(plan, wire)
     times_s = plan.schedule()
@@ -195,13 +196,13 @@ def run_plan(plan: TrafficPlan, wire: Wire) -> array[float]:
 
 
 def command(plan: TrafficPlan, wire: Wire) -> list[str]:
-    """Return the command line of a generator."""
+    """Return the command line that starts a generator."""
     program = [sys.executable, "-m", "gpuproof.worker", "generate"]
     return [*program, json.dumps(asdict(plan)), str(wire.issued), str(wire.done), str(os.getpid())]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a plan and write the issue times; started by the server's process, not by people."""
+    """Run a plan and write the issue times; started by the server's process, not by users."""
     plan_text, issued_fd, done_fd, server_pid = arguments
     plan = TrafficPlan(**json.loads(plan_text))
     gc.disable()
@@ -213,7 +214,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _live_as_long_as(server_pid: int) -> None:
-    """End when the server is gone, however it went: signals to its group do not come here."""
+    """Exit when the server is gone, for whatever reason: signals to its group do not arrive here."""
 
     def watch() -> None:
         while os.getppid() == server_pid:
@@ -229,19 +230,19 @@ def _sleep_until(moment_s: float) -> None:
 
 
 def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> TrafficPlan:
-    """Return the plan of a case's window.
+    """Return the plan for a case's window.
 
-    server: by a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
+    server: on a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
     answer. The first two are MLPerf's: https://github.com/mlcommons/inference_policies, section Scenarios.
 
     Raises:
-        EnvironmentUnfitError: there is a trace that cannot be read.
+        EnvironmentUnfitError: the trace cannot be read.
     """
     plan = partial(TrafficPlan, begin_monotonic_s=begin_monotonic_s, seed=seed)
     if spec.scenario == "offline":
         return plan(num_requests=spec.min_requests)
     if spec.scenario == "server" and spec.arrivals == "trace":
-        assert spec.trace is not None  # a rule of the recipe's
+        assert spec.trace is not None  # a rule of the recipe guarantees it
         num_requests = len(read_trace(spec.trace, max_s=spec.window_s))
         return plan(trace=spec.trace, num_requests=num_requests, max_s=spec.window_s)
     if spec.scenario == "server":
@@ -262,7 +263,7 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
 
 
 class Traffic:
-    """Requests as they come in; count them, do them, tell that they are done."""
+    """The source of requests as they arrive: counts them, and reports those that are done."""
 
     def __init__(self, wire: Wire, process: subprocess.Popen[bytes]) -> None:
         self._wire = wire
@@ -270,12 +271,12 @@ class Traffic:
         assert process.stdout is not None
         self._pipe = process.stdout.fileno()
         self.exhausted = False
-        """True once the generator has issued its last request; those may still be counted."""
+        """True once the generator has issued its last request; some requests may not be counted yet."""
 
     def new_requests(self, timeout_s: float | None) -> int:
         """Return how many requests were issued since the last call; wait for one up to `timeout_s`.
 
-        None waits until there is one, or none will come any more (then 0 is returned).
+        None waits until there is a request, or until no more will come (in that case, 0 is returned).
         """
         if not self.exhausted:
             ready, _, _ = select.select([self._wire.issued, self._pipe], [], [], timeout_s)
@@ -290,15 +291,15 @@ class Traffic:
         os.eventfd_write(self._wire.done, count)
 
     def issue_times_s(self) -> array[float]:
-        """Return when each request was issued, once all are; from the window's begin.
+        """Once all requests are issued, return when each was, in seconds from the window's start.
 
         Raises:
             EnvironmentUnfitError: the generator failed.
         """
         data, errors = self._process.communicate(timeout=END_S)
         if self._process.returncode != 0:
-            last = (errors.decode(errors="replace").strip().splitlines() or ["without a word"])[-1]
-            raise EnvironmentUnfitError(f"the load generator ended with {self._process.returncode}: {last}")
+            last = (errors.decode(errors="replace").strip().splitlines() or ["without a message"])[-1]
+            raise EnvironmentUnfitError(f"the load generator exited with {self._process.returncode}: {last}")
         times = array("d")
         times.frombytes(data)
         return times
@@ -308,8 +309,9 @@ class Traffic:
 def traffic(
     plan: TrafficPlan, *, make_command: Callable[[TrafficPlan, Wire], list[str]] = command
 ) -> Iterator[Traffic]:
-    """Start a generator for `plan`; whatever happens, it does not outlive the block."""
-    # Only our own end of `issued` must not block; the flag is the file's, and nobody else reads that one.
+    """Start a generator for `plan`; it never outlives the block."""
+    # Only our own end of `issued` must be non-blocking. The flag belongs to the file, and nothing else reads
+    # it.
     wire = Wire(os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0))
     process = subprocess.Popen(
         make_command(plan, wire),
@@ -317,7 +319,7 @@ def traffic(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         pass_fds=(wire.issued, wire.done),
-        start_new_session=True,  # what a signal to the group means is for the server to say
+        start_new_session=True,  # the server decides how to handle a signal to the group
     )
     try:
         yield Traffic(wire, process)

@@ -1,8 +1,9 @@
-"""HTTP/1.1 as a load generator needs it: one POST on a kept connection, the answer line by line as it comes.
+"""HTTP/1.1 for a load generator: one POST on a keep-alive connection, the answer line by line.
 
-The standard library's client blocks a thread a request, and thousands may be under way at once; so this
-speaks the protocol over asyncio streams (RFC 9112): status line, headers, and a body that is chunked, of a
-given length, or ended by the end of the connection. No redirects, no compression: none is asked for.
+The standard library's client blocks one thread per request, and thousands may be in flight at once. So this
+implements the protocol over asyncio streams (RFC 9112): status line, headers, and a body that is chunked, of
+a given length, or ended by closing the connection. There are no redirects and no compression, since none is
+requested.
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ from gpuproof.worker.serving.answers import ProtocolError
 
 MAX_LINE_BYTES = 2**20
 MAX_ANSWER_BYTES = 2**26
-"""Of one answer; 64 MiB are millions of tokens, and more would only fill the memory."""
+"""Maximum bytes per answer; 64 MiB hold millions of tokens, and more would only fill memory."""
 MAX_HEADERS = 200
 PIECE_BYTES = 2**16
-"""Read at a time, however much the server says will come."""
+"""Maximum bytes read at a time, however much the server announces."""
 CLOSED = "the connection was closed in the middle of an answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where an endpoint is."""
+    """The address of an endpoint."""
 
     host: str
     port: int
     path: str
-    """Of the endpoint itself, without a slash at its end."""
+    """Path of the endpoint itself, without a trailing slash."""
     is_tls: bool
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Read a URL as http://host:8000/v1.
+        """Parse a URL, e.g. http://host:8000/v1.
 
         Raises:
-            ValueError: it is no http or https URL with a host.
+            ValueError: it is not an http or https URL with a host.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no URL as http://host:8000/v1")
+            raise ValueError(f"{url!r} is not a URL like http://host:8000/v1")
         is_tls = parts.scheme == "https"
         port = parts.port or (443 if is_tls else 80)
         return cls(host=parts.hostname, port=port, path=parts.path.rstrip("/"), is_tls=is_tls)
@@ -53,24 +54,24 @@ class Address:
 
 @lru_cache(maxsize=1)
 def _tls_context() -> ssl.SSLContext:
-    """Return the context of all connections: reading the host's certificates takes milliseconds."""
+    """Return one context for all connections, as reading the host's certificates takes milliseconds."""
     return ssl.create_default_context()
 
 
 class CountingReader(asyncio.StreamReader):
-    """Counts what has come, read or not."""
+    """Counts the bytes that have arrived, read or not."""
 
     num_fed = 0
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
-        """Take what came."""
+        """Accept received data."""
         came = bytes(data)
         self.num_fed += len(came)
         super().feed_data(came)
 
 
 class Connection:
-    """One connection, one request at a time."""
+    """One connection, used for one request at a time."""
 
     def __init__(self, reader: CountingReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -81,12 +82,12 @@ class Connection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it had served requests before, and nothing came of the last one."""
+        """Whether the connection had served requests before, and the last one got no response."""
         return 0 < self._num_before == self._reader.num_fed
 
     @classmethod
     async def open(cls, address: Address) -> Connection:
-        """Connect; OSError where nobody answers, or with a certificate that is not trusted."""
+        """Connect; OSError if the server does not answer, or its certificate is not trusted."""
         context = _tls_context() if address.is_tls else None
         loop = asyncio.get_running_loop()
         reader = CountingReader(limit=MAX_LINE_BYTES, loop=loop)
@@ -95,12 +96,12 @@ class Connection:
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def post(self, address: Address, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Send a request; return when the answer's status and headers are there.
+        """Send a request; return once the status and headers of the answer have arrived.
 
         Raises:
-            ProtocolError: what came is no answer, or had come before anything was asked.
+            ProtocolError: the received data is not an answer, or arrived before anything was requested.
         """
-        self.is_reusable = False  # until the whole answer is read
+        self.is_reusable = False  # until the whole answer has been read
         self._refuse_surplus()
         self._num_before = self._num_taken
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -116,16 +117,16 @@ class Connection:
         fields: dict[str, str] = {}
         while line := await self._line():
             if len(fields) >= MAX_HEADERS:
-                raise ProtocolError(f"over {MAX_HEADERS} headers")
+                raise ProtocolError(f"more than {MAX_HEADERS} headers")
             name, _, value = line.partition(":")
             fields[name.strip().lower()] = value.strip()
         return Answer(status=int(words[1]), headers=fields, connection=self)
 
     async def body_lines(self, headers: Mapping[str, str]) -> AsyncIterator[str]:
-        """Give the body's lines as they come, without their ends; then the connection may be used again.
+        """Yield the body's lines as they arrive, without line ends; then the connection is reusable.
 
         Raises:
-            ProtocolError: the body or a line of it is too long, or more than one answer came.
+            ProtocolError: the body or one of its lines is too long, or more than one answer arrived.
         """
         rest, num_bytes = bytearray(), 0
         async for data in self._body(headers):
@@ -133,7 +134,7 @@ class Connection:
             rest += data
             *lines, rest = rest.split(b"\n") if b"\n" in data else (rest,)
             if num_bytes > MAX_ANSWER_BYTES or len(rest) > MAX_LINE_BYTES:
-                raise ProtocolError(f"an answer of over {num_bytes:,} bytes, or a line without end")
+                raise ProtocolError(f"an answer of more than {num_bytes:,} bytes, or a line without end")
             for line in lines:
                 yield line.rstrip(b"\r").decode("utf-8", "replace")
         if rest:
@@ -150,7 +151,7 @@ class Connection:
             for _ in range(MAX_HEADERS):  # trailers
                 if not await self._line():
                     return
-            raise ProtocolError(f"over {MAX_HEADERS} trailers")
+            raise ProtocolError(f"more than {MAX_HEADERS} trailers")
         if "content-length" in headers:
             async for piece in self._pieces(_length(headers["content-length"], base=10)):
                 yield piece
@@ -160,7 +161,7 @@ class Connection:
             yield data
 
     async def _pieces(self, size: int) -> AsyncIterator[bytes]:
-        """Read so many bytes, as they come: a piece at a time, and no more than is there."""
+        """Read this many bytes as they arrive, one piece at a time, no longer than what is available."""
         while size:
             piece = await self._reader.read(min(size, PIECE_BYTES))
             if not piece:
@@ -177,40 +178,40 @@ class Connection:
         try:
             line = await self._reader.readline()
         except ValueError:
-            raise ProtocolError(f"a header line of over {MAX_LINE_BYTES:,} bytes") from None
+            raise ProtocolError(f"a header line of more than {MAX_LINE_BYTES:,} bytes") from None
         self._num_taken += len(line)
         if not line.endswith(b"\n"):
             raise ProtocolError(CLOSED)
         return line.rstrip(b"\r\n").decode("latin-1")
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self._writer.close()
 
 
 def _length(text: str, *, base: int) -> int:
-    """Read the length of a chunk or a body.
+    """Parse the length of a chunk or a body.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: the text is not a length.
     """
     try:
         length = int(text, base)
     except ValueError:
         length = -1
     if length < 0:
-        raise ProtocolError(f"a length that is none: {text[:80]!r}")
+        raise ProtocolError(f"not a valid length: {text[:80]!r}")
     return length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer whose body is still to be read."""
+    """An answer whose body has not been read yet."""
 
     status: int
     headers: Mapping[str, str]
     connection: Connection
 
     def lines(self) -> AsyncIterator[str]:
-        """Give the body's lines as they come."""
+        """Yield the body's lines as they arrive."""
         return self.connection.body_lines(self.headers)

@@ -1,13 +1,14 @@
-"""What each request of an endpoint brings: a text of so many tokens, and the tokens asked of its answer.
+"""The content of each request to an endpoint: a text of a given token count, and a token limit.
 
-In: the recipe's lengths, prefixes and trace, and a seed. Out: for every number of a request always the same
-text. Texts are of short common words; how many make a token is the server's to say, so that before the window
-a few prompts are sent and its own counts fitted (`Calibration`). No two prompts begin alike, so that no
-prefix cache answers them, but where prefixes are shared by intent. A trace is in Mooncake's form
-(https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), a line a request: `{"timestamp": ms,
-"input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash is the name of a block of 512
-tokens: prompts that begin with the same hashes begin with the same text. Without timestamps a file is one of
-lengths.
+In: the recipe's lengths, prefixes and trace, and a seed. Out: for each request number, always the same text.
+Texts consist of short common words. How many words make up a token depends on the server, so a few prompts
+are sent before the window, and a line is fitted to the server's own counts (`Calibration`). No two prompts
+start the same way, so that no prefix cache answers them, unless prefixes are shared on purpose. A trace is in
+Mooncake's format (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), one line per request:
+`{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash is the name of
+a block of 512
+tokens: prompts that start with the same hashes start with the same text. A file without timestamps provides
+only lengths.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from gpuproof.base.outside import parse_json
 from gpuproof.records.work.serving import NEW_TOKENS, PROMPT_TOKENS, ServingSpec
 
 WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
-"""Short common words, about a token each in the usual vocabularies."""
+"""Short common words, each about one token in common vocabularies."""
 POOL_WORDS = 2**16
 HEAD_WORDS = 12
-"""Words that begin a prompt and are its own: a block of the smallest prefix caches has 16 tokens."""
+"""Number of unique words at the start of a prompt; a block in the smallest prefix caches has 16 tokens."""
 MIN_TRIAL_WORDS = 16
 BLOCK_TOKENS = 512
 MOST_BYTES = 2**30
@@ -35,25 +36,25 @@ MOST_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one request asks."""
+    """The content of one request."""
 
     prompt: str
     prompt_tokens: int
     new_tokens: int
     history: tuple[tuple[str, str], ...] = ()
-    """Of a conversation: who said what before, user and assistant in turn."""
+    """For a conversation, the earlier messages, alternating between user and assistant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How many tokens a server counts of a prompt: so many a word, and what its template adds."""
+    """How many tokens a server counts for a prompt: a number per word, plus those of its template."""
 
     tokens_per_word: float = 1.0
     added_tokens: float = 0.0
 
     @classmethod
     def fit(cls, counts: Sequence[tuple[int, int]]) -> Calibration:
-        """Fit a line by least squares to words and tokens; a word a token where they show none.
+        """Fit a line to words and tokens by least squares; one word per token if that is impossible.
 
         >>> Calibration.fit([(10, 25), (20, 45)])
         Calibration(tokens_per_word=2.0, added_tokens=5.0)
@@ -69,13 +70,13 @@ class Calibration:
         return cls(slope, mean_tokens - slope * mean_words)
 
     def words(self, tokens: int) -> int:
-        """Return the words of a prompt of so many tokens; one at least."""
+        """Return the number of words for a prompt of this many tokens; at least one."""
         return max(1, round((tokens - self.added_tokens) / self.tokens_per_word))
 
 
 @dataclass(slots=True)
 class Prompts:
-    """The prompts of a launch."""
+    """The prompts for all requests in a launch."""
 
     spec: ServingSpec
     seed: int
@@ -87,7 +88,7 @@ class Prompts:
         """Draw the words, and read the trace.
 
         Raises:
-            EnvironmentUnfitError: there is one that cannot be read.
+            EnvironmentUnfitError: the trace cannot be read.
         """
         spec = self.spec
         max_s = spec.window_s if spec.arrivals == "trace" else None
@@ -95,7 +96,7 @@ class Prompts:
         self._pool = _random(self.seed).choices(WORDS, k=POOL_WORDS)
 
     def ask(self, number: int) -> Ask:
-        """Return what request `number` asks."""
+        """Return the content of request `number`."""
         draw = _random(self.seed * 1_000_003 + number)
         if self._trace:
             row = self._trace[number % len(self._trace)]
@@ -109,18 +110,18 @@ class Prompts:
         return Ask(self._text(draw, words, self._prefix(draw, words)), prompt_tokens, new_tokens)
 
     def trial(self, number: int, num_words: int) -> Ask:
-        """Return a prompt of so many words, whatever they count, for an answer of a single token."""
+        """Return a prompt of this many words, whatever their token count, with a one-token answer."""
         draw = _random(self.seed * 1_000_003 + number)
         return Ask(self._text(draw, num_words, []), num_words, 1)
 
     def trial_words(self) -> tuple[int, int]:
-        """Return two lengths at which the server's count is asked for: about the mean, and half of it."""
+        """Return two lengths at which to request the server's count: about the mean, and half of it."""
         tokens = [row.prompt_tokens for row in self._trace] or [self.spec.prompt_tokens or PROMPT_TOKENS]
         words = max(MIN_TRIAL_WORDS, round(sum(tokens) / len(tokens)))
         return words, words // 2
 
     def _length(self, draw: Random, mean: int, spread: float) -> int:
-        """Draw a length: uniform over mean·(1 ± spread), or log-normal of that coefficient of variation."""
+        """Draw a length: uniform over mean·(1 ± spread), or log-normal with that coefficient of variation."""
         if spread == 0:
             return mean
         if self.spec.lengths.shape == "uniform":
@@ -129,7 +130,7 @@ class Prompts:
         return max(1, round(exp(draw.gauss(log(mean) - sigma**2 / 2, sigma))))
 
     def _prefix(self, draw: Random, words: int) -> list[str]:
-        """Return the words that this prompt shares: those of one of the prefixes."""
+        """Return the words that this prompt shares with others: those of one of the prefixes."""
         prefix = self.spec.shared_prefix
         if prefix.share == 0:
             return []
@@ -138,7 +139,7 @@ class Prompts:
         )
 
     def _blocks(self, hash_ids: Sequence[int], words: int) -> list[str]:
-        """Return the words of a trace's blocks, each the same wherever its hash stands."""
+        """Return the words for a trace's blocks, always the same for the same hash."""
         size = self.calibration.words(BLOCK_TOKENS)
         shared = (word for name in hash_ids for word in self._slice(_random(name), size))
         return [word for word, _ in zip(shared, range(words), strict=False)]
@@ -149,7 +150,7 @@ class Prompts:
         return " ".join([*shared, *own, *self._slice(draw, left - len(own))])
 
     def _slice(self, draw: Random, words: int) -> list[str]:
-        """Return words of the pool from a place that is drawn: drawing each would hold up the schedule."""
+        """Return consecutive words of the pool from a random position: drawing each would be too slow."""
         place = draw.randrange(POOL_WORDS)
         times = -(-(place + words) // POOL_WORDS)
         return (self._pool * times)[place : place + words] if times > 1 else self._pool[place : place + words]
@@ -160,7 +161,7 @@ def _random(seed: int) -> Random:
 
 
 def trial_numbers() -> Iterator[int]:
-    """Yield the numbers of requests before the window, which none of it has."""
+    """Yield numbers for the requests before the window; none of these occur in the window."""
     number = -1
     while True:
         yield number
@@ -169,10 +170,10 @@ def trial_numbers() -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """One request of a trace."""
+    """One request in a trace."""
 
     at_s: float | None
-    """From the trace's begin; None where its line has no timestamp."""
+    """Seconds from the trace's start; None if its line has no timestamp."""
     prompt_tokens: int
     new_tokens: int
     hash_ids: tuple[int, ...]
@@ -180,15 +181,15 @@ class TraceRow:
 
 @lru_cache(maxsize=1)
 def read_trace(path: str, *, max_s: float | None = None) -> tuple[TraceRow, ...]:
-    """Read the requests of the first `max_s` seconds, or all of a file of lengths.
+    """Read the requests in the first `max_s` seconds, or all requests if the file has only lengths.
 
     Raises:
-        EnvironmentUnfitError: the file cannot be read, has no request, or a line is none; where times are
-            asked for (`max_s`), one of them has none.
+        EnvironmentUnfitError: the file cannot be read, contains no requests, or has an invalid line; or times
+            are required (`max_s`) and one request has none.
     """
     try:
         if Path(path).stat().st_size > MOST_BYTES:
-            raise OSError(f"it is over {MOST_BYTES:,} bytes")
+            raise OSError(f"it is larger than {MOST_BYTES:,} bytes")
         lines = Path(path).read_text(encoding="utf-8").splitlines()
         rows = [_row(line, number) for number, line in enumerate(lines, start=1) if line.strip()]
         if max_s is not None:
@@ -199,15 +200,15 @@ def read_trace(path: str, *, max_s: float | None = None) -> tuple[TraceRow, ...]
         raise EnvironmentUnfitError(
             f"the trace {path} cannot be used: {error}",
             place="serving.trace",
-            next_step="Give a file of JSON lines with timestamp (ms), input_length and output_length, on the "
-            "host that sends the requests",
+            next_step="Provide a file of JSON lines with timestamp (ms), input_length and "
+            "output_length, on the host that sends the requests",
         ) from None
     return tuple(rows)
 
 
 def _time_s(row: TraceRow) -> float:
     if row.at_s is None:
-        raise ValueError("a request has no timestamp, by which it is to be sent")
+        raise ValueError("a request has no timestamp, which is needed to schedule it")
     return row.at_s
 
 
@@ -222,7 +223,7 @@ def _row(line: str, number: int) -> TraceRow:
             hash_ids=tuple(int(name) for name in data.get("hash_ids") or ()),
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise ValueError(f"line {number} is no request ({type(error).__name__}: {error})") from None
+        raise ValueError(f"line {number} is not a request ({type(error).__name__}: {error})") from None
     if row.prompt_tokens < 1 or row.new_tokens < 1 or (row.at_s is not None and not 0 <= row.at_s < 1e9):
-        raise ValueError(f"line {number}: its lengths must be 1 or more, and its time 0 or more")
+        raise ValueError(f"line {number}: lengths must be 1 or more, and the time 0 or more")
     return row

@@ -1,7 +1,7 @@
-"""One serving case: prepare, warm up, serve a window of requests, write down every one.
+"""One serving case: prepare, warm up, serve a window of requests, and record each request.
 
-Request by request nothing is written while they are under way: twice a second how many are done, and at the
-end all of their times.
+Individual requests are not written while they are in flight. The number of completed requests is written
+twice a second, and all their times at the end.
 """
 
 from __future__ import annotations
@@ -47,21 +47,23 @@ if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
 
 LEAD_S = 0.5
-"""From the start of the generator to the window's begin: it imports and draws its schedule meanwhile."""
+"""Time from the start of the generator to the window's start, in which it imports modules and draws its
+schedule."""
 LEAD_PER_REQUEST_S = 1e-6
 TRACE_LEAD_S = 2.0
-"""To read a trace: tens of thousands of lines take a second."""
+"""Additional time for reading a trace: tens of thousands of lines take a second."""
 CHUNK = 2_000
 MICROSECOND_DIGITS = 6
 MOST_FAILURES = 20
-"""Kinds of failures that are told apart: servers put numbers of their own into their words."""
+"""Maximum number of failure kinds reported separately, since servers put varying numbers in their
+messages."""
 BEAT_S = 0.5
 
 
 def run_serving_case(
     case: Case, work: ServingWork, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
 ) -> Prepared | None:
-    """Run a case whose work is serving; return what must be released, None where there is no model."""
+    """Run a case that serves requests; return what must be released, or None without a model."""
     spec, seed = work.serving, work.seed_of(case.replicate)
     prepared: Prepared | None = None
     run_batch: RunBatch = run_nothing
@@ -108,7 +110,7 @@ def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None
 def _measure(
     spec: ServingSpec, run_batch: RunBatch, recorder: Recorder, *, seed: int, device_uuid: str | None
 ) -> None:
-    """Serve the window's requests from a generator in a process of its own."""
+    """Serve the window's requests, issued by a generator in a separate process."""
     plan, beat = _plan(spec, seed), ProgressBeat(recorder)
     with recorder.phase("measure", **_expected(plan, spec)):
         before = read_load()
@@ -140,10 +142,11 @@ def _request_times(
 
 
 def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> None:
-    """Load an HTTP endpoint from this process's own event loop, or from those of several clients.
+    """Load-test an HTTP endpoint from this process's event loop, or from those of several clients.
 
     Raises:
-        EnvironmentUnfitError: it answered no request, or says too little for what is asked.
+        EnvironmentUnfitError: the endpoint answered no request, or reports too little for the required
+            metrics.
     """
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
@@ -173,9 +176,9 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     if all(row.done_s is None for row in rows):
         most = Counter(row.failure for row in rows).most_common(1)[0][0]
         raise EnvironmentUnfitError(
-            f"{spec.endpoint.url} answered none of {len(rows)} requests; most often: {most}",
+            f"{spec.endpoint.url} answered none of {len(rows)} requests; most common failure: {most}",
             place="serving.endpoint.url",
-            next_step="Look at the server's log; ask for fewer requests a second, or raise "
+            next_step="Check the server's log; send fewer requests per second, or raise "
             "serving.endpoint.timeout_s",
         )
 
@@ -184,9 +187,9 @@ def _try_out(load: EndpointLoad, spec: ServingSpec) -> None:
     run_precisely(load.try_out())
     if spec.bounds.tpot_s is not None and not load.expects_usage:
         raise EnvironmentUnfitError(
-            f"{spec.endpoint.url} sends no token counts (usage), so that time per token is not known",
+            f"{spec.endpoint.url} sends no token counts (usage), so the time per token is unknown",
             place="serving.bounds.tpot_s",
-            next_step="Set it to null, or have the server heed stream_options.include_usage",
+            next_step="Set it to null, or make the server honour stream_options.include_usage",
         )
 
 
@@ -197,20 +200,20 @@ def _plan(spec: ServingSpec, seed: int) -> TrafficPlan:
 
 
 def _expected(plan: TrafficPlan, spec: ServingSpec) -> dict[str, Any]:
-    """Return what the progress bar may expect of the window."""
+    """Return what the progress bar can expect of the window."""
     expected_s = spec.window_s if plan.concurrency is not None else None
     return {"expected_steps": plan.num_requests, "expected_s": expected_s}
 
 
 class ProgressBeat:
-    """Tells the watchdog, and twice a second the journal, how many requests are done."""
+    """Reports how many requests are done: to the watchdog and, twice a second, to the journal."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._written_s = monotonic()
 
     def update(self, num_done: int) -> None:
-        """Note how many are done so far."""
+        """Record how many requests are done so far."""
         self._recorder.heartbeat.beat(steps_done=num_done)
         now_s = monotonic()
         if now_s - self._written_s >= BEAT_S:
@@ -230,7 +233,7 @@ def _write_requests(
     load: HostLoad,
     device_uuid: str | None = None,
 ) -> ServingWindow:
-    """Write all requests; return the record of their window."""
+    """Write all requests; return the record of the window."""
     for first in range(0, len(rows), CHUNK):
         recorder.write(_chunk(first, rows[first : first + CHUNK]))
     return ServingWindow(
@@ -252,7 +255,7 @@ def _write_requests(
 
 def _other_processes(spec: ServingSpec, device_uuid: str | None) -> DeviceSharing:
     if spec.target != "model":
-        reason = f"no device of this host is used: the target is {spec.target}"
+        reason = f"no device on this host is used: the target is {spec.target}"
         return DeviceSharing(other_processes=None, other_memory_bytes=None, missing=reason)
     return other_users(device_uuid, our_pids=(os.getpid(),))
 
@@ -281,12 +284,12 @@ def _rounded(times_s: Iterable[float | None]) -> tuple[float | None, ...]:
 
 
 def _gaps(rows: Sequence[RequestTimes]) -> tuple[tuple[float, int], ...]:
-    """Count the gaps between chunks, of all answers, by their length to four digits."""
+    """Count the gaps between chunks over all answers, by length rounded to four digits."""
     return tuple(sorted(Counter(float(f"{gap:.4g}") for row in rows for gap in row.gaps_s).items()))
 
 
 def _failures(rows: Sequence[RequestTimes]) -> dict[str, int]:
-    """Count failures by their reason, the most frequent ones apart."""
+    """Count failures by reason; only the most frequent reasons are listed separately."""
     counted = Counter(row.failure for row in rows if row.failure).most_common()
     rest = sum(number for _, number in counted[MOST_FAILURES:])
     return {**dict(counted[:MOST_FAILURES]), **({"other failures": rest} if rest else {})}

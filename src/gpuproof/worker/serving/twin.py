@@ -1,8 +1,9 @@
-"""A twin of an endpoint: a server of ours that answers as told, to see what the client does by itself.
+"""A twin of an endpoint: our own server that answers as configured, to measure the client alone.
 
-In: chunks an answer, seconds to the first and between them. Out: the port, as the first line of standard
-output; then answers to POST of any path, as `/completions` has them, at times counted from when the request
-was whole. It is a process of its own, and ends with the one that started it.
+In: the number of chunks per answer, the seconds to the first chunk and between chunks. Out: the port, as the
+first line on standard output, and then answers to POST requests on any path, as for `/completions`. Their
+times are relative to the moment the request was complete. The twin is a separate process, and exits with its
+parent.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from gpuproof.worker.serving.prompts import Prompts
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 USERS = 32
-"""Of the closed loop that shows the highest rate: enough that a request is always to be read."""
+"""Concurrency of the closed loop that finds the highest rate: enough that there is always a request to
+read."""
 LOOP_S, SCHEDULE_S = 2.0, 1.0
 LEAD_S = 0.2
 NEAR = 0.5
-"""Share of the highest rate at which lateness is measured; over it the client may be what is measured."""
+"""Share of the highest rate at which lateness is measured; above this share, results may reflect the client
+instead of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +48,12 @@ class TwinAnswer:
 
 
 def event_chunk(data: bytes) -> bytes:
-    """Return a chunk of HTTP with one event."""
+    """Return an HTTP chunk that contains one event."""
     return b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data)
 
 
 class Answering(asyncio.Protocol):
-    """One connection of a twin."""
+    """One connection to a twin."""
 
     def __init__(self, told: TwinAnswer) -> None:
         self._told = told
@@ -60,12 +63,12 @@ class Answering(asyncio.Protocol):
         self._end = event_chunk(json.dumps(usage).encode()) + event_chunk(b"[DONE]") + b"0\r\n\r\n"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way back."""
+        """Store the transport for responses."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer a request when it is whole; the client sends one at a time."""
+        """Answer a request once it is complete; the client sends one at a time."""
         self._came += data
         head, mark, body = self._came.partition(b"\r\n\r\n")
         length = LENGTH.search(head)
@@ -81,12 +84,14 @@ class Answering(asyncio.Protocol):
         begin_s = loop.time() + told.first_s
         for place in range(told.chunks):
             before = b"" if place else HEAD
-            behind = self._end if place == told.chunks - 1 else b""  # calls of one time come in any order
+            behind = (
+                self._end if place == told.chunks - 1 else b""
+            )  # calls due at the same time run in any order
             loop.call_at(begin_s + place * told.gap_s, self._transport.write, before + self._text + behind)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer until standard input ends, with the process that started it; started by that, not by people."""
+    """Answer until standard input closes along with the parent process, which starts this, not users."""
     told = TwinAnswer(**json.loads(arguments[0]))
     end_with_the_parent()
 
@@ -102,10 +107,10 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def twin(told: TwinAnswer) -> Iterator[str]:
-    """Start a twin and give its address; it does not outlive the block.
+    """Start a twin and yield its address; the twin is stopped when the block ends.
 
     Raises:
-        EnvironmentUnfitError: it did not start.
+        EnvironmentUnfitError: the twin did not start.
     """
     words = ("-m", "gpuproof.worker", "twin", json.dumps(asdict(told)))
     process = subprocess.Popen(
@@ -115,7 +120,7 @@ def twin(told: TwinAnswer) -> Iterator[str]:
         assert process.stdout is not None
         port = process.stdout.readline().decode().strip()
         if not port:
-            raise EnvironmentUnfitError(f"the twin of the endpoint ended with {process.wait()}")
+            raise EnvironmentUnfitError(f"the twin of the endpoint exited with {process.wait()}")
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()
@@ -123,9 +128,9 @@ def twin(told: TwinAnswer) -> Iterator[str]:
 
 
 def measure_client(spec: ServingSpec, *, seed: int, num: int = 1) -> ClientAlone:
-    """Load a twin that answers at once as this client loads its endpoint: how fast is it, and how late?
+    """Load a twin that answers immediately, as this client loads its endpoint: how fast, how late?
 
-    Of several clients each has a twin of its own.
+    With several clients, each has its own twin.
 
     Raises:
         EnvironmentUnfitError: a twin did not start.

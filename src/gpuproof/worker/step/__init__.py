@@ -1,1 +1,1 @@
-"""What a step is: model, precision, optimizer, capture, and what was seen of it."""
+"""What a step consists of: model, precision, optimizer, capture, and what was observed of it."""

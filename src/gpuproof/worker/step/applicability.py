@@ -1,4 +1,4 @@
-"""Which keys of a case have no effect here, and why. Recorded, so that no flag seems to have worked."""
+"""Which keys of a case have no effect here, and why; recorded so that none seems to have worked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW_KEYS = (
 def not_applied(
     case: Case, *, accelerator: Accelerator, shape: InputShape, world_size: int
 ) -> tuple[NotApplied, ...]:
-    """List the keys of the case that change nothing on this device, in this kind of run."""
+    """List the keys in the case that have no effect on this device, in this kind of run."""
     work = case.model_work
     ineffective = [
         *_device_keys(work, shape, accelerator=accelerator),
@@ -51,13 +51,13 @@ def _device_keys(
     if work.model.channels_last and not accelerator.has_channels_last:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
     elif work.model.channels_last and shape.kind != "image":
-        yield "model.channels_last", f"{work.model.name} takes no images"
+        yield "model.channels_last", f"{work.model.name} does not use images"
     if compute.cudnn_benchmark and not accelerator.has_cudnn:
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
     elif compute.cudnn_benchmark and compute.deterministic:
-        yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
+        yield "training.cudnn_benchmark", "deterministic mode disables cuDNN's benchmarking"
     if compute.compile.enabled and compute.compile.mode == "reduce-overhead" and not queues:
-        yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
+        yield "training.compile.mode", "it adds CUDA graphs; on a CPU it is the default mode"
     if compute.keep_freed_memory and (reason := reason_freed_memory_is_not_kept(accelerator)) is not None:
         yield "training.keep_freed_memory", reason
     if work.window.sync_cuda and not queues:
@@ -69,9 +69,9 @@ def _graph_keys(work: ModelWork, accelerator: Accelerator, world_size: int) -> I
     if work.cuda_graphs == "auto" and reason is not None:
         yield work.graphs_key, reason
     if work.generates and work.training.cuda_graphs:
-        yield "training.cuda_graphs", "inference.cuda_graphs decides for what works on a cache"
+        yield "training.cuda_graphs", "inference.cuda_graphs decides for what uses a cache"
     elif not (work.generates or work.trains):
-        yield "inference.cuda_graphs", "nothing works on a cache: training.cuda_graphs decides"
+        yield "inference.cuda_graphs", "nothing uses a cache: training.cuda_graphs decides"
 
 
 def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
         for key in training.spam.changed():
             yield f"training.spam.{key}", f"{training.optimizer} has none; it is for AdamWSpam"
     if training.total_steps and training.pruning.method == "none" and training.optimizer != "AdamWAdv":
-        yield "training.total_steps", "neither a learning rate nor pruning is laid over the updates"
+        yield "training.total_steps", "neither a learning rate nor pruning is applied to the updates"
 
 
 def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
@@ -122,35 +122,35 @@ def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         for key in ("weights", "cuda_graphs"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
     elif work.model.name.startswith(OWN_MODULE):
-        yield "inference.weights", "a module of your own keeps fp32: its code may not run in other types"
+        yield "inference.weights", "your own module keeps fp32: its code may not run in other types"
     if not isinstance(work, InferenceWork):
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
         if work.generates:
-            yield "model.options.seq_len", "serving.prompt_tokens is the length of what is read"
+            yield "model.options.seq_len", "serving.prompt_tokens is the length of the prompt"
         return
     phase = work.inference.phase
     if phase != "decode":
-        yield "inference.new_tokens", f"{phase} makes no tokens"
+        yield "inference.new_tokens", f"{phase} generates no tokens"
     if phase == "forward":
         yield "inference.prompt_tokens", "forward runs whole samples"
     else:
         yield "model.options.seq_len", f"inference.prompt_tokens is the length that {phase} reads"
     if work.measures_latency and work.window.sync_cuda:
-        yield "benchmark.sync_cuda", "latency mode waits for every step in any case"
+        yield "benchmark.sync_cuda", "latency mode always waits for every step"
 
 
 def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
-    reason = f"{work.kind} updates no weights"
+    reason = f"{work.kind} does not update weights"
     for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
         yield f"training.{key}", reason
     changed = work.training.changed()
     if "weights" in changed:
-        yield "training.weights", f"inference.weights decides where the kind is {work.kind}"
+        yield "training.weights", f"inference.weights decides if the kind is {work.kind}"
     if "grad_clip_norm" in changed:
         yield "training.grad_clip_norm", reason
     if "activation_checkpointing" in changed:
-        yield "training.activation_checkpointing", f"{work.kind} keeps no activations"
+        yield "training.activation_checkpointing", f"{work.kind} does not keep activations"
     if work.training.pruning.method != "none":
         yield "training.pruning.method", reason
     if "total_steps" in changed:
@@ -164,11 +164,11 @@ def _input_keys(work: ModelWork, shape: InputShape) -> Iterator[tuple[str, str]]
     if shape.kind == "image":
         return
     if work.data.image_size is not None:
-        yield "data.image_size", f"{work.model.name} takes no images"
+        yield "data.image_size", f"{work.model.name} does not use images"
     if work.model.num_classes is not None:
         instead = {
             "features": "a regression has no classes; see model.options.output_dim",
-            "tokens": "the vocabulary takes their place; see model.options.vocab_size",
+            "tokens": "the vocabulary replaces them; see model.options.vocab_size",
         }
         yield "model.num_classes", instead[shape.kind]
 
@@ -183,13 +183,13 @@ def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
     if data.held_out and data.name in ("synthetic", "ImageFolder", "tokens"):
         yield "data.held_out", f"nothing is held out of {data.name}"
     if data.name != "tokens" and data.token_type != "uint16":  # noqa: S105  # no secret
-        yield "data.token_type", f"{data.name} is no file of tokens"
+        yield "data.token_type", f"{data.name} is not a file of tokens"
 
 
 def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
     settings = data.loader
     if data.loading == "device":
-        reason = "all samples are on the device before the window begins; no loader runs"
+        reason = "all samples are on the device before the window starts; no loader runs"
         for key in settings:
             yield f"data.{key}", reason
         return
@@ -198,13 +198,13 @@ def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
     if not settings["num_workers"]:
         for key in ("prefetch_factor", "persistent_workers"):
             if settings[key]:
-                yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
+                yield f"data.{key}", "data.num_workers is 0: batches are built inside the step"
 
 
 def profile_not_applied(
     parallel: ParallelSpec, accelerator: Accelerator, world_size: int
 ) -> tuple[NotApplied, ...]:
-    """List the communication profile where ranks do not heed it: all that a case without a model may have."""
+    """List the communication profile if ranks ignore it; without a model, no other key can be listed."""
     return tuple(
         NotApplied(key=key, reason=reason) for key, reason in _profile_keys(parallel, accelerator, world_size)
     )
@@ -218,9 +218,9 @@ def _profile_keys(
     usual = next(iter(accelerator.collectives), "nothing")
     backend = usual if parallel.backend == "auto" else parallel.backend
     if world_size == 1:
-        yield "distributed.communication_profile", "one rank communicates with no other"
+        yield "distributed.communication_profile", "one rank does not communicate with others"
     elif backend != NCCL:
-        yield "distributed.communication_profile", f"its settings are NCCL's, and ranks talk over {backend}"
+        yield "distributed.communication_profile", f"its settings are NCCL's, and ranks use {backend}"
 
 
 def _limit_keys(parallel: ParallelSpec, accelerator: Accelerator) -> Iterator[tuple[str, str]]:
@@ -233,11 +233,11 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
     parallel = case.work.parallel
     if world_size == 1:
         for key in ("backend", "timeout_s"):
-            yield f"distributed.{key}", "one rank communicates with no other"
-        yield "benchmark.own_compute", "one rank waits for no other"
+            yield f"distributed.{key}", "one rank does not communicate with others"
+        yield "benchmark.own_compute", "one rank does not wait for others"
         if parallel.strategy != "ddp":
-            yield "distributed.strategy", "one rank shares its model with no other"
+            yield "distributed.strategy", "one rank does not share its model with others"
         if parallel.gradient_compression != "none" and case.model_work.trains:
-            yield "distributed.gradient_compression", "one rank sends no gradients"
+            yield "distributed.gradient_compression", "one rank does not send gradients"
     elif case.start == "fork":
-        yield "run.start", "several ranks are started by torch's agent, each by exec"
+        yield "run.start", "several ranks are started by torch's agent, each with exec"

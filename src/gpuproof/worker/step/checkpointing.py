@@ -1,8 +1,8 @@
-"""Activation checkpointing: keep less for the backward pass, compute it again instead.
+"""Activation checkpointing: store less for the backward pass, and recompute it instead.
 
-In: a built model and the choice of the case. Out: the model to run, and how many of its modules are computed
-again. The repeated blocks of a model, by which it is sharded, too, are found by its structure; the workload
-declares none.
+In: a built model and the case's choice. Out: the model to run, and how many of its modules are recomputed. A
+model's repeated blocks, which are also the units of sharding, are derived from its structure; the workload
+does not declare any.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gpuproof.worker.step.effective import classify_operation
 
 
 def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.Module:
-    """Return the model with the chosen modules computed again in the backward pass.
+    """Return the model with the chosen modules recomputed in the backward pass.
 
-    Blocks are replaced in place; `name` is the model's, for the error.
+    Blocks are replaced in place; `name` is the model's name, for the error message.
 
     Raises:
-        UsageError: blocks are asked for, and the model has none.
+        UsageError: blocks are requested, but the model has none.
     """
     if choice == "none":
         return module
@@ -36,7 +36,7 @@ def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.M
     blocks = repeated_blocks(module)
     if not blocks:
         raise UsageError(
-            f"{name} has no repeated blocks, so there is nothing for {choice} to compute again",
+            f"{name} has no repeated blocks, so {choice} has nothing to recompute",
             place="training.activation_checkpointing",
             next_step="Use all, or none",
         )
@@ -50,12 +50,12 @@ def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.M
 
 
 def num_checkpointed(module: nn.Module) -> int:
-    """Count the modules that are computed again."""
+    """Count the modules that are recomputed."""
     return sum(isinstance(part, CheckpointWrapper) for part in module.modules())
 
 
 def has_batch_norm(module: nn.Module) -> bool:
-    """Say whether the model keeps running statistics, which a second forward pass updates a second time."""
+    """Return whether the model has running statistics, which a second forward pass would update again."""
     return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
@@ -65,10 +65,10 @@ def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> Check
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:
-    """Find the blocks that a model repeats: elements of lists and sequences, made of several parts, alike.
+    """Find a model's repeated blocks: similar elements in lists and sequences, with several parts.
 
-    An element counts where another of its class stands in the same list; none lies within another. Layers
-    without parts of their own are no blocks: gathering them one by one costs more than it saves.
+    An element counts if another element of its class is in the same list; blocks are never nested. Layers
+    without submodules are not blocks, since gathering them one by one costs more than it saves.
     """
     if isinstance(module, (nn.ModuleList, nn.Sequential)):
         classes = Counter(type(child) for child in module)

@@ -1,11 +1,11 @@
-"""A step as one CUDA graph: captured once after a warm-up, then replayed with new samples.
+"""Run a step as one CUDA graph: captured once after a warm-up, then replayed with new samples.
 
-A graph reads and writes the same addresses each time. So the step is built on buffers of its own
+A graph reads and writes the same addresses each time. So the step is built on dedicated buffers
 (`StaticBatches`), which are filled from the pool before each replay; weights, gradients and the optimizer's
-state keep their places by themselves. As https://docs.pytorch.org/docs/stable/notes/cuda.html has it for
-whole-network capture. What torch.compile really did (graphs, breaks with their reasons, what stayed
-uncompiled) is read from torch's own counters, which are of the whole process: a window's share is the
-difference of two readings.
+state stay in place anyway. This follows https://docs.pytorch.org/docs/stable/notes/cuda.html on whole-network
+capture. What torch.compile actually did (graphs, breaks with their reasons, what stayed uncompiled) is read
+from torch's own counters. They cover the whole process, so a window's share is the difference between two
+readings.
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ from gpuproof.workloads.info.lookup import find_workload
 
 Step = Callable[[], None]
 STEPS_BEFORE_CAPTURE = 3
-"""On a side stream: libraries choose algorithms and workspaces, optimizers make their state."""
+"""Number of warm-up steps on a side stream, in which libraries choose algorithms and workspaces, and
+optimizers create their state."""
 
 
 class Capture(Protocol):
-    """What a capture asks of a device; an `Accelerator` has it."""
+    """What a capture needs from a device; an `Accelerator` provides it."""
 
     def run_aside(self, run: Step) -> None:
-        """Run on a side stream, between two waits."""
+        """Run on a side stream, with a wait before and after."""
 
     def capture_graph(self, run: Step) -> Step:
-        """Record what `run` gives to the device, without running it; return what replays it."""
+        """Record the work that `run` submits to the device without executing it; return what replays it."""
 
 
 class Uncaptured:
-    """In the place of a `Capture`, runs steps of fixed shapes each time: compiled ones want such, too."""
+    """Replaces a `Capture` but runs each step, with fixed shapes, which compiled steps need too."""
 
     def run_aside(self, run: Step) -> None:
         """Run."""
         run()
 
     def capture_graph(self, run: Step) -> Step:
-        """Return what runs it again."""
+        """Return a function that runs it again."""
         return run
 
 
 class StaticBatches:
-    """As many batches as a step takes, always at the same addresses, filled from a pool."""
+    """As many batches as a step uses, always at the same addresses, and filled from a pool."""
 
     def __init__(self, pool: Batches, *, count: int) -> None:
         self._pool = pool
@@ -63,7 +64,7 @@ class StaticBatches:
         self._next = cycle(self._buffers)
 
     def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next buffer; a step that takes `count` of them gets each once."""
+        """Return the next buffer; a step that uses `count` buffers gets each of them once."""
         inputs, targets = next(self._next)
         return inputs, targets
 
@@ -76,19 +77,19 @@ class StaticBatches:
 
 
 class ModelStep(Protocol):
-    """A step of a model, which keeps its loss if it has one."""
+    """A model's step, which keeps its loss if it computes one."""
 
     @property
     def module(self) -> nn.Module:
-        """What runs forward."""
+        """The module that runs the forward pass."""
 
     @property
     def last_loss(self) -> torch.Tensor | None:
-        """The loss of the latest step."""
+        """The loss in the latest step."""
 
     @property
     def outputs(self) -> object:
-        """What the latest step put out."""
+        """The output of the latest step."""
 
     def __call__(self) -> None:
         """Run one step."""
@@ -96,13 +97,13 @@ class ModelStep(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedStep:
-    """A step that replays a graph, or one of several."""
+    """A step that replays one graph or one of several graphs."""
 
     eager: ModelStep
-    """What was captured; every replay writes its loss and its outputs to the same places."""
+    """The captured step; every replay writes its loss and outputs to the same addresses."""
     run: Step
     effective: Effective
-    """What the kernels were given, seen in a step before the capture: a replay hides it."""
+    """The kernel inputs, observed in a step before the capture, because a replay hides them."""
     is_graph: bool = True
 
     def __call__(self) -> None:
@@ -111,7 +112,7 @@ class CapturedStep:
 
 
 def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> str | None:
-    """Return why the step cannot be captured here; None where it can."""
+    """Return why the step cannot be captured here; None if it can be."""
     for obstacle in capture_obstacles(work.training, work.data, updates_weights=work.trains):
         return obstacle.cause
     if work.reason_steps_vary is not None:
@@ -119,18 +120,18 @@ def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: i
     waits = find_workload(work.model.name).reason_it_waits
     if waits is not None:
         return waits
-    if world_size > 1 and (work.trains or work.parallel.strategy == "tensor"):  # else they exchange nothing
-        return (
-            f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
-        )
+    if world_size > 1 and (
+        work.trains or work.parallel.strategy == "tensor"
+    ):  # otherwise the ranks exchange nothing
+        return f"capturing the gradient average of {world_size} ranks is not supported; with one rank it is"
     return accelerator.why_no_graphs()
 
 
 def is_captured(work: ModelWork, accelerator: Accelerator, *, world_size: int) -> bool:
-    """Return whether the step is captured: where it is asked for, and under `auto` where it can be.
+    """Return whether to capture the step: if requested or, with `auto`, if possible.
 
     Raises:
-        EnvironmentUnfitError: it is asked for, and cannot be.
+        EnvironmentUnfitError: capturing is requested, but not possible.
     """
     choice = work.cuda_graphs
     reason = capture_obstacle(work, accelerator, world_size=world_size) if choice else None
@@ -149,10 +150,10 @@ def capture_step(
     observe: Callable[[Step], Effective],
     key: str = "training.cuda_graphs",
 ) -> CapturedStep:
-    """Warm `step` up aside, look at its last step by `observe`, and record the next one.
+    """Warm `step` up on a side stream, observe its last run with `observe`, and record the next one.
 
     Raises:
-        UsageError: the step does what a graph cannot hold, waiting for the device say.
+        UsageError: the step does something that a graph cannot contain, e.g. it waits for the device.
     """
     seen: list[Effective] = []
 
@@ -174,10 +175,10 @@ def capture_step(
 
 
 def captured(step: Step, capture: Capture, *, key: str) -> Step:
-    """Record what a step gives to the device; return what replays it. `key` is the recipe's that asks for it.
+    """Record what a step submits to the device; return its replay. `key` is the recipe key.
 
     Raises:
-        UsageError: the step does what a graph cannot hold, waiting for the device say.
+        UsageError: the step does something that a graph cannot contain, e.g. it waits for the device.
     """
     try:
         return capture.capture_graph(step)
@@ -193,7 +194,7 @@ def captured(step: Step, capture: Capture, *, key: str) -> Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCounts:
-    """torch's counters since the process began."""
+    """torch's counters, totalled since the process started."""
 
     graphs: int
     breaks: dict[str, int]
@@ -217,7 +218,7 @@ def read_counts() -> CompilerCounts:
 def compilation_record(
     compute: TrainingSpec, *, rank: int, before: CompilerCounts, after: CompilerCounts
 ) -> Compilation:
-    """Describe what was compiled; `before` and `after` are the readings around the window."""
+    """Describe what was compiled; `before` and `after` are readings from before and after the window."""
     return Compilation(
         rank=rank,
         mode=compute.compile.mode,
@@ -232,6 +233,6 @@ def compilation_record(
 
 
 def _first_line(reason: str) -> str:
-    """Torch's reasons go on with explanations and links; the first line is the reason."""
+    """Return the reason itself: torch continues with explanations and links."""
     lines = reason.strip().splitlines()
     return lines[0][:200] if lines else "no reason given"

@@ -1,8 +1,8 @@
-"""Greedy decoding behind a prefill: step by step from the host, or by graphs, one for each bucket of lengths.
+"""Greedy decoding after a prefill: step by step from the host, or with one graph per length bucket.
 
-A graph has fixed shapes. So attention reads to the end of a bucket of `BUCKET` places, a mask hides those
-that hold no token yet, and tokens and their place are kept on the device: nothing waits for any of them.
-Graphs are captured for each size of batch and bucket when it is first met.
+A graph has fixed shapes. So attention reads up to the end of a bucket of `BUCKET` positions, and a mask hides
+positions without a token yet. Tokens and their position stay on the device, so nothing waits for them. Graphs
+are captured on first use for each combination of batch size and bucket.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gpuproof.worker.step.precision import PrecisionPolicy
 from gpuproof.workloads.torch.generation import Generation
 
 BUCKET = 64
-"""Places: attention reads 32 too many on average, and kernels want a multiple of 8."""
+"""Positions per bucket: attention reads 32 too many on average, and kernels prefer a multiple of 8."""
 
 
 def bucket_end(num_places: int) -> int:
-    """Return up to where attention reads that needs so many places.
+    """Return the position up to which attention reads when a step needs this many positions.
 
     >>> bucket_end(1), bucket_end(64), bucket_end(65)
     (64, 64, 128)
@@ -29,7 +29,7 @@ def bucket_end(num_places: int) -> int:
 
 
 def bucket_ends(first: int, last: int) -> range:
-    """Return the ends of the buckets of steps that need from `first` to `last` places.
+    """Return the ends of the buckets for steps that need from `first` to `last` positions.
 
     >>> list(bucket_ends(60, 64)), list(bucket_ends(64, 200))
     ([64], [64, 128, 192, 256])
@@ -42,45 +42,45 @@ def _run(step: Step) -> None:
 
 
 class Decoding:
-    """Adds the most likely token to each sequence, again and again."""
+    """Appends the most likely token to each sequence, repeatedly."""
 
     outputs: torch.Tensor
-    """The scores of the latest tokens."""
+    """The scores from which the latest tokens were chosen."""
     tokens: torch.Tensor
-    """The latest of each sequence, (batch,)."""
+    """The latest token of each sequence, (batch,)."""
 
     def __init__(
         self, generation: Generation, *, precision: PrecisionPolicy, capture: Capture | None = None
     ) -> None:
-        """Decode by graphs where there is a `capture`."""
+        """Decode with graphs if `capture` is given."""
         self.generation = generation
         self.steps: dict[tuple[int, int], tuple[Step, list[torch.Tensor]]] = {}
-        """By size of batch and end of the bucket: what adds a token, and the scores that it writes."""
+        """Keyed by batch size and end of the bucket: what appends a token, and the scores that it writes."""
         self.capture = capture
         self._autocast = precision.autocast()
         self._inputs = generation.cache.position.new_zeros(generation.cache.num_slots)
         self._placed: int | None = None
-        """The length that the device knows; None where it is to be told."""
+        """The length that the device knows; None if it must be set."""
 
     def begin(self, prompts: torch.Tensor) -> None:
-        """Read prompts (batch, tokens) into an empty cache, and make the first token of each."""
+        """Read prompts (batch, tokens) into an empty cache, and generate the first token of each."""
         with torch.inference_mode(), self._autocast:
             self.outputs = self.generation.prefill(prompts)
             self.go_on_from(self.outputs.argmax(dim=-1))
 
     def go_on_from(self, tokens: torch.Tensor) -> None:
-        """Take these tokens as the latest, behind what the cache holds."""
+        """Use these tokens as the latest ones, following the content of the cache."""
         self.tokens, self._placed = tokens, None
 
     def step_from_host(self) -> None:
-        """Add a token; attention reads no more than it must."""
+        """Append a token; attention reads no more than necessary."""
         with torch.inference_mode(), self._autocast:
             self.outputs = self.generation.decode(self.tokens)
             self.go_on_from(self.outputs.argmax(dim=-1))
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Add a token, by a graph where there may be one."""
+        """Append a token, using a graph if possible."""
         if self.capture is None:
             self.step_from_host()
             return
@@ -94,12 +94,12 @@ class Decoding:
 
     @torch.inference_mode()
     def bucket_step(self, look: Callable[[Step], None] = _run) -> tuple[Step, list[torch.Tensor]]:
-        """Return the step of the present batch and bucket, captured if it was not yet; add nothing.
+        """Return the step for the current batch and bucket, capturing it first if needed; append nothing.
 
         `look` runs the last step before the capture.
 
         Raises:
-            UsageError: the step does what a graph cannot hold.
+            UsageError: the step does something that a graph cannot contain.
         """
         batch, end = self.generation.batch, bucket_end(self.generation.length + 1)
         if (batch, end) not in self.steps:

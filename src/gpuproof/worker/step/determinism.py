@@ -1,7 +1,7 @@
-"""Deterministic mode: the same bits from the same case, or a failure that names the operation.
+"""Deterministic mode: the same case gives the same bits, or an error that names the operation.
 
-Two halves, since cuBLAS reads its workspace setting once, when CUDA starts: the variable is set before
-torch is imported, the switches after.
+There are two parts, since cuBLAS reads its workspace setting once, when CUDA starts: the variable is set
+before torch is imported, and the switches are set after.
 """
 
 from __future__ import annotations
@@ -14,29 +14,32 @@ if TYPE_CHECKING:
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
-"""Under these cuBLAS is deterministic; https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
+"""With one of these settings, cuBLAS is deterministic;
+https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
 
 
 def set_deterministic_environment(environment: MutableMapping[str, str]) -> None:
-    """Give cuBLAS a deterministic workspace, unless the user chose one of the two already."""
+    """Give cuBLAS a deterministic workspace, unless the user has already chosen one of the two."""
     if environment.get(CUBLAS_WORKSPACE) not in DETERMINISTIC_WORKSPACES:
         environment[CUBLAS_WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
 
 
 def choose_algorithms(accelerator: Accelerator, *, deterministic: bool, cudnn_benchmark: bool) -> None:
-    """Switch torch to deterministic algorithms only, or let cuDNN time its algorithms as asked.
+    """Make torch use only deterministic algorithms, or let cuDNN benchmark algorithms if requested.
 
-    Timing algorithms may choose another one in each process, so that deterministic mode does without it.
+    Benchmarking may choose a different algorithm in each process, so deterministic mode turns it off.
     """
     import torch
 
     accelerator.choose_convolutions(deterministic=deterministic, timed=cudnn_benchmark and not deterministic)
-    if deterministic != deterministic_now():  # the switch imports torch's compiler: as long as torch itself
+    if (
+        deterministic != deterministic_now()
+    ):  # the switch imports torch's compiler, which takes as long as importing torch itself
         torch.use_deterministic_algorithms(deterministic)
 
 
 def deterministic_now() -> bool:
-    """Read back whether torch refuses operations that are not deterministic."""
+    """Return whether torch now rejects non-deterministic operations."""
     import torch
 
     return torch.are_deterministic_algorithms_enabled()

@@ -1,11 +1,11 @@
-"""How many floating-point operations does torch itself count? A check on closed forms, or a stand-in.
+"""How many floating-point operations does torch itself count? Checks closed forms, or replaces them.
 
-Comes in: something that computes, as a function of nothing, or a module with one batch. Goes out: the
-operations of its matrix products, a multiply-add being two, as torch's own dispatcher saw them go by.
+In: a computation, as a function without arguments, or a module with one batch. Out: the operations in its
+matrix products as seen by torch's own dispatcher, with a multiply-add counted as two.
 
-Counting runs the work once, eagerly, in Python, several times slower than a step: it belongs before the
-window. It looks at the plain module, below torch.compile, CUDA graphs and data parallelism, which hide
-operations from a counter; and it leaves weights, buffers and random numbers as they were.
+Counting runs the work once, eagerly, in Python, several times slower than a step, so it must happen before
+the window. It uses the plain module, below torch.compile, CUDA graphs and data parallelism, which would hide
+operations from the counter. It leaves weights, buffers and random state unchanged.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PRODUCT = re.compile(
     r"(^|_)(mm|bmm|addmm|addmv|addr|baddbmm|convolution|dot|einsum|gemm|ger|gru|linear|lstm|matmul|mv|rnn|"
     r"attention)(_|$)"
 )
-"""Names of operators that multiply: one of them that the counter does not know makes the count too small."""
+"""Names of operators that multiply; if the counter does not know one of them, the count is too low."""
 
 
 class UncountableError(Exception):
-    """An operator multiplies, and neither torch nor we know how much: a count would be too small."""
+    """An operator multiplies, but neither torch nor we know how much, so a count would be too low."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +43,14 @@ class ProductFlops:
 
     total: int
     hidden: float
-    """Of these, what a kernel of attention may leave out, since a causal mask hides the results."""
+    """Of these, the FLOPs that an attention kernel may skip because a causal mask hides their results."""
 
 
 def count_flops(work: Callable[[], object]) -> ProductFlops:
     """Return the FLOPs of one call of `work`.
 
     Raises:
-        UncountableError: it has products that nobody can count.
+        UncountableError: the work has products that cannot be counted.
     """
     counter = _Counter()
     with _no_fast_path(), counter:
@@ -61,7 +61,7 @@ def count_flops(work: Callable[[], object]) -> ProductFlops:
 
 
 class _Counter(OperatorMode):
-    """Adds up the products that go by, by torch's formulas and ours, and notes those that have none."""
+    """Adds up the dispatched products by torch's formulas and ours; records those with no formula."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _Counter(OperatorMode):
         self.uncounted: set[str] = set()
 
     def ran(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Count an operator."""
+        """Count one operator call."""
         operator = getattr(func, "_overloadpacket", func)
         if operator in self._formulas:
             self.total += self._formulas[operator](*args, **kwargs, out_val=out)
@@ -92,7 +92,7 @@ class _Counter(OperatorMode):
 
 @contextmanager
 def _no_fast_path() -> Iterator[None]:
-    """Have multi-head attention call its products one by one: its fast path is one operator, uncounted."""
+    """Make multi-head attention call its products one by one; its fast path is not counted."""
     was_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -107,7 +107,7 @@ def count_forward_flops(
     *,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> ProductFlops:
-    """Return the FLOPs of one forward pass of a batch, in evaluation mode; the module keeps its own."""
+    """Return the FLOPs of a forward pass over a batch in evaluation mode; restores the module's mode."""
 
     def forward() -> None:
         with torch.no_grad(), autocast():
@@ -130,9 +130,9 @@ def count_training_flops(
     loss: LossFunction,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> ProductFlops:
-    """Return the FLOPs of forward, loss and backward of one batch; the optimizer multiplies no matrices.
+    """Return the FLOPs of forward, loss and backward for a batch; the optimizer multiplies no matrices.
 
-    Gradients are gone afterwards: call it between steps.
+    Gradients are cleared, so call this between steps.
     """
 
     def forward_and_backward() -> None:
@@ -149,7 +149,7 @@ def count_training_flops(
 
 @contextmanager
 def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
+    """Restore a model's buffers (running means of norms) and the random state afterwards."""
     state = module.state_dict(keep_vars=True)
     saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in state]
     with accelerator_of(device).kept_random_state(device):
@@ -163,31 +163,33 @@ def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedFlops:
-    """FLOPs of this rank in one step, as torch counts them; None with the reason."""
+    """This rank's FLOPs per step, as counted by torch; None, with the reason, if uncountable."""
 
     flops_per_step: float | None
     missing: str | None = None
     skippable_per_step: float | None = None
-    """Of these, what a kernel may leave out under a causal mask."""
+    """Of these, the FLOPs that a kernel may skip under a causal mask."""
 
 
 def count_step_flops(prepared: Prepared) -> CountedFlops:
-    """Count the FLOPs of one step; takes one batch from the pool.
+    """Count the FLOPs of one step; uses one batch from the pool.
 
-    A model that torch cannot count is no failure of the case: its reason is kept. A lack of memory is one,
-    since a step needs more of it.
+    If torch cannot count a model, the case does not fail: the reason is recorded. Running out of memory is a
+    failure, since a step needs even more.
 
     Raises:
-        torch.OutOfMemoryError: the device has no room for one forward and backward pass.
+        torch.OutOfMemoryError: the device lacks the memory for one forward and backward pass.
     """
     work = prepared.work
     if prepared.identity.world_size > 1 and work.trains and work.parallel.strategy != "ddp":
         return CountedFlops(
             flops_per_step=None,
-            missing=f"a model shared over ranks ({work.parallel.strategy}) hides its products",
+            missing=f"a model split across ranks ({work.parallel.strategy}) hides its products",
         )
     if work.generates:
-        return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
+        return CountedFlops(
+            flops_per_step=None, missing="a phase of generation is only known from its closed form"
+        )
     try:
         flops, times = _count(prepared), prepared.work.micro_batches
         return CountedFlops(

@@ -1,12 +1,13 @@
-"""Linear layers that multiply in fp8: e4m3 values forward, e5m2 gradients, a scale for each tensor and step.
+"""Linear layers in fp8: e4m3 values forward, e5m2 gradients, one scale per tensor and step.
 
-Every operand is scaled so that its largest magnitude is the largest of its format, rounded, multiplied with
-fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights that learn stay as they are,
-and are rounded anew in each step; those of a deployed model are rounded once. torch's own product does the
-work; on a processor it is worked out in software. Eagerly, every operand is read and written several times
-before its product: the largest magnitude, the division, the rounding, and for the backward pass a transpose.
-A compiler joins them to a pass or two. So the speed of a step in fp8 without one says more of these passes
-than of products in fp8, and `time_casts` says how much: the casts alone, timed after the window.
+Every operand is scaled so that its largest magnitude becomes the largest value of its format, then rounded,
+multiplied with fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights in training
+stay as they are, and are rounded anew in each step; those of a deployed model are rounded once. torch's own
+product does the work; on a CPU it is computed in software. In eager mode, every operand is read and written
+several times before its product: for the largest magnitude, the division, the rounding, and a transpose for
+the backward pass. A compiler fuses these into one or two passes. So without a compiler, the speed of a step
+in fp8 says more about these passes than about products in fp8. `time_casts` shows how much: it times the
+casts alone, after the window.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ FORWARD_TYPE = torch.float8_e4m3fn
 GRADIENT_TYPE = torch.float8_e5m2
 RESULT_TYPE = torch.bfloat16
 MULTIPLE = 16
-"""Tensor cores take fp8 matrices whose sizes are multiples of this; rows of samples are padded to it."""
+"""Tensor cores require fp8 matrices whose sizes are multiples of this, so sample rows are padded."""
 SMALLEST = 1e-12
-"""A tensor of zeros is scaled as if this were its largest magnitude."""
+"""Minimum for a tensor's largest magnitude, so that a tensor of zeros can be scaled."""
 REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
-    """A tensor in fp8: `values` times the scalar `scale` (fp32) are about what it was."""
+    """A tensor in fp8: `values` times the scalar `scale` (fp32) approximate the original."""
 
     values: torch.Tensor
     scale: torch.Tensor
 
 
 def quantize(tensor: torch.Tensor, dtype: torch.dtype) -> Scaled:
-    """Round a tensor to fp8, its largest magnitude becoming the largest of `dtype`."""
+    """Round a tensor to fp8, mapping its largest magnitude to the largest of `dtype`."""
     largest = torch.finfo(dtype).max
     scale = tensor.abs().amax().float().clamp(min=SMALLEST) / largest
     values = (tensor.float() / scale).clamp(-largest, largest).to(dtype)
@@ -53,7 +54,8 @@ def quantize(tensor: torch.Tensor, dtype: torch.dtype) -> Scaled:
 def scaled_product(left: Scaled, right_transposed: Scaled, *, fast: bool) -> torch.Tensor:
     """Multiply (m, k) by the transpose of (n, k): (m, n) in bfloat16, from row-major operands.
 
-    `fast` lets tensor cores keep fewer bits of the running sum, which is common forward and not backward.
+    `fast` lets tensor cores keep fewer bits of the running sum, which is common in the forward pass but not
+    in the backward pass.
     """
     product: torch.Tensor = torch._scaled_mm(  # torch has no public name for it
         left.values,
@@ -67,12 +69,12 @@ def scaled_product(left: Scaled, right_transposed: Scaled, *, fast: bool) -> tor
 
 
 def transposed(matrix: Scaled) -> Scaled:
-    """Lay a matrix out the other way round, as the product takes its operands."""
+    """Transpose a matrix in memory, to the layout that the product expects."""
     return Scaled(values=matrix.values.t().contiguous(), scale=matrix.scale)
 
 
 class _LinearInFp8(torch.autograd.Function):
-    """inputs (rows, fan_in) × weight (fan_out, fan_in)ᵀ, rows being a multiple of 16, and its gradients."""
+    """inputs (rows, fan_in) × weight (fan_out, fan_in)ᵀ and gradients; rows is a multiple of 16."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -97,7 +99,7 @@ class _LinearInFp8(torch.autograd.Function):
 
 
 def padded_rows(rows: int) -> int:
-    """Return how many rows are multiplied where so many are given.
+    """Return the number of rows that are multiplied, including padding, for this many given rows.
 
     >>> padded_rows(0), padded_rows(16), padded_rows(17)
     (16, 16, 32)
@@ -106,15 +108,15 @@ def padded_rows(rows: int) -> int:
 
 
 class Fp8Linear(nn.Linear):
-    """A linear layer whose three products, forward and backward, are in fp8; its result is bfloat16."""
+    """A linear layer whose three products, forward and backward, use fp8; its result is bfloat16."""
 
     scale: torch.Tensor
-    """Of a weight that is stored in fp8."""
+    """Scale of a weight that is stored in fp8."""
     untied = False
-    """Whether that is a copy: an embedding that it is tied to keeps its own type."""
+    """Whether that is a copy: an embedding tied to the weight keeps its own type."""
 
     def store_in_fp8(self, *, is_tied: bool) -> None:
-        """Round the weight once, for inference alone; where it is tied, a copy of it."""
+        """Round the weight once, for inference only; if it is tied, round a copy."""
         rounded = quantize(self.weight.detach(), FORWARD_TYPE)
         self.untied = is_tied
         self.weight = nn.Parameter(rounded.values, requires_grad=False)
@@ -138,14 +140,14 @@ class Fp8Linear(nn.Linear):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLayers:
-    """How many linear layers a model has, and how many of them multiply in fp8."""
+    """How many linear layers a model has, and how many of them use fp8."""
 
     total: int
     in_fp8: int
     stored_weights: int = 0
-    """Weights that are stored in fp8, a byte each."""
+    """Number of weights stored in fp8, one byte each."""
     untied_weights: int = 0
-    """Of these, copies of weights that are stored in another type too."""
+    """Of these, the number of copies of weights that are also stored in another type."""
 
 
 def count_linear_layers(module: nn.Module) -> LinearLayers:
@@ -161,23 +163,23 @@ def count_linear_layers(module: nn.Module) -> LinearLayers:
 
 
 def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, stored: bool = False) -> None:
-    """Make the plain linear layers of `module` multiply in fp8, where both sizes are multiples of 16.
+    """Make the plain linear layers of `module` multiply in fp8 if both sizes are multiples of 16.
 
-    Only their class changes: names, parameters and ties stay what they are. `stored` rounds their weights
-    once, for inference.
+    Only the class of the layers changes: names, parameters and ties stay the same. `stored` rounds their
+    weights once, for inference.
 
     Raises:
-        UsageError: the model, which `name` names, has no such layer, or is to be `split` over ranks.
+        UsageError: the model called `name` has no such layer, or is to be `split` over ranks.
     """
     if split:
         raise UsageError(
-            "torch has no products of fp8 matrices that are split over ranks",
+            "torch has no fp8 matrix products that are split over ranks",
             place="training.precision",
             next_step="Use bf16, or a strategy without tensor parallelism",
         )
     names = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
     for layer in module.modules():
-        # A subclass may multiply in its own way, or be a mere holder of weights: it stays as it is.
+        # A subclass may multiply in its own way or only hold weights, so it is left as it is.
         if type(layer) is nn.Linear and not (layer.in_features % MULTIPLE or layer.out_features % MULTIPLE):
             layer.__class__ = Fp8Linear
             if stored:
@@ -185,29 +187,30 @@ def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, 
                 layer.store_in_fp8(is_tied=names[id(layer.weight)] > 1)
     if not count_linear_layers(module).in_fp8:
         raise UsageError(
-            f"{name} has no linear layer whose sizes are multiples of {MULTIPLE}, so nothing would be fp8",
+            f"{name} has no linear layer with sizes that are multiples of {MULTIPLE}, so nothing "
+            "would use fp8",
             place="training.precision",
-            next_step="Use bf16, or a model of larger linear layers",
+            next_step="Use bf16, or a model with larger linear layers",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCasts:
-    """One pass through one layer, forward or backward: what it rounds."""
+    """What one pass through one layer, forward or backward, rounds to fp8."""
 
     rows: int
-    """Of samples, with what they are padded to."""
+    """Number of sample rows, including padding."""
     fan_in: int
     fan_out: int
     inputs: torch.dtype
     weight: torch.dtype
     backward: bool
     to_inputs: bool
-    """Whether the gradient goes on to the inputs."""
+    """Whether the gradient is passed on to the layer's inputs."""
 
 
 def casts_of_step(module: nn.Module, step: StepFunction) -> Counter[LayerCasts]:
-    """Run one step and count the passes through its layers in fp8, those that are computed again included."""
+    """Run one step and count the passes through its fp8 layers, including recomputed passes."""
     seen: Counter[LayerCasts] = Counter()
     latest: dict[nn.Module, LayerCasts] = {}
 
@@ -249,7 +252,7 @@ def casts_of_step(module: nn.Module, step: StepFunction) -> Counter[LayerCasts]:
 def time_casts(
     seen: Counter[LayerCasts], *, device: torch.device, clock: StepClock, beat: Callable[[], None]
 ) -> float:
-    """Return the seconds that the casts of one step take: of each pass the median of its repeats."""
+    """Return the seconds that one step spends on casts, from the median of each pass's repeats."""
     total_s = 0.0
     for layer, times in seen.items():
         casts = _backward_casts(layer, device) if layer.backward else _forward_casts(layer, device)
@@ -270,7 +273,7 @@ def _forward_casts(layer: LayerCasts, device: torch.device) -> StepFunction:
 
     def casts() -> None:
         quantize(inputs, FORWARD_TYPE)
-        if layer.weight != FORWARD_TYPE:  # else it was rounded once
+        if layer.weight != FORWARD_TYPE:  # otherwise it was already rounded once
             quantize(weight, FORWARD_TYPE)
 
     return casts

@@ -1,8 +1,8 @@
-"""Steps of making text: prefill reads a batch of prompts, decode adds a token to every sequence.
+"""Generation steps: prefill reads a batch of prompts, and decode adds a token to every sequence.
 
-A prefill step begins with an empty cache. A decode step gives each sequence its most likely next token; after
-`new_tokens` of them the cache goes back to the prompt, so that steps see every length again and again. What a
-step is, counts and moves is said here too, in one place.
+A prefill step starts with an empty cache. A decode step gives each sequence its most likely next token; after
+`new_tokens` of them, the cache returns to the prompt, so that steps see every length repeatedly. This module
+is also the only place that defines what a step is, what it counts, and what it moves.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gpuproof.workloads.torch.generation import Generation
 
 
 class GenerationStep:
-    """A step of a model with a key-value cache, as a function of nothing."""
+    """A step of a model with a key-value cache, as a function without arguments."""
 
     last_loss: torch.Tensor | None = None
 
     def __init__(self, decoding: Decoding, *, pool: Batches, limit: int) -> None:
-        """Build a step; a sequence has `limit` tokens at most."""
+        """Build a step; a sequence has at most `limit` tokens."""
         self.decoding, self.generation = decoding, decoding.generation
         self.module: nn.Module = self.generation.model  # type: ignore[assignment]  # a CachedModel is one
         self.limit = limit
@@ -45,7 +45,7 @@ class GenerationStep:
         return self.decoding.outputs
 
     def _begin(self) -> None:
-        """Run once, so that the cache is allocated."""
+        """Run once, so that the cache gets allocated."""
         self()
 
     def __call__(self) -> None:
@@ -54,7 +54,7 @@ class GenerationStep:
 
 
 class DecodeStep(GenerationStep):
-    """One more token for each sequence of a batch."""
+    """A step that adds one more token to each sequence in a batch."""
 
     def _begin(self) -> None:
         super().__call__()
@@ -62,16 +62,16 @@ class DecodeStep(GenerationStep):
 
     @property
     def tokens_before(self) -> int:
-        """Tokens behind the prompt that the next step finds."""
+        """Number of tokens after the prompt that the next step finds in the cache."""
         return (self.generation.length - self._prompt_tokens) % (self.limit - self._prompt_tokens)
 
     def __call__(self) -> None:
-        """Run one step, from the host."""
+        """Run one step, launched from the host."""
         self._go_back_where_full()
         self.decoding.step_from_host()
 
     def next_within_bucket(self) -> None:
-        """Run one step of fixed shapes."""
+        """Run one step with fixed shapes."""
         self._go_back_where_full()
         self.decoding.step()
 
@@ -84,7 +84,7 @@ class DecodeStep(GenerationStep):
         self.decoding.go_on_from(self._first)
 
     def capture(self, observe: Callable[[Step], Effective]) -> CapturedStep:
-        """Prepare all buckets of lengths; look at a step by `observe`."""
+        """Prepare all length buckets, and observe one step with `observe`."""
         seen: list[Effective] = []
         for end in bucket_ends(self._prompt_tokens + 1, self.limit):
             self.generation.cache.length = max(self._prompt_tokens, end - BUCKET)
@@ -95,10 +95,10 @@ class DecodeStep(GenerationStep):
 
 
 class AnswerStep(GenerationStep):
-    """A batch of prompts and the whole answer of each, every one as long as the cache has room for.
+    """Reads a batch of prompts and generates full answers, each as long as the cache allows.
 
-    The most likely token comes next and none ends an answer. Tokens stay on the device: nothing waits for
-    each of them.
+    The most likely token always comes next, and no token ends an answer. Tokens stay on the device, so
+    nothing waits for individual tokens.
     """
 
     def _begin(self) -> None:
@@ -106,22 +106,22 @@ class AnswerStep(GenerationStep):
         self()
 
     def __call__(self) -> None:
-        """Answer a full batch."""
+        """Generate answers for a full batch."""
         self.read(len(self._prompts))
         self.go_on()
 
     def read(self, num_prompts: int) -> None:
-        """Begin anew with so many prompts, and make the first token of each."""
+        """Start over with this many prompts, and generate the first token for each."""
         self.decoding.begin(self._prompts[:num_prompts])
 
     def go_on(self) -> None:
-        """Make the other tokens of the prompts that were read; the last token is never read."""
+        """Generate the remaining tokens for the prompts that were read; the last one is never read."""
         while self.generation.length < self.limit:
             self.decoding.step()
 
 
 class _Sizes(NamedTuple):
-    """What a step does, with the tokens of a prompt and those that are made after it."""
+    """What a step does, given the tokens in a prompt and those generated after it."""
 
     phase: Literal["prefill", "decode", "answer"]
     prompt_tokens: int
@@ -140,7 +140,7 @@ def _sizes(work: ModelWork) -> _Sizes:
 
 
 def prompt_length(work: ModelWork) -> int:
-    """Return the length of the prompts of work that makes text."""
+    """Return the prompt length for work that generates text."""
     return _sizes(work).prompt_tokens
 
 
@@ -152,7 +152,7 @@ def generation_step(
     precision: PrecisionPolicy,
     capture: Capture | None = None,
 ) -> GenerationStep:
-    """Build the step of what is asked, its cache allocated; tokens are made by graphs where `capture` is."""
+    """Build the requested step and allocate its cache; with `capture`, graphs generate the tokens."""
     phase, prompt_tokens, new_tokens = _sizes(work)
     step, added = {
         "prefill": (GenerationStep, 0),
@@ -161,7 +161,7 @@ def generation_step(
     }[phase]
     limit = prompt_tokens + added
     if capture is None and work.training.compile.enabled:
-        capture = Uncaptured()  # else each length might be compiled anew
+        capture = Uncaptured()  # otherwise each length might cause a recompilation
     by_bucket = capture is not None and added > 0
     generation = Generation(
         module.eval(),  # type: ignore[arg-type]  # the workload says that it is a CachedModel
@@ -173,7 +173,7 @@ def generation_step(
 
 
 def counted_item(work: ModelWork, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
-    """Return what a rate counts, and how many of them a sample is in one step."""
+    """Return what a rate counts, and how many of these a sample contributes per step."""
     if not work.generates:
         return info.item, info.items_per_sample(shape)
     phase, prompt_tokens, new_tokens = _sizes(work)
@@ -183,18 +183,20 @@ def counted_item(work: ModelWork, info: WorkloadInfo, shape: InputShape) -> tupl
 
 
 def _generation_work(work: ModelWork, info: WorkloadInfo) -> GenerationWork:
-    """Return the closed forms of the prompts and of the tokens that decoding makes."""
-    assert info.generation is not None  # the control side has refused other workloads
+    """Return the closed forms for the prompts and for the tokens that decoding generates."""
+    assert info.generation is not None  # the control side has rejected all other workloads
     phase, prompt_tokens, new_tokens = _sizes(work)
-    decoded = max(1, new_tokens - 1) if phase == "answer" else new_tokens  # prefill makes an answer's first
+    decoded = (
+        max(1, new_tokens - 1) if phase == "answer" else new_tokens
+    )  # prefill already generates an answer's first token
     return info.generation(info.options_type(**work.model.options), prompt_tokens, decoded)
 
 
 def require_room(work: ModelWork, info: WorkloadInfo, *, num_parameters: int, free_bytes: int) -> None:
-    """Refuse a batch whose cache has no room beside the weights; what steps need on top is not counted.
+    """Reject a batch whose cache does not fit next to the weights; other memory is not counted.
 
     Raises:
-        UsageError: it names the largest batch that fits.
+        UsageError: the batch is too large; the message gives the largest one that fits.
     """
     sizes, once = _sizes(work), work.training.precision == "fp8" and work.stored_type != "float32"
     weight_bytes = 1 if once else getattr(torch, work.stored_type).itemsize
@@ -203,17 +205,17 @@ def require_room(work: ModelWork, info: WorkloadInfo, *, num_parameters: int, fr
     sequence_bytes = _generation_work(work, info).cache_elements_per_token * value_bytes * places
     fitting = (free_bytes - num_parameters * weight_bytes) // sequence_bytes
     if fitting < work.data.batch_size:
-        fits = f"{fitting} at most" if fitting > 0 else "not even one, beside the weights"
+        fits = f"{fitting} at most" if fitting > 0 else "not even one, next to the weights"
         raise UsageError(
-            f"{work.data.batch_size} sequences of {places} tokens do not fit into {memory(free_bytes)} of "
-            f"free memory: {fits}",
+            f"{work.data.batch_size} sequences of {places} tokens do not fit in "
+            f"{memory(free_bytes)} of free memory: {fits}",
             place="data.batch_size",
-            next_step=f"Set it to {fitting} or less" if fitting > 0 else "Take a smaller model",
+            next_step=f"Set it to {fitting} or less" if fitting > 0 else "Use a smaller model",
         )
 
 
 def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
-    """Return the FLOPs of one sequence in one step, from the closed forms."""
+    """Return the FLOPs for one sequence in one step, from the closed forms."""
     sizes, costs = _sizes(work), _generation_work(work, info)
     if sizes.phase == "answer":
         return costs.prefill_flops + (sizes.new_tokens - 1) * costs.decode_flops
@@ -221,18 +223,20 @@ def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
 
 
 def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step: object) -> float | None:
-    """Return the bytes that a decode step cannot but move, the mean over the new tokens.
+    """Return the minimum bytes that a decode step must move, averaged over the new tokens.
 
-    All weights once, as they are stored (in fp8 a byte each); keys and values of every sequence once, and
-    those of the new tokens written. Activations and the few rows of the embedding are left out. None for
-    other steps, and where the weights read depend on the tokens (experts).
+    All weights are read once, as they are stored (in fp8, one byte each); keys and values of every sequence
+    are read once, and those of the new tokens are written. Activations and the few embedding rows are
+    omitted. None for other steps, and if the tokens determine which weights are read (experts).
     """
     if not isinstance(step, DecodeStep):
         return None
     costs = _generation_work(work, info)
     if costs.decode_weights is None:
         return None
-    value_bytes = next(module.parameters()).element_size()  # of the embedding, which no product in fp8 reads
+    value_bytes = next(
+        module.parameters()
+    ).element_size()  # size of embedding values, which no fp8 product reads
     saved_bytes = count_linear_layers(module).stored_weights * (value_bytes - 1)
     weight_bytes = costs.decode_weights * value_bytes - saved_bytes
     elements = work.data.batch_size * costs.decode_cache_elements
@@ -240,9 +244,9 @@ def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step:
 
 
 def padded_bytes_per_step(work: ModelWork, info: WorkloadInfo, step: object) -> float | None:
-    """Return the bytes of the cache that a decode step reads behind the tokens, the mean over the new tokens.
+    """Return the cache bytes a decode step reads past the last token, averaged over the new tokens.
 
-    Attention reads on to the end of a bucket where steps are captured; None for other steps.
+    If steps are captured, attention reads to the end of a bucket; None for other steps.
     """
     if not isinstance(step, DecodeStep) or step.decoding.capture is None:
         return None
@@ -254,24 +258,25 @@ def padded_bytes_per_step(work: ModelWork, info: WorkloadInfo, step: object) -> 
 
 
 def graph_ends(step: object) -> tuple[int, ...]:
-    """Return up to where attention reads in each bucket that has a graph; empty where none has."""
+    """Return where attention stops reading, for each bucket that has a graph; empty if none has one."""
     if not isinstance(step, GenerationStep):
         return ()
     return tuple(sorted({end for _, end in step.decoding.steps}))
 
 
 def generation_notes(work: ModelWork) -> tuple[str, ...]:
-    """Say what a step is, where that is not plain."""
+    """Describe what the step does if that is not obvious."""
     phase, prompt_tokens, new_tokens = _sizes(work)
     if phase == "answer":
         return (
-            f"a request is a prompt of {prompt_tokens} tokens, answered with {new_tokens}; batches are "
-            "static: the next begins when all tokens of the one before are made (no continuous batching)",
+            f"a request is a prompt of {prompt_tokens} tokens, answered with {new_tokens}; batches "
+            "are static: the next starts when all tokens of the previous one are generated (no "
+            "continuous batching)",
         )
     if phase == "prefill":
         return (f"a step reads {prompt_tokens} tokens of each sequence into an empty cache",)
     return (
-        f"a step adds one token to each sequence, the most likely one; behind a prompt of "
-        f"{prompt_tokens} come {new_tokens}, then the cache goes back to the prompt: "
-        "work and bytes of a step are the mean over these",
+        f"a step adds one token to each sequence, the most likely one; a prompt of {prompt_tokens} "
+        f"is followed by {new_tokens}, then the cache returns to the prompt: a step's work and "
+        "bytes are the mean over these",
     )

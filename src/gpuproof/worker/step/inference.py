@@ -1,4 +1,4 @@
-"""An inference step: a batch forward in evaluation mode, without gradients. And a look at what steps give."""
+"""An inference step: a batch forward in evaluation mode, without gradients; plus a check of outputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpuproof.worker.step.model import LossFunction
 from gpuproof.worker.step.precision import PrecisionPolicy
 
 SAMPLED = 2**16
-"""Elements of an output that are looked at, evenly spread: some 10 µs on a device, a few times a second."""
+"""Number of evenly spread output elements to check; takes some 10 µs on a device, a few times a second."""
 
 
 class InferenceStep:
-    """One batch forward, as a function of nothing. The clock decides whether to wait for it."""
+    """One batch forward, as a function without arguments. The clock decides whether to wait for it."""
 
     last_loss: torch.Tensor | None = None
     outputs: object = None
@@ -33,15 +33,16 @@ class InferenceStep:
     def __call__(self) -> None:
         """Run one step."""
         inputs, _ = self._pool.next_batch()
-        self.outputs = None  # the memory of those before is free again, as if nobody kept them
+        self.outputs = None  # frees the memory of earlier outputs, as if nothing kept them
         with torch.inference_mode(), self._autocast:
             self.outputs = self.module(inputs)
 
 
 class OutputWatch:
-    """Looks whether what steps put out is finite: between chunks of steps, and without waiting for a device.
+    """Checks whether step outputs are finite, between chunks of steps, without waiting for a device.
 
-    It stands before the sink of a window's step times, and the device notes what it sees.
+    It sits in front of the sink for a window's step times. The results of the checks are recorded on the
+    device.
     """
 
     def __init__(self, step: ModelStep, sink: StepTimesSink) -> None:
@@ -51,15 +52,15 @@ class OutputWatch:
         self._seen: list[tuple[int, torch.Tensor]] = []
 
     def __call__(self, times_s: Sequence[float]) -> None:
-        """Hand step times on, and look at the outputs of the latest step."""
+        """Pass step times on, and check the outputs of the latest step."""
         self._sink(times_s)
         self._num_done += len(times_s)
         for tensor in _tensors(self._step.outputs) if times_s else ():
             self._seen.append((self._num_done, _is_finite(tensor)))
-            break  # scores come first; what else a model returns is made of them, or of no numbers
+            break  # scores come first; anything else is derived from them, or is not numeric
 
     def not_finite_after(self) -> tuple[int, int] | None:
-        """Return after how many steps outputs were last finite and first not; None where all were.
+        """Return the steps after which outputs were last finite and first not finite; None if all were.
 
         Waits for the device.
         """
@@ -72,7 +73,7 @@ class OutputWatch:
 
 
 def _tensors(outputs: object) -> Iterator[torch.Tensor]:
-    """Yield the floating-point tensors of what a model returns; of one that ranks share, this rank's part."""
+    """Yield the floating-point tensors that a model returns; if split over ranks, this rank's part."""
     if isinstance(outputs, torch.Tensor):
         local = outputs.to_local() if hasattr(outputs, "to_local") else outputs
         if local.is_floating_point() and local.numel():
@@ -84,10 +85,12 @@ def _tensors(outputs: object) -> Iterator[torch.Tensor]:
 
 @torch.no_grad()
 def _is_finite(tensor: torch.Tensor) -> torch.Tensor:
-    """Say on the device whether a sample of the elements is finite; of what lies apart, of its last row."""
+    """Report on the device whether sampled elements are finite; if non-contiguous, the last row's."""
     row = tensor if tensor.is_contiguous() else tensor[-1]
     sample = row.reshape(-1)[:: 1 + row.numel() // SAMPLED]
-    wide = sample.float() if sample.element_size() == 1 else sample  # of 8 bits torch does not tell
+    wide = (
+        sample.float() if sample.element_size() == 1 else sample
+    )  # torch has no finiteness check for 8-bit types
     return torch.isfinite(wide).all()
 
 
@@ -100,12 +103,12 @@ def evaluate(
     precision: PrecisionPolicy,
     rank: int,
 ) -> Evaluation:
-    """Return mean loss over all samples of the source, and accuracy of classes or mean absolute error.
+    """Return the mean loss over all samples of the source, and class accuracy or mean absolute error.
 
-    The module keeps its mode. Classes are the outputs' last dimension: of a sample, or of each of its tokens.
+    The module's mode is preserved. Classes are the last dimension of the outputs, per sample or per token.
     """
     if not any(True for _ in module.parameters()):
-        why = "a workload without weights learns nothing"
+        why = "a workload without weights does not learn"
         return Evaluation(rank=rank, samples=0, mean_loss=None, accuracy=None, missing=why)
     was_training = module.training
     module.eval()

@@ -1,8 +1,8 @@
-"""What training keeps in memory: counted from the tensors of one step, on any device.
+"""Memory that training holds, counted from the tensors in one step, on any device.
 
-In: a prepared case, and one step of its warm-up to look at. Out: the memory record, with the closed form
-beside it. What the backward pass needs is seen through torch's hooks on saved tensors, each storage once;
-parameters and samples, which are there anyway, are left out.
+In: a prepared case, and one of its warm-up steps to observe. Out: the memory record, with the closed form
+alongside. Tensors that the backward pass needs are observed through torch's hooks on saved tensors, each
+storage once. Parameters and samples are omitted, since they exist anyway.
 https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.saved_tensors_hooks
 """
 
@@ -25,16 +25,16 @@ from gpuproof.workloads.info.held import FLOAT32_BYTES, estimate_memory
 
 
 class MemoryWatch:
-    """The step of a warm-up, looked at once, and run as it is from then on."""
+    """The warm-up step: observed on its first run, and unchanged from then on."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
         self._activations_bytes: int | None = None
         self._counted: MemoryParts | None = None
-        self._missing: str | None = "no warm-up step to look at (benchmark.warmup_steps is 0)"
+        self._missing: str | None = "no warm-up step to observe (benchmark.warmup_steps is 0)"
 
     def __call__(self) -> None:
-        """Run one step; look at the first."""
+        """Run one step; the first one is observed."""
         if self._missing is not None and self._counted is None:
             self._look()
         else:
@@ -56,7 +56,7 @@ class MemoryWatch:
         self._counted = count_parts(prepared.workload.module, optimizer)
 
     def record(self, *, device_used_bytes: int | None) -> Memory:
-        """Put estimate and counts together; `device_used_bytes` was read after the window."""
+        """Combine estimate and counts; `device_used_bytes` was read after the window."""
         return Memory(
             rank=self._prepared.identity.rank,
             estimate=estimate_case_memory(self._prepared),
@@ -64,29 +64,29 @@ class MemoryWatch:
             activations_bytes=self._activations_bytes,
             activations_missing=self._missing,
             device_used_bytes=device_used_bytes,
-            device_used_missing="memory of a device is of CUDA devices"
+            device_used_missing="device memory is only reported for CUDA devices"
             if device_used_bytes is None
             else None,
         )
 
 
 def _reason_unseen(step: object, work: ModelWork) -> str | None:
-    """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
+    """Return why tensors saved for the backward pass cannot be counted; None if they can be."""
     if not work.trains:
-        return f"{work.kind} keeps nothing for a backward pass"
+        return f"{work.kind} saves nothing for a backward pass"
     if isinstance(step, CapturedStep):
-        return "a replayed graph hides what it keeps for the backward pass"
+        return "a replayed graph hides what it saves for the backward pass"
     if work.training.compile.enabled:
-        return "torch.compile chooses what it keeps for the backward pass"
+        return "torch.compile chooses what it saves for the backward pass"
     if work.activation_checkpointing != "none":
-        return "checkpointed modules keep what they need by themselves"
+        return "checkpointed modules save what they need on their own"
     return None
 
 
 class SavedTensors:
-    """Counts what autograd saves in the first forward pass that it sees, each storage once.
+    """Counts what autograd saves in the first forward pass it observes, each storage once.
 
-    Nothing that is saved is freed before the backward pass begins, so that an address names a storage.
+    Nothing that was saved is freed before the backward pass starts, so an address identifies a storage.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -97,23 +97,23 @@ class SavedTensors:
         self.num_bytes = 0
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Take note of a tensor that is being saved."""
+        """Count a tensor that is being saved."""
         is_weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
         if self._forward and not is_weight:
             storage = local_part(tensor).untyped_storage()
             if storage.data_ptr() not in self._addresses:
                 self._addresses.add(storage.data_ptr())
                 self.num_bytes += storage.nbytes()
-        return tensor.detach()  # a saved output that came back as it is would hold its own graph
+        return tensor.detach()  # if a saved output were returned unchanged, it would keep its own graph alive
 
     def unpack(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Give a tensor to the backward pass, whose beginning ends the count."""
+        """Pass a tensor to the backward pass, whose start ends the counting."""
         self._forward = False
         return tensor
 
 
 def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:
-    """Count the bytes of this rank's parameters, gradients and optimizer state in the tensors themselves."""
+    """Count the bytes in this rank's actual parameter, gradient and optimizer-state tensors."""
     parameters = list(module.parameters())
     states = () if optimizer is None else optimizer.state.values()
     state = (value for values in states for value in values.values())
@@ -129,7 +129,7 @@ def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def estimate_case_memory(prepared: Prepared) -> MemoryParts:
-    """Work the closed form out for this case."""
+    """Compute the closed form for this case."""
     work, workload = prepared.work, prepared.workload
     training = work.training if isinstance(work, TrainingWork) else None
     plan = workload.info.tensor_parallel

@@ -1,4 +1,4 @@
-"""The model of a case on its device: built, seeded, laid out, and compiled as asked."""
+"""The model of a case on its device: built, seeded, laid out, and compiled as requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def token_cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean over all positions; scores are (batch, seq_len, vocab_size)."""
+    """Return the mean loss over all positions; scores are (batch, seq_len, vocab_size)."""
     return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
 
 
@@ -34,7 +34,7 @@ LOSSES: dict[str, LossFunction] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadOnTorch:
-    """A registered workload with its options and shapes resolved for one case."""
+    """A registered workload, with its options and shapes resolved for one case."""
 
     info: WorkloadInfo
     shape: InputShape
@@ -44,19 +44,19 @@ class WorkloadOnTorch:
     loss: LossFunction
     item: str
     items_per_sample: int
-    """What one sample of a step counts for in a rate."""
+    """How much one sample of a step adds to the count behind a rate."""
     flops_per_sample: float | None
-    """From the closed form, for the case's kind of step; None where there is none."""
+    """From the closed form for the case's kind of step; None without a closed form."""
     bytes_per_step: float | None = None
-    """From the closed form; None where there is none."""
+    """From the closed form; None without one."""
 
 
 def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
-    """Build the case's model on `device`, from its seed alone.
+    """Build the case's model on `device`, determined by its seed alone.
 
     Raises:
-        UsageError: no such workload, or its package cannot be imported.
-        TypeError: the options do not fit; the control side has checked them, so this is a bug.
+        UsageError: there is no such workload, or its package cannot be imported.
+        TypeError: the options are invalid. The control side has already checked them, so this is a bug.
     """
     info = find_workload(work.model.name)
     options = info.options_type(**work.model.options)
@@ -91,10 +91,10 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
 
 
 def stored_as(workload: WorkloadOnTorch, dtype: torch.dtype) -> WorkloadOnTorch:
-    """Store the weights and buffers of a workload in `dtype`, in place; return it with a loss made in fp32.
+    """Store a workload's weights and buffers in `dtype`, in place; return it with its loss in fp32.
 
-    What comes in as another floating type is rounded first, as autocast does it; a type of half precision is
-    then everywhere, in norms and residuals too.
+    Inputs of another floating type are rounded first, as autocast does. A half-precision type then applies
+    everywhere, including norms and residuals.
     """
 
     def round_inputs(_module: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
@@ -111,7 +111,7 @@ def stored_as(workload: WorkloadOnTorch, dtype: torch.dtype) -> WorkloadOnTorch:
 
 
 def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | None:
-    """Return the work of one sample in one step of the case, from the closed form."""
+    """Return the work for one sample in one step of the case, from the closed form."""
     if work.generates:
         return generation_flops(work, info)
     if costs is None:
@@ -120,13 +120,13 @@ def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | N
 
 
 def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape) -> bool:
-    """Say whether tensors are laid out NHWC: asked for, on a GPU, for images."""
+    """Return whether tensors are laid out as NHWC: only if requested, on a GPU, and for images."""
     has_layout = accelerator_of(device).has_channels_last
     return work.model.channels_last and has_layout and shape.kind == "image"
 
 
 def compiled(run: Run, compute: TrainingSpec) -> Run:
-    """Return a module or function compiled as asked; an error of the compiler is an error of the case."""
+    """Return a module or function, compiled as requested; a compiler error is an error of the case."""
     if not compute.compile.enabled:
         return run
     mode, fullgraph = compute.compile.mode, compute.compile.fullgraph

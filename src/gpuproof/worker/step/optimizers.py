@@ -1,10 +1,10 @@
-"""The optimizer of a case, in the implementation that was asked for, or that torch would choose.
+"""Create the optimizer of a case, in the requested implementation or the one torch would choose.
 
-Every optimizer is one of torch's, some with a rule that runs at each update (`OptimizerKind.rule`): a falling
-rate, or SPAM. A rule attaches by torch's own hooks, which run where an update runs and nowhere else: a scaler
-that leaves an update out leaves these out too. The learning rate is always worked out anew from the one that
-was asked for, never from the last. The implementation is always named to torch, never left open: torch then
-runs that one or refuses, so that what is recorded is what runs.
+Every optimizer is one of torch's, some with a rule that runs at each update (`OptimizerKind.rule`): a
+decaying rate, or SPAM. A rule is attached with torch's own hooks, which run only when an update runs: if a
+scaler skips an update, the rule is skipped too. The learning rate is always computed from the requested rate,
+never from the previous one. The implementation is always passed to torch explicitly, and torch either runs it
+or rejects it, so what is recorded is what runs.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from gpuproof.records.work.training import OptimizerImplementation, OptimizerNam
 
 LOWEST_RATE = 1e-6
 SETTLING_STEPS = 20
-"""Updates after a reset before gradients are held against a second moment that began at zero. Not in SPAM's
-paper; its authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer) has it as `grad_accu_steps`."""
+"""Number of updates after a reset before gradients are compared with a second moment that started at zero. It
+is not in SPAM's paper; its authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer) has it as
+`grad_accu_steps`."""
 LOWEST_SHARE = 0.01
-"""Of the learning rate right after a reset, as in the authors' code."""
+"""Fraction of the learning rate right after a reset, as in the authors' code."""
 Rule = Callable[[torch.optim.Optimizer, TrainingSpec, int | None], None]
 
 
 def cosine_rate(optimizer: torch.optim.Optimizer, training: TrainingSpec, total_steps: int | None) -> None:
-    """Let the learning rate fall to 1e-6 over all updates, by a cosine.
+    """Decay the learning rate to 1e-6 over all updates, following a cosine.
 
     Raises:
-        ValueError: the number of updates is not known; a recipe is refused for that before.
+        ValueError: the number of updates is not known; recipes for which this is the case are rejected
+            earlier.
     """
     if total_steps is None:
-        raise ValueError("a learning rate that falls needs the number of all updates")
+        raise ValueError("a decaying learning rate needs the total number of updates")
     done = 0
 
     def before_update(*_: Any) -> None:
@@ -52,7 +54,8 @@ def cosine_rate(optimizer: torch.optim.Optimizer, training: TrainingSpec, total_
 def cosine(done: int, *, highest: float, total_steps: int) -> float:
     """Return the learning rate after `done` of all updates: half a cosine from `highest` to 1e-6.
 
-    Equation 5 of https://arxiv.org/abs/1608.03983, without restarts; a rate under 1e-6 stays as it is.
+    Equation 5 of https://arxiv.org/abs/1608.03983, without restarts; a rate that is already below 1e-6 is
+    left unchanged.
 
     >>> cosine(0, highest=0.1, total_steps=10), cosine(10, highest=0.1, total_steps=10)
     (0.1, 1e-06)
@@ -65,11 +68,11 @@ def cosine(done: int, *, highest: float, total_steps: int) -> float:
 def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total: int | None) -> None:
     """Make AdamW spike-aware: SPAM, Huang et al. 2025, https://arxiv.org/abs/2501.06842.
 
-    Every `reset_steps` both moments are set to zero and the learning rate warms up again; a gradient whose
-    square is over `threshold` times its second moment v becomes sign(g)·√(threshold·v). Where paper and the
-    authors' code differ in detail it is done as in the code: see the constants of this module, and Adam's own
-    count of steps goes on. Otherwise than there, the decay follows the warmed-up rate, ε is torch's 1e-8, and
-    all momentum is kept (the paper's sparse momentum is an option of it).
+    Every `reset_steps`, both moments are set to zero and the learning rate warms up again. A gradient whose
+    square exceeds `threshold` times its second moment v becomes sign(g)·√(threshold·v). Where the paper and
+    the authors' code differ in detail, this follows the code: see the constants in this module; also, Adam's
+    own step count continues. Unlike the authors' code, the decay follows the warmed-up rate, ε is torch's
+    1e-8, and all momentum is kept (sparse momentum is optional in the paper).
     """
     spec = training.spam
     done = 0
@@ -90,7 +93,7 @@ def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total
 
 
 def warmup_share(since_reset: int, *, warmup_steps: int) -> float:
-    """Return the share of the learning rate so many updates after a reset; 0 is the update of the reset.
+    """Return the fraction of the learning rate this many updates after a reset; 0 is the reset itself.
 
     >>> round(warmup_share(0, warmup_steps=150), 6), warmup_share(150, warmup_steps=150)
     (0.01, 1.0)
@@ -121,14 +124,14 @@ def _cut_spikes(optimizer: torch.optim.Optimizer, *, threshold: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerKind:
-    """What an optimizer is made of."""
+    """The parts of an optimizer."""
 
     base: type[torch.optim.Optimizer]
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
-    """Attaches what else happens at each update, given the number of all updates where it is known."""
+    """Attaches whatever else happens at each update, given the total number of updates if it is known."""
     clip_norm: float | None = None
-    """Norm at which gradients are clipped where the case names none."""
+    """Norm for gradient clipping, used if the case sets none."""
 
 
 KINDS: Mapping[OptimizerName, OptimizerKind] = {
@@ -141,10 +144,10 @@ KINDS: Mapping[OptimizerName, OptimizerKind] = {
     "AdamWSpam": OptimizerKind(base=torch.optim.AdamW, rule=spike_aware),
     "AdamWPrune": OptimizerKind(base=torch.optim.AdamW),
 }
-"""AdamWAdv joins AMSGrad (Reddi et al. 2018, https://arxiv.org/abs/1904.09237), a cosine (Loshchilov and
-Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts) and a clip. AdamWPrune is AdamW (the
-same, 2019, https://arxiv.org/abs/1711.05101) to the bit: state pruning alone reads its moments. All of them
-decay all parameters, biases and norms included, as the paper has it."""
+"""AdamWAdv combines AMSGrad (Reddi et al. 2018, https://arxiv.org/abs/1904.09237), a cosine (Loshchilov and
+Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts) and clipping. AdamWPrune is bit-identical to
+AdamW (by the same authors, 2019, https://arxiv.org/abs/1711.05101); only state pruning reads its moments. All
+of them decay all parameters, including biases and norms, as in the paper."""
 
 
 def make_optimizer(
@@ -154,10 +157,10 @@ def make_optimizer(
     capturable: bool = False,
     total_steps: int | None = None,
 ) -> torch.optim.Optimizer:
-    """Make the optimizer of a case over groups of parameters.
+    """Create the optimizer of a case for groups of parameters.
 
-    `capturable` keeps Adam's count of steps on the device, as a CUDA graph needs it; `total_steps` are all
-    updates of the launch.
+    `capturable` keeps Adam's step count on the device, as a CUDA graph requires; `total_steps` is the total
+    number of updates in the launch.
 
     Raises:
         EnvironmentUnfitError: torch has no such implementation for these parameters.
@@ -186,12 +189,12 @@ def make_optimizer(
 
 
 def clip_norm(training: TrainingSpec) -> float | None:
-    """Return the norm at which gradients are clipped: the case's, else the optimizer's own, else None."""
+    """Return the norm for gradient clipping: the case's, else the optimizer's own, else None."""
     return training.grad_clip_norm or KINDS[training.optimizer].clip_norm
 
 
 def _check_fused(parameters: list[nn.Parameter]) -> None:
-    """Check what torch itself would check, but in the first step."""
+    """Check conditions that torch itself would check only in the first step."""
     devices = _get_fused_kernels_supported_devices()
     unfit = [p for p in parameters if p.device.type not in devices or not p.is_floating_point()]
     if unfit:
@@ -203,13 +206,13 @@ def _check_fused(parameters: list[nn.Parameter]) -> None:
 
 
 def default_implementation(parameters: list[nn.Parameter]) -> OptimizerImplementation:
-    """Return what torch runs where it is not told: foreach if all parameters are on a GPU, say."""
+    """Return the implementation torch chooses by default: foreach if all parameters are on a GPU."""
     tensors: list[torch.Tensor] = [*parameters]
     fused, foreach = _default_to_fused_or_foreach(tensors, differentiable=False, use_fused=False)
     return "fused" if fused else "foreach" if foreach else "for_loop"
 
 
 def read_implementation(optimizer: torch.optim.Optimizer) -> OptimizerImplementation:
-    """Read back what the optimizer runs."""
+    """Return the implementation that the optimizer actually runs."""
     named = (name for name in ("fused", "foreach") if optimizer.defaults.get(name))
     return next(named, "for_loop")  # type: ignore[arg-type]  # both are names of implementations

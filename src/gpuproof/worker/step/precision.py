@@ -1,9 +1,9 @@
-"""Precisions: what each name means, and whether this device and this torch can compute so.
+"""Precisions: what each name means, and whether this device and this torch version support it.
 
-fp32 is IEEE single precision all through: TF32, which torch allows in convolutions by default, is off; tf32
-is fp32 with it on. amp is fp16, with a gradient scaler; bf16 is bfloat16, which needs none: by autocast over
-weights in fp32, as those that learn have, and by the types of tensors alone where weights are stored in half
-precision. fp8 is bf16 whose linear layers multiply in fp8 (`worker.step.fp8`).
+fp32 is IEEE single precision throughout: TF32, which torch allows in convolutions by default, is off; tf32 is
+fp32 with TF32 on. amp is fp16, with a gradient scaler. bf16 is bfloat16, which needs no scaler: it uses
+autocast over fp32 weights, as is usual in training, and tensor types alone if weights are stored in half
+precision. fp8 is bf16 with linear layers that multiply in fp8 (`worker.step.fp8`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfl
 TF32_CAPABILITY = (8, 0)
 FP8_CAPABILITY = (8, 9)
 USE_OTHERS = (
-    "Use bf16, amp or fp32, as the device has them (training.precision; in a validation "
+    "Use bf16, amp or fp32, whichever the device supports (training.precision; in a validation "
     "'--validate.gemm_precisions=[bf16,fp32]')"
 )
 
@@ -35,35 +35,37 @@ class PrecisionPolicy:
     name: Precision
     device_type: str
     cast_by: Literal["autocast", "shards", "storage"] = "autocast"
-    """Parameters that are stored in half precision, or sharded and gathered in it, need no autocast."""
+    """Parameters need no autocast if they are stored in half precision, or sharded and gathered in it."""
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return the context in which forward passes run; one may be entered for step after step."""
+        """Return the context for forward passes; it can be re-entered in every step."""
         dtype = AUTOCAST_TYPES.get(self.name) if self.cast_by == "autocast" else None
         return nullcontext() if dtype is None else torch.autocast(self.device_type, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionRefusal:
-    """Why a device does not compute in a precision."""
+    """Why a device does not support a precision."""
 
     reason: str
     next_step: str = USE_OTHERS
     is_of_hardware: bool = True
-    """Whether the device has no such arithmetic; else a setting, torch or gpuproof stands in the way."""
+    """Whether the device lacks the arithmetic; if not, a setting, torch or gpuproof prevents it."""
 
 
 def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
-    """Say why the device cannot compute in this precision; None where it can."""
+    """Return why the device cannot compute in this precision; None if it can."""
     override = arithmetic.tf32_override
     if name == "tf32":
         return _refuse_tf32(arithmetic)
     if name == "fp8":
         return _refuse_fp8(arithmetic)
     if name == "fp64" and not arithmetic.has_fp64:
-        return PrecisionRefusal(reason=f"{arithmetic.name} has no arithmetic of 8-byte numbers")
+        return PrecisionRefusal(
+            reason=(f"{arithmetic.name} does not support 8-byte floating-point arithmetic")
+        )
     if name == "bf16" and not arithmetic.has_bf16:
-        return PrecisionRefusal(reason=f"{arithmetic.name} has no bfloat16 arithmetic")
+        return PrecisionRefusal(reason=f"{arithmetic.name} does not support bfloat16 arithmetic")
     if name == "fp32" and override not in (None, "0"):
         return _of_variable(f"{TF32_OVERRIDE}={override} makes NVIDIA's libraries use TF32 in fp32")
     return None
@@ -72,12 +74,12 @@ def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
 def _refuse_tf32(arithmetic: Arithmetic) -> PrecisionRefusal | None:
     if arithmetic.capability is None:
         return PrecisionRefusal(
-            reason=f"TF32 is arithmetic of NVIDIA's tensor cores, and {arithmetic.name} has none"
+            reason=f"TF32 is a format of NVIDIA's tensor cores, and {arithmetic.name} has none"
         )
     if arithmetic.capability < TF32_CAPABILITY:
         return _too_old("TF32", arithmetic, TF32_CAPABILITY)
     if arithmetic.tf32_override == "0":
-        return _of_variable(f"{TF32_OVERRIDE}=0 forbids TF32 to NVIDIA's libraries")
+        return _of_variable(f"{TF32_OVERRIDE}=0 disables TF32 in NVIDIA's libraries")
     return None
 
 
@@ -87,12 +89,15 @@ def _of_variable(reason: str) -> PrecisionRefusal:
 
 def _refuse_fp8(arithmetic: Arithmetic) -> PrecisionRefusal | None:
     if not arithmetic.has_scaled_products:
-        reason = f"torch {torch.__version__} has no products of fp8 matrices (torch._scaled_mm)"
+        reason = f"torch {torch.__version__} has no fp8 matrix products (torch._scaled_mm)"
         return PrecisionRefusal(reason=reason, is_of_hardware=False)
     if arithmetic.in_software:
-        return None  # torch works it out in software: good for a test, and the setup record says so
+        return None  # torch computes this in software, which is fine for a test; the setup record says so
     if arithmetic.capability is None:
-        reason = f"fp8 is written for NVIDIA's formats (e4m3fn, e5m2), and {arithmetic.name} is no NVIDIA GPU"
+        reason = (
+            f"fp8 is implemented for NVIDIA's formats (e4m3fn, e5m2), and {arithmetic.name} "
+            "is not an NVIDIA GPU"
+        )
         return PrecisionRefusal(reason=reason, is_of_hardware=False)
     if arithmetic.capability < FP8_CAPABILITY:
         return _too_old("fp8", arithmetic, FP8_CAPABILITY)
@@ -107,11 +112,11 @@ def _too_old(what: str, arithmetic: Arithmetic, needed: tuple[int, int]) -> Prec
 
 
 def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
-    """Set the process's matrix precision and return the policy.
+    """Set the process's matrix precision, and return the resulting policy.
 
     Raises:
-        UnsupportedError: the device has no arithmetic of this precision.
-        EnvironmentUnfitError: a setting, or this torch, does not let it compute so.
+        UnsupportedError: the device does not support arithmetic in this precision.
+        EnvironmentUnfitError: a setting, or this torch version, prevents it.
     """
     accelerator = accelerator_of(device)
     refused = refusal(name, accelerator.arithmetic(device))

@@ -1,6 +1,6 @@
 """Everything that a case needs before its first step: ranks, device, model, samples, step, clock.
 
-Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts stay the same to the end.
+In: a case and this rank's identity. Out: `Prepared`, whose parts stay the same until the end of the case.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from gpuproof.workloads.info.lookup import find_workload
 from gpuproof.workloads.torch.gemm import FP8, MatrixProduct
 
 PLAIN_TYPES: dict[Precision, torch.dtype] = {"fp64": torch.float64, "fp8": FP8}
-"""Types of plain products that no autocast gives."""
+"""Types for plain products that autocast does not provide."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Prepared:
 
     case: Case
     fitted: Mapping[str, int]
-    """Options of the model that were `auto`, and what they are here."""
+    """The model options that were `auto`, with the values chosen here."""
     identity: RankIdentity
     device: torch.device
     ranks: Ranks
@@ -87,7 +87,7 @@ class Prepared:
     pool: BatchSource
     step: TrainingStep | InferenceStep | GenerationStep | CapturedStep
     static: StaticBatches | None
-    """What the step reads where it is to be captured: the pool's batches, at fixed addresses."""
+    """The buffers that a step reads if it is to be captured: the pool's batches, at fixed addresses."""
     clock: EventClock | HostClock
     arrangement: Arrangement
     parallelism: Parallelism | None
@@ -95,22 +95,22 @@ class Prepared:
 
     @property
     def work(self) -> ModelWork:
-        """What is asked of the model."""
+        """The kind of work requested of the model."""
         return self.case.model_work
 
     @property
     def eager_step(self) -> ModelStep:
-        """The step as it is written, which a captured one replays: what has its module, loss and outputs."""
+        """The original step, which a captured step replays; it has the module, the loss and the outputs."""
         return self.step.eager if isinstance(self.step, CapturedStep) else self.step
 
     @property
     def samples_per_step(self) -> int:
-        """Samples of this rank in one step, all micro-batches together."""
+        """This rank's samples per step, over all micro-batches."""
         return self.work.data.batch_size * self.work.micro_batches
 
     @property
     def flops_per_step(self) -> float | None:
-        """Model FLOPs of this rank in one step; None where the model's work is not known."""
+        """This rank's model FLOPs per step; None if the model's work is not known."""
         per_sample = self.workload.flops_per_sample
         if per_sample is None:
             return None
@@ -118,17 +118,17 @@ class Prepared:
 
     @property
     def items_per_step(self) -> int:
-        """What this rank's rate counts in one step: its samples, or their tokens; a tensor group's once."""
+        """Number of items per step in this rank's rate: samples, or their tokens; once per tensor group."""
         if not self.arrangement.counts_samples(self.identity.rank):
             return 0
         return self.samples_per_step * self.workload.items_per_sample
 
 
 def release(prepared: Prepared) -> None:
-    """Let go of the model, then leave the process group.
+    """Release the model, then leave the process group.
 
-    In this order: a process that ends while a data-parallel module still holds the group may die with
-    SIGABRT after its work is done. One rank alone has no group, and its memory is freed with it.
+    The order matters: a process that exits while a data-parallel module still holds the group may die with
+    SIGABRT after its work is done. A single rank has no group, and its memory is freed on exit.
     """
     ranks = prepared.ranks
     ranks.barrier()
@@ -145,7 +145,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     """Build all parts of the case on this rank's device.
 
     Raises:
-        EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
+        EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case requires.
         UsageError: the workload is unknown or cannot be imported.
     """
     case, fitted = fitted_to(choose_device(case.placement, identity), case)
@@ -184,7 +184,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
 
 
 def fitted_to(device: torch.device, case: Case) -> tuple[Case, dict[str, int]]:
-    """Put numbers in the place of the model's options that are `auto`; and return them."""
+    """Replace the model's `auto` options with numbers, and return those numbers."""
     work = case.work
     assert isinstance(work, (TrainingWork, InferenceWork, ServingWork))
     info, properties = find_workload(work.model.name), accelerator_of(device).properties(device)
@@ -217,7 +217,7 @@ def _rank_data(
 def _set_process_up(
     case: Case, identity: RankIdentity
 ) -> tuple[ModelWork, torch.device, int, PrecisionPolicy]:
-    """Choose device, threads, algorithms and precision of this process, for good, and whether it captures."""
+    """Set this process's device, threads, algorithms and precision for good, and whether it captures."""
     work, compute = case.model_work, case.model_work.training
     threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
@@ -240,7 +240,7 @@ def _set_process_up(
 def _load(
     work: ModelWork, device: torch.device, *, precision: PrecisionPolicy, split: bool
 ) -> tuple[WorkloadOnTorch, PrecisionPolicy]:
-    """Build the model as it is stored, and say how it computes so; one without weights is left as it is."""
+    """Build the model as it is stored, and report how it computes; a model without weights is unchanged."""
     workload = load_workload(work, device)
     stored = getattr(torch, work.stored_type)
     if isinstance(workload.module, MatrixProduct):
@@ -256,7 +256,7 @@ def _load(
 
 
 def _total_steps(work: ModelWork, pool: BatchSource, arrangement: Arrangement) -> int | None:
-    """Return the steps of warm-up and window together, where their number is known."""
+    """Return the total number of warm-up and window steps, if known."""
     window = num_steps_of_window(
         work, num_samples=pool.used.num_samples, num_shards=arrangement.data_parallel_size
     )
@@ -290,7 +290,7 @@ def _step(
 
 
 def setup_record(prepared: Prepared) -> Setup:
-    """Say what was really built."""
+    """Report what was actually built."""
     work, workload = prepared.work, prepared.workload
     device, compiling = device_record(prepared.device), work.training.compile
     step = prepared.eager_step
@@ -353,13 +353,13 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     notes = []
     if prepared.fitted:
         values = ", ".join(f"{name} {value:,}" for name, value in prepared.fitted.items())
-        notes.append(f"{values} on a device of this memory and cache (auto)")
+        notes.append(f"{values} on a device with this memory and cache (auto)")
     if prepared.ranks.backend == "gloo":
-        notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
+        notes.append("ranks communicate over gloo: not representative of GPUs with NCCL")
     workload = prepared.workload
     if isinstance(workload.info, LibraryModel) and prepared.work.data.image_size is None:
         notes.append(
-            f"a sample is {workload.shape.kind} {workload.shape.shape}, sizes of {workload.info.name}"
+            f"a sample is {workload.shape.kind} {workload.shape.shape}, the sizes of {workload.info.name}"
         )
     if prepared.work.generates:
         notes += generation_notes(prepared.work)
@@ -371,15 +371,13 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     fewer = reason_fewer_threads(users_threads()) if prepared.device.type == "cpu" else None
     if fewer is not None and parallel.threads_per_rank is None:
         more = "distributed.threads_per_rank sets another number"
-        notes.append(f"fewer threads than processors, because of {fewer}; {more}")
+        notes.append(f"fewer threads than CPUs, because of {fewer}; {more}")
     if prepared.ranks.backend == NCCL and parallel.communication_profile != "none":
-        notes.append(f"NCCL was given the communication profile {parallel.communication_profile}")
+        notes.append(f"NCCL uses the communication profile {parallel.communication_profile}")
     if prepared.work.training.precision == "fp8" and accelerator_of(prepared.device).in_software:
-        notes.append("fp8 on a processor is worked out in software: its speed says nothing of a GPU's")
+        notes.append("fp8 on a CPU is computed in software: its speed says nothing about a GPU")
     if prepared.work.activation_checkpointing != "none" and has_batch_norm(workload.module):
-        notes.append(
-            "what is computed again updates the running statistics of batch norms twice in each step"
-        )
+        notes.append("recomputed modules update the running statistics of batch norms twice in each step")
     return tuple(notes)
 
 

@@ -1,16 +1,16 @@
-"""Is the last product of the window right? Each element against a sum in 8-byte numbers, on the host.
+"""Is the window's last product right? Compares elements with sums in 8-byte floats on the host.
 
-The reference is made by the processor from the operands as they were rounded: a device that multiplies
-wrongly would make the same mistake twice. An element may be off by what its arithmetic rounds away:
+The CPU computes the reference from the operands as they were rounded, since a device that multiplies wrongly
+would make the same mistake twice. An element may be off by the rounding error of its arithmetic:
 
     λ·r·u·‖a‖·‖b‖ + v·|c|,  λ = √(2·ln(2·m·n·k/δ)),  r = min(√k, λ/√2)
 
-u is the unit roundoff of the sums and v of the result; ‖a‖·‖b‖ bounds Σ|aᵢ·bᵢ| (Cauchy and Schwarz). Rounding
-errors of one sum hardly ever add up to more than λ·√k of them (Higham and Mary 2019,
-https://doi.org/10.1137/18M1226312), δ being how often: in one product of a million. Operands are drawn
-independently, so that a running sum of l terms hardly ever exceeds λ·√l of them either, and its roundings
-λ·√(Σ l)·λ·u = λ²·u·k/√2, which is less for long sums. Operands of TF32 are rounded inside the device, which
-adds λ·2·w·‖a∘b‖, w being TF32's roundoff.
+u is the unit roundoff of the sums and v that of the result; ‖a‖·‖b‖ bounds Σ|aᵢ·bᵢ| (Cauchy and Schwarz). The
+k rounding errors of one sum hardly ever add up to more than λ·√k individual errors (Higham and Mary 2019,
+https://doi.org/10.1137/18M1226312), where δ is the probability of an exception: one product in a million.
+Operands are drawn independently, so a running sum of l terms hardly ever exceeds λ·√l individual terms
+either, nor its rounding errors λ·√(Σ l)·λ·u = λ²·u·k/√2, which is less for long sums. TF32 operands are
+rounded inside the device, which adds λ·2·w·‖a∘b‖, where w is TF32's roundoff.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 from gpuproof.workloads.torch.gemm import MatrixProduct
 
 FALSE_ALARM = 1e-6
-"""Of a whole product."""
+"""Probability of exceeding the bound in a whole product."""
 MOST_FLOPS = 2**39
-"""Of the reference: larger products are compared in as many rows, evenly spread, as that allows."""
+"""Maximum cost of the reference; for larger products, evenly spread rows are compared, as many as this
+allows."""
 ROWS_AT_ONCE = 256
 MOST_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Roundoff:
-    """Unit roundoffs of an arithmetic: of its sums, of the result, and of operands inside the device."""
+    """Unit roundoffs of an arithmetic: for sums, for the result, and for operands inside the device."""
 
     sums: float
     result: float
@@ -50,13 +51,13 @@ ROUNDOFFS: dict[Precision, Roundoff] = {
     "bf16": Roundoff(2**-23, 2**-8),
     "fp8": Roundoff(2**-13, 2**-8),
 }
-"""Sums of half precision are made in fp32, and tensor cores may cut bits off where others round: a bit more.
-Those of fp8 keep about 14 bits on Hopper (https://arxiv.org/abs/2412.19437, 3.3.2). The reference of fp64 is
-made in fp64 too: both may be off."""
+"""Half-precision sums are accumulated in fp32, and tensor cores may truncate bits that others round, so their
+value is slightly larger. fp8 sums keep about 14 bits on Hopper (https://arxiv.org/abs/2412.19437, 3.3.2). The
+fp64 reference is itself computed in fp64, so both may be off."""
 
 
 def check_product(product: MatrixProduct, precision: Precision, *, rank: int) -> ProbeReading:
-    """Compare the product that was made last; the figure is how many elements are wrong."""
+    """Compare the last product; the resulting value is the number of wrong elements."""
     factors = product.left[product.last], product.right[product.last]
     return compare_product(*factors, product.product, precision, rank=rank)
 
@@ -64,7 +65,7 @@ def check_product(product: MatrixProduct, precision: Precision, *, rank: int) ->
 def compare_product(
     left: torch.Tensor, right: torch.Tensor, product: torch.Tensor, precision: Precision, *, rank: int
 ) -> ProbeReading:
-    """Compare a product with that of its operands on the host; the figure is how many elements are wrong."""
+    """Compare a product with the host's own, from its operands; return how many elements are wrong."""
     left, right, got = (matrix.cpu().double() for matrix in (left, right, product))
     rows = _rows(left.shape[0], right.shape[1], left.shape[1])
     wrong, widest = 0, 0.0
@@ -72,7 +73,7 @@ def compare_product(
     for some in rows.split(ROWS_AT_ONCE):
         expected = left[some] @ right
         allowed = _allowed(left[some], right, expected, ROUNDOFFS[precision])
-        off = ~((got[some] - expected).abs() <= allowed)  # a NaN is off too
+        off = ~((got[some] - expected).abs() <= allowed)  # a NaN counts as wrong too
         wrong += int(off.sum())
         widest = max(widest, float(allowed.max()))
         for row, column in off.nonzero()[: MOST_SHOWN - len(shown)].tolist():
@@ -90,7 +91,7 @@ def compare_product(
 
 
 def _rows(m: int, n: int, k: int) -> torch.Tensor:
-    """Return the rows that are compared: all, or as many as the reference may cost."""
+    """Return the rows to compare: all of them, or as many as the reference cost allows."""
     affordable = max(1, min(m, int(MOST_FLOPS / gemm_flops(1, n, k))))
     return torch.linspace(0, m - 1, affordable).round().long()
 
@@ -98,7 +99,7 @@ def _rows(m: int, n: int, k: int) -> torch.Tensor:
 def _allowed(
     left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, roundoff: Roundoff
 ) -> torch.Tensor:
-    """Return how far each element may be off; see the head of this file."""
+    """Return how far off each element may be; see the module docstring."""
     k = left.shape[1]
     usual = sqrt(2 * log(2 * expected.numel() * k / FALSE_ALARM))
     spread = min(sqrt(k), usual / sqrt(2))

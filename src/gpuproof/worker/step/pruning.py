@@ -1,10 +1,10 @@
-"""Prunes a model while it learns, by hooks of its optimizer: the step and its loop know nothing of it.
+"""Prunes a model during training with optimizer hooks; the step and its loop are not involved.
 
-Before an update gradients are seen by the method, then masked, so that momentum and clipping know of nothing
-else. After it the masked weights are set to zero again: neither momentum nor decay brings one back. Ranks
-that average gradients hold the same weights and see the same gradients, and so choose the same masks. A mask
-is true where a weight is kept; a method gives all layers' scores one scale, since they are compared over all
-at once.
+Before an update, the method sees the gradients, which are then masked, so that momentum and clipping ignore
+pruned weights. After the update, the masked weights are set to zero again, so neither momentum nor decay
+restores them. Ranks that average gradients have the same weights and see the same gradients, and thus choose
+the same masks. A mask is true where a weight is kept. A method scores all layers on one scale, since scores
+are compared across all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 def prunable_weights(module: nn.Module) -> list[nn.Parameter]:
-    """List the weights of convolutions and linear layers, each once; what is an embedding too stays dense."""
+    """List the weights of convolutions and linear layers, each once; embedding weights stay dense."""
     embeddings = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Embedding)}
     layers = (layer for layer in module.modules() if isinstance(layer, _ConvNd | nn.Linear))
     weights: dict[int, nn.Parameter] = {id(layer.weight): layer.weight for layer in layers}  # type: ignore[misc]
@@ -34,7 +34,7 @@ def prunable_weights(module: nn.Module) -> list[nn.Parameter]:
 
 
 class Pruner:
-    """The masks of a model, and the updates that they have seen."""
+    """The masks for a model, and the number of updates so far."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class Pruner:
         *,
         total_steps: int | None,
     ) -> None:
-        """Attach to the optimizer.
+        """Attach the hooks to the optimizer.
 
         Raises:
-            UsageError: the model has no weights that may be pruned, or the case no updates for it.
+            UsageError: the model has no prunable weights, or the case has no updates in which to prune.
         """
         self._weights = prunable_weights(module)
         if not self._weights:
             raise UsageError(
-                "the model has no weights of convolutions or linear layers",
+                "the model has no convolution or linear layer weights",
                 place="training.pruning.method",
                 next_step="Set training.pruning.method to none, or use another model",
             )
@@ -93,7 +93,7 @@ class Pruner:
 
     @torch.no_grad()
     def record(self, *, rank: int) -> Pruned:
-        """Count what is pruned, in the weights themselves; waits for the device."""
+        """Count pruned weights, using the weights themselves; waits for the device."""
         digest = hashlib.sha256()
         for mask in self._masks:
             held = mask.contiguous().cpu()
@@ -115,7 +115,7 @@ class Pruner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparsityPlan:
-    """The sparsity of each update.
+    """The target sparsity at each update.
 
     >>> plan = SparsityPlan(target=0.8, begin=0, end=100, every=50)
     >>> [round(plan.sparsity_after(update), 6) for update in (0, 50, 100, 200)]
@@ -130,18 +130,18 @@ class SparsityPlan:
 
     @classmethod
     def of(cls, spec: PruningSpec, *, total_steps: int | None) -> Self:
-        """Lay a case's pruning over its updates.
+        """Schedule a case's pruning over its updates.
 
         Raises:
-            UsageError: no update is left for it, or the number of updates is needed and not known.
+            UsageError: no update is left for pruning, or the number of updates is required but unknown.
         """
-        assert spec.target_sparsity is not None  # a rule of the recipe's
+        assert spec.target_sparsity is not None  # a rule of the recipe guarantees it
         end = end_of_pruning(spec.end_step, total_steps=total_steps)
         if end is None or end <= spec.begin_step:
             raise UsageError(
                 "the number of updates is not known"
                 if end is None
-                else f"pruning would end at update {end}, and begins after update {spec.begin_step}",
+                else f"pruning would end at update {end}, but starts after update {spec.begin_step}",
                 place="training.pruning.end_step",
                 next_step="Set training.pruning.end_step to an update after training.pruning.begin_step, or "
                 "train longer",
@@ -155,44 +155,44 @@ class SparsityPlan:
         )
 
     def sparsity_after(self, update: int) -> float:
-        """Return the share of weights that is to be zero after an update.
+        """Return the share of weights that should be zero after an update.
 
-        With p the share of the ramp that is behind, cubic is s·(1 − (1 − p)³), equation 1 of Zhu and Gupta
-        2017 (https://arxiv.org/abs/1710.01878) from no sparsity on; linear is s·p.
+        If p is the completed share of the ramp, cubic is s·(1 − (1 − p)³), which is equation 1 of Zhu and
+        Gupta 2017 (https://arxiv.org/abs/1710.01878) with an initial sparsity of zero; linear is s·p.
         """
         p = min(max((update - self.begin) / (self.end - self.begin), 0.0), 1.0)
         return self.target * (p if self.ramp == "linear" else 1 - (1 - p) ** 3)
 
     def chooses_at(self, update: int) -> bool:
-        """Say whether weights are chosen anew after an update: now and then on the ramp, and at its end.
+        """Return whether to re-select weights after an update: periodically on the ramp, and at its end.
 
-        After the end they stay as they are, as Zhu and Gupta have it.
+        After the end of the ramp, the masks stay fixed, as in Zhu and Gupta.
         """
         on_the_ramp = self.begin < update < self.end
         return update == self.end or (on_the_ramp and (update - self.begin) % self.every == 0)
 
 
 class Score(Protocol):
-    """What a method knows of the weights."""
+    """The state that a method keeps about the weights."""
 
     buffers: Tensors
-    """What it keeps for that, beside the optimizer's state."""
+    """What a method stores for pruning, in addition to the optimizer's state."""
 
     def see_gradients(self) -> None:
-        """Take note of the gradients of an update, before it and before any is masked."""
+        """Record the gradients for an update, before the update and before any gradient is masked."""
 
     def scores(self) -> list[torch.Tensor]:
-        """Return a score for each weight: those with the highest are kept."""
+        """Return a score for each weight; the weights with the highest scores are kept."""
 
     def change(self, masks: Tensors) -> None:
-        """Take note of new masks while the weights are still as the old ones left them."""
+        """Record new masks while the weights are still as the old masks left them."""
 
 
 class MagnitudeScore:
     """|w|; what is pruned stays pruned, since its size is 0.
 
-    Zhu and Gupta 2017 (https://arxiv.org/abs/1710.01878), with one threshold over all layers where they have
-    one for each.
+    Zhu and Gupta 2017 (https://arxiv.org/abs/1710.01878), with one threshold for all layers instead of one
+    per layer.
     """
 
     buffers: Tensors = ()
@@ -201,22 +201,23 @@ class MagnitudeScore:
         self._weights, self._masks = weights, masks
 
     def see_gradients(self) -> None:
-        """Gradients say nothing here."""
+        """This method does not use gradients."""
 
     def scores(self) -> list[torch.Tensor]:
-        """Return |w|, and -1 for what is pruned, so that it stays so among weights that happen to be 0."""
+        """Return |w|, or -1 for pruned weights, so that these stay pruned among weights that are 0."""
         sizes = (weight.detach().abs() for weight in self._weights)
         return [size.masked_fill_(~mask, -1.0) for size, mask in zip(sizes, self._masks, strict=True)]
 
     def change(self, masks: Tensors) -> None:
-        """What is pruned is forgotten."""
+        """The values of pruned weights are discarded."""
 
 
 class StateScore(MagnitudeScore):
     """|w|·v^(1/4) with v of Adam, for AdamWPrune: no memory but the masks; what is pruned stays pruned.
 
-    From the AdamWPrune project (its variant bitter7, which it recommends), of which there is no paper; there
-    the threshold is that of a 2 % sample, here of all weights, so that the target is met.
+    From the AdamWPrune project (its variant bitter7, which it recommends), for which there is no paper.
+    There, the threshold is based on a 2 % sample; here, it is based on all weights, so that the target is
+    met.
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class StateScore(MagnitudeScore):
         self._state = optimizer.state
 
     def scores(self) -> list[torch.Tensor]:
-        """Return the score; that of a weight without gradients, of which Adam knows nothing, is 0."""
+        """Return the score; it is 0 for a weight without gradients, about which Adam knows nothing."""
         scores = []
         for weight, mask in zip(self._weights, self._masks, strict=True):
             moment = self._state[weight].get("exp_avg_sq")
@@ -236,12 +237,12 @@ class StateScore(MagnitudeScore):
 
 
 class MovementScore:
-    """−Σ g·w over all updates: high where weights were learnt away from zero (Sanh et al. 2020).
+    """−Σ g·w over all updates: high for weights that moved away from zero (Sanh et al. 2020).
 
-    https://arxiv.org/abs/2005.07683, equations 3 and 4, hard movement pruning. As there, the gradient is that
-    of the masked weight, it reaches the score of a pruned weight too (straight through), and a weight whose
-    score rises comes back with the value that it had. Otherwise than there, scores are summed up plainly and
-    not by Adam, and a weight that is pruned does not decay; with plain SGD both are the paper's own.
+    https://arxiv.org/abs/2005.07683, equations 3 and 4, hard movement pruning. As in the paper, the gradient
+    is that of the masked weight, it also reaches the score of a pruned weight (straight-through), and a
+    weight whose score rises returns with its former value. Unlike in the paper, scores are plain sums that do
+    not use Adam, and a pruned weight does not decay; with plain SGD both are equivalent to the paper.
     """
 
     def __init__(self, weights: Sequence[nn.Parameter], masks: Tensors, _: torch.optim.Optimizer) -> None:
@@ -251,9 +252,9 @@ class MovementScore:
         self.buffers: Tensors = (*self._sums, *self._pruned_values)
 
     def see_gradients(self) -> None:
-        """Add −g·w of this update; w of a pruned weight is the value that it had."""
+        """Add −g·w for this update; for a pruned weight, w is its former value."""
         for weight, total, pruned in zip(self._weights, self._sums, self._pruned_values, strict=True):
-            if weight.grad is not None:  # one of weight and pruned value is zero everywhere
+            if weight.grad is not None:  # at each position, either the weight or the pruned value is zero
                 total.addcmul_(weight.grad, weight.detach() + pruned, value=-1.0)
 
     def scores(self) -> list[torch.Tensor]:
@@ -261,7 +262,7 @@ class MovementScore:
         return self._sums
 
     def change(self, masks: Tensors) -> None:
-        """Keep the values of weights that go, and give back those of weights that return."""
+        """Store the values of weights that are pruned, and restore the values of weights that return."""
         for weight, pruned, mask in zip(self._weights, self._pruned_values, masks, strict=True):
             values = weight.detach() + pruned
             pruned.copy_(values * ~mask)
@@ -276,9 +277,10 @@ METHODS: Mapping[PruningMethod, Callable[[Sequence[nn.Parameter], Tensors, torch
 
 
 def keep_highest(scores: Tensors, *, num_pruned: int) -> list[torch.Tensor]:
-    """Return masks that leave out the `num_pruned` lowest scores of all; of equal ones those that come first.
+    """Return masks that drop the `num_pruned` lowest scores overall; on ties, the first ones.
 
-    Exactly so many, the same on every rank that has the same scores: no sampling, and ties go by position.
+    Exactly this many are dropped, and the same ones on every rank with the same scores: there is no sampling,
+    and ties are resolved by position.
     """
     flat = torch.cat([score.flatten() for score in scores])
     if num_pruned == 0:

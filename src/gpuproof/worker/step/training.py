@@ -1,10 +1,10 @@
-"""A training step: forward, loss, backward, gradient average, update. All of it, and nothing else.
+"""A training step, all of it and nothing else: forward, loss, backward, gradient average, update.
 
-One step is one update of the weights over `gradient_accumulation_steps` micro-batches, between which the
-average of gradients is held back. Reading the loss would wait for the device, so it is read once, after the
-window. Under tensor parallelism some parameters are split over ranks and some are whole, and torch's
-list-wise kernels take no mixture. So parameters are grouped by how they are distributed: an optimizer updates
-group by group, and a clip joins the norms of the groups.
+One step is one update of the weights, over `gradient_accumulation_steps` micro-batches; between these,
+gradient averaging is suspended. Reading the loss would wait for the device, so it is read only once, after
+the window. Under tensor parallelism, some parameters are split over ranks and some are whole, and torch's
+foreach kernels do not accept a mixture. So parameters are grouped by how they are distributed: an optimizer
+updates one group after another, and clipping combines the norms of the groups.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Parameters = list[nn.Parameter]
 
 
 class TrainingStep:
-    """One update of the weights, as a function of nothing."""
+    """One update of the weights, as a function without arguments."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class TrainingStep:
         precision: PrecisionPolicy,
         total_steps: int | None = None,
     ) -> None:
-        """Build the step; `total_steps` are all updates of the launch, None where time ends it."""
+        """Build the step; `total_steps` is the number of updates in the launch, or None if time ends it."""
         self.last_loss: torch.Tensor | None = None
         self.module = module
         self._loss = loss
         self.next_batch = pool.next_batch
         self._autocast = precision.autocast()
         self.num_micro_batches = work.parallel.gradient_accumulation_steps
-        is_scaled = precision.name == "amp"  # for other precisions it passes everything through
+        is_scaled = precision.name == "amp"  # for other precisions, the scaler passes everything through
         self._scaler = torch.amp.GradScaler(precision.device_type, enabled=is_scaled)
         self.without_sync = without_gradient_sync(module)
         training, groups = work.training, groups_alike(module)
@@ -63,7 +63,9 @@ class TrainingStep:
 
             self.pruner = Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
         max_norm = clip_norm(training)
-        if max_norm is not None:  # after the pruner's hook: what is pruned counts in no norm
+        if (
+            max_norm is not None
+        ):  # runs after the pruner's hook, so that pruned weights do not count towards any norm
             self.optimizer.register_step_pre_hook(lambda *_: clip_gradients(groups, max_norm))
         is_read = max_norm is not None or self.pruner is not None
         self._reads_gradients = is_read or training.optimizer == "AdamWSpam"
@@ -79,30 +81,30 @@ class TrainingStep:
 
     @property
     def outputs(self) -> torch.Tensor | None:
-        """What tells whether the step came to anything: its loss."""
+        """The loss, which shows whether the step computed anything meaningful."""
         return self.last_loss
 
     def _micro_batch(self) -> None:
         self.backward(self.forward(self.next_batch()))
 
     def clear(self) -> None:
-        """Let go of the gradients of the step before."""
+        """Clear the gradients of the previous step."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """Return the loss of a batch."""
+        """Return the loss for a batch."""
         inputs, targets = batch
         with self._autocast:
             return self._loss(self.module(inputs), targets)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a micro-batch's loss."""
+        """Add the gradients from a micro-batch's loss."""
         share = loss / self.num_micro_batches if self.num_micro_batches > 1 else loss
         self._scaler.scale(share).backward()
-        self.last_loss = loss.detach()  # its graph would keep the gradients to this stream
+        self.last_loss = loss.detach()  # the attached graph would tie the gradients to this stream
 
     def update(self) -> None:
-        """Clip gradients as asked, and update the weights."""
+        """Clip gradients as requested, and update the weights."""
         if self._reads_gradients:
             self._scaler.unscale_(self.optimizer)
         self._scaler.step(self.optimizer)
@@ -110,7 +112,7 @@ class TrainingStep:
 
     @contextmanager
     def through(self, module: nn.Module) -> Iterator[None]:
-        """Have steps call another wrapper of the same parameters meanwhile."""
+        """Make steps call another wrapper of the same parameters inside the block."""
         saved = self.module, self.without_sync
         self.module, self.without_sync = module, without_gradient_sync(module)
         try:
@@ -120,7 +122,7 @@ class TrainingStep:
 
 
 def groups_alike(module: nn.Module) -> list[Parameters]:
-    """Group the parameters of a model by the mesh that they are distributed over; plain ones are a group."""
+    """Group a model's parameters by the mesh they are distributed over; plain ones form one group."""
     groups: dict[object, Parameters] = {}
     for parameter in module.parameters():
         groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
@@ -128,14 +130,15 @@ def groups_alike(module: nn.Module) -> list[Parameters]:
 
 
 def clip_gradients(groups: Sequence[Parameters], max_norm: float) -> None:
-    """Scale all gradients so that their norm, over all groups and ranks, is `max_norm` at most."""
+    """Scale all gradients so that their norm over all groups and ranks is at most `max_norm`."""
     if len(groups) == 1:
         nn.utils.clip_grad_norm_(groups[0], max_norm)
         return
     norms = [_total_norm(group) for group in groups]
     norm = torch.linalg.vector_norm(torch.stack(norms))
     for group in groups:
-        # The shares of this rank: the same factor on every rank, and no distributed arithmetic for it.
+        # Scale this rank's shards only: the factor is the same on every rank, so no distributed arithmetic is
+        # needed.
         shares = [_local(p.grad) for p in group if p.grad is not None]
         torch._foreach_mul_(shares, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
 
@@ -154,10 +157,12 @@ def _local(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def without_gradient_sync(module: nn.Module) -> Callable[[], AbstractContextManager[object]]:
-    """Return the context for all micro-batches but the last, whose backward pass alone sums gradients."""
+    """Return a context for all micro-batches but the last, whose backward pass alone sums gradients."""
     if isinstance(module, DistributedDataParallel):
         return module.no_sync
-    set_sync = getattr(module, "set_requires_gradient_sync", None)  # of a sharded module, compiled or not
+    set_sync = getattr(
+        module, "set_requires_gradient_sync", None
+    )  # for a sharded module, whether compiled or not
     if set_sync is None:
         return nullcontext
 

@@ -1,1 +1,1 @@
-"""Training under TensorFlow, which an environment of its own has: the same records, by the host's clock."""
+"""Train with TensorFlow, which needs its own environment: same records, timed by the host's clock."""

@@ -1,8 +1,8 @@
-"""Perceptrons under TensorFlow's MirroredStrategy. The one file of the node side that imports tensorflow.
+"""Perceptrons under TensorFlow's MirroredStrategy. The only node-side file to import tensorflow.
 
-In: what a case asks. Out: `MirroredTraining`, whose call is one step on all devices: forward, loss, backward,
-sum of gradients, update, compiled as one `tf.function`. One process holds a copy of the model on each
-device; each works on a batch of its own, drawn before the first step.
+In: what a case requests. Out: `MirroredTraining`. Calling it runs one step on all devices: forward, loss,
+backward, gradient sum, update, compiled as one `tf.function`. One process holds a copy of the model on each
+device; each copy trains on its own batch, drawn before the first step.
 https://www.tensorflow.org/api_docs/python/tf/distribute/MirroredStrategy
 """
 
@@ -24,14 +24,14 @@ from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
-"""Its own remarks at every start are kept out of the rank's output; what is set already stays."""
+"""Keeps TensorFlow's startup messages out of the rank's output; existing settings are not overridden."""
 
 
 def import_tensorflow() -> Any:
-    """Import it.
+    """Import TensorFlow.
 
     Raises:
-        EnvironmentUnfitError: it cannot be imported.
+        EnvironmentUnfitError: TensorFlow cannot be imported.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -40,13 +40,13 @@ def import_tensorflow() -> Any:
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"TensorFlow cannot be imported by {sys.executable}: {error}",
-            next_step="Name a Python that has it: --python PATH (pip install tensorflow in its environment)",
+            next_step=("Use a Python that has it: --python PATH (pip install tensorflow in its environment)"),
         ) from error
     return tensorflow
 
 
 def describe_framework(tf: Any) -> dict[str, Any]:
-    """Return its version and what it was built with, and the GPUs that it sees, as `describe_host` does."""
+    """Return TensorFlow's version, its build, and the GPUs it sees, in the form of `describe_host`."""
     build = tf.sysconfig.get_build_info()
     return {
         "tensorflow": str(tf.__version__),
@@ -65,26 +65,26 @@ def _gpu_name(tf: Any, gpu: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrors:
-    """The devices that hold a copy of the model each."""
+    """The devices, each of which holds a copy of the model."""
 
     names: tuple[str, ...]
-    """As TensorFlow calls them."""
+    """Device names as used by TensorFlow."""
     first: Device
     is_gpu: bool
 
     @property
     def min_window_s(self) -> float:
-        """How long a window by steps lasts at least, unless the recipe says otherwise."""
+        """Minimum duration of a window limited by steps, unless the recipe says otherwise."""
         return GPU_WINDOW_S if self.is_gpu else 0.0
 
     def peak_memory_bytes(self, tf: Any) -> int | None:
-        """Return the highest peak of a device since `forget_peak`; None on processors, which count none."""
+        """Return a device's peak memory since `forget_peak`; None on CPUs, which do not track it."""
         if not self.is_gpu:
             return None
         return max(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in self.names)
 
     def forget_peak(self, tf: Any) -> None:
-        """Begin a new peak."""
+        """Reset the peak memory."""
         for name in self.names if self.is_gpu else ():
             tf.config.experimental.reset_memory_stats(name)
 
@@ -92,10 +92,10 @@ class Mirrors:
 def set_process_up(
     tf: Any, work: TrainingWork, placement: Placement, *, threads: int, processor: str
 ) -> Mirrors:
-    """Choose threads, arithmetic and devices of this process, for good; nothing may have run before.
+    """Set this process's threads, arithmetic and devices for good; nothing may have run before.
 
     Raises:
-        EnvironmentUnfitError: there are fewer devices than copies.
+        EnvironmentUnfitError: there are fewer devices than model copies.
     """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(work.num_replicas)
@@ -108,7 +108,7 @@ def set_process_up(
 
 
 def _processors(tf: Any, num_replicas: int, processor: str) -> Mirrors:
-    """Divide the processor into logical devices: TensorFlow sees one however many cores it has."""
+    """Divide the CPU into logical devices: TensorFlow sees a single one, however many cores it has."""
     (physical, *_) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(num_replicas)]
     tf.config.set_logical_device_configuration(physical, parts)
@@ -121,9 +121,9 @@ def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement
     indices = tuple(range(count)) if placement.devices is None else placement.devices[:count]
     if len(indices) < count or any(index >= len(gpus) for index in indices):
         raise EnvironmentUnfitError(
-            f"{count} devices were asked for, and TensorFlow sees {len(gpus)} GPU(s)",
+            f"{count} devices were requested, but TensorFlow sees {len(gpus)} GPU(s)",
             place="distributed.nproc",
-            next_step="Lower it, or look at CUDA_VISIBLE_DEVICES and at the CUDA that this TensorFlow needs",
+            next_step="Lower it, or check CUDA_VISIBLE_DEVICES and the CUDA that this TensorFlow needs",
         )
     chosen = [gpus[index] for index in indices]
     tf.config.set_visible_devices(chosen, "GPU")
@@ -141,11 +141,11 @@ def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement
 
 
 class MirroredTraining:
-    """Steps of a model on all mirrors, over batches that were drawn before."""
+    """Steps of a model on all mirrors, over batches that were drawn in advance."""
 
     def __init__(self, tf: Any, work: TrainingWork, shape: InputShape, mirrors: Mirrors) -> None:
         self._tf = tf
-        usual: Reduction = "nccl" if mirrors.is_gpu else "reduction_to_one_device"  # as TensorFlow decides
+        usual: Reduction = "nccl" if mirrors.is_gpu else "reduction_to_one_device"  # TensorFlow's own default
         asked = work.training.reduction
         self.reduction: Reduction = usual if asked == "auto" else asked
         self._strategy = tf.distribute.MirroredStrategy(
@@ -162,26 +162,26 @@ class MirroredTraining:
         self._global_batch = work.data.batch_size * len(mirrors.names)
 
     def __call__(self) -> None:
-        """Take one step on all mirrors."""
+        """Run one step on all mirrors."""
         self._loss = self._train(*self._batches[self._position])
         self._position = (self._position + 1) % len(self._batches)
 
     @property
     def num_pool_batches(self) -> int:
-        """Batches of each mirror."""
+        """Number of batches per mirror."""
         return len(self._batches)
 
     @property
     def last_loss(self) -> float:
-        """Of the last step, over all mirrors: the mean over samples."""
+        """The loss in the last step: the mean over samples, across all mirrors."""
         return float("nan") if self._loss is None else float(self._loss)
 
     def synchronize(self) -> None:
-        """Wait until all devices have done what they were given."""
+        """Wait until all devices have finished their work."""
         self._tf.test.experimental.sync_devices()
 
     def errors(self) -> tuple[float, float]:
-        """Return the mean squared and the mean absolute error over all batches, without dropout."""
+        """Return the mean squared error and mean absolute error over all batches, without dropout."""
         tf, errors = self._tf, []
         for inputs, targets in self._batches:
             per_replica = self._strategy.run(self._errors_of_one, args=(inputs, targets))
@@ -210,7 +210,7 @@ class MirroredTraining:
     def _drawn(
         self, work: TrainingWork, shape: InputShape, *, max_batches: int | None
     ) -> list[tuple[Any, Any]]:
-        """Draw the batches of each mirror on it, from the seed and its number."""
+        """Draw each mirror's batches on its own device, from the seed and the mirror's number."""
         count = num_pool_batches(shape, work.data.batch_size, max_batches=max_batches)
 
         def of_mirror(number: int) -> Callable[[Any], Any]:
@@ -232,7 +232,7 @@ class MirroredTraining:
 
 
 def draw_features(tf: Any, shape: InputShape, num_samples: int, *, seed: tuple[int, int]) -> Any:
-    """Draw samples of S2's data set, features and targets side by side: two features depend on the first."""
+    """Draw features and targets of S2's data set together; two of the features depend on the first."""
     width = shape.shape[0]
     drawn = tf.random.stateless_normal((num_samples, width + shape.num_targets), seed=seed)
     if width < 3:

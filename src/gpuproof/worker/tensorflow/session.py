@@ -1,7 +1,7 @@
 """One case under TensorFlow: prepare, warm up, measure. The same records as torch's, from one process.
 
-The clock is the host's. On a processor a step is done when it returns; on GPUs each step is waited for, so
-that nothing is queued behind it: the setup says so.
+Steps are timed on the host's clock. On a CPU, a step is complete when its call returns. On GPUs, each step is
+waited for, so no other step is queued behind it; the setup record says so.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from gpuproof.worker.tensorflow.mirrored import (
 from gpuproof.workloads.info.base import InputShape, Work
 from gpuproof.workloads.info.lookup import find_workload
 
-NOT_APART = "TensorFlow's step is one graph: it cannot be taken without the sum of gradients, nor apart"
+NOT_APART = "TensorFlow's step is one graph: it cannot run without the gradient sum, nor in parts"
 WITHOUT_EFFECT = {
     "training.epochs": "the measured window decides the length (benchmark.enabled)",
-    "training.cudnn_benchmark": "TensorFlow chooses cuDNN's algorithms by itself",
-    "training.keep_freed_memory": "TensorFlow has an allocator of its own",
+    "training.cudnn_benchmark": "TensorFlow chooses cuDNN's algorithms on its own",
+    "training.keep_freed_memory": "TensorFlow has its own allocator",
     "training.optimizer_implementation": "TensorFlow's optimizer runs in its graph",
-    "benchmark.count_flops": "torch counts FLOPs; of TensorFlow's step there is the closed form",
+    "benchmark.count_flops": "torch counts FLOPs; for TensorFlow's step there is only the closed form",
     "benchmark.own_compute": "one process trains on all devices",
-    "benchmark.sync_cuda": "each step is waited for in any case",
+    "benchmark.sync_cuda": "each step is always waited for",
     "distributed.backend": "replicas of one process sum gradients by training.reduction",
-    "distributed.timeout_s": "one process waits for no other rank",
+    "distributed.timeout_s": "one process does not wait for other ranks",
 }
 
 
@@ -76,7 +76,7 @@ class PreparedMirrors:
 
     @property
     def items_per_step(self) -> int:
-        """Samples of all replicas in one step."""
+        """Samples per step, over all replicas."""
         return self.work.data.batch_size * self.work.num_replicas
 
 
@@ -111,7 +111,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
     info = find_workload(work.model.name)
     options = info.options_type(**work.model.options)
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
-    # Replicas on a processor share its threads: as many each as a rank of torch's would have.
+    # Replicas on a CPU share its threads; each gets as many as a torch rank would.
     num_threads, replicas = work.parallel.threads_per_rank, work.num_replicas
     of_all = None if num_threads is None else num_threads * replicas
     threads = threads_per_rank(of_all, num_ranks=1, users=users_threads())
@@ -131,7 +131,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
 
 
 def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
-    """Say what was really built; FLOPs are of each replica."""
+    """Report what was actually built; FLOPs are per replica."""
     work, training, replicas = prepared.work, prepared.training, prepared.work.num_replicas
     costs, batch = prepared.costs, work.data.batch_size
     reduction = training.reduction if replicas > 1 else None
@@ -151,7 +151,7 @@ def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
         not_applied=tuple(_not_applied(work, is_gpu=prepared.mirrors.is_gpu)),
         notes=tuple(_notes(prepared, reduction)),
         monotonic_s=monotonic(),
-        flops_not_counted="torch's counter sees no step of TensorFlow's",
+        flops_not_counted="torch's counter does not see TensorFlow's steps",
         input_shape=prepared.shape.shape,
         data_used=DataUsed(
             loading="device",
@@ -195,7 +195,7 @@ def _not_applied(work: TrainingWork, *, is_gpu: bool) -> Iterator[NotApplied]:
 
 
 def _warm_up(prepared: PreparedMirrors, recorder: Recorder) -> tuple[float | None, int | None]:
-    """Run the warm-up, of which the first step builds the graph; return a step's seconds, and the peak."""
+    """Run the warm-up, whose first step builds the graph; return seconds per step and peak memory."""
     window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
@@ -211,7 +211,7 @@ def _warm_up(prepared: PreparedMirrors, recorder: Recorder) -> tuple[float | Non
 def _measure(
     prepared: PreparedMirrors, recorder: Recorder, *, step_s: float | None, warm_peak_bytes: int | None
 ) -> None:
-    """Run the measured window and write down what it took, and what else the host did meanwhile."""
+    """Run the measured window; record how long it took, and what else the host did meanwhile."""
     work, replicas = prepared.work, prepared.work.num_replicas
     planned = plan_window(
         work,
@@ -245,7 +245,7 @@ def _measure(
 
 
 def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
-    """Look at the errors over all samples that steps took."""
+    """Compute the errors over all samples that steps used."""
     squared, absolute = prepared.training.errors()
     return Evaluation(
         rank=rank,
@@ -258,12 +258,12 @@ def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
 
 
 def _other_processes() -> DeviceSharing:
-    """Look for other users of the device; TensorFlow tells no device's permanent identity."""
+    """Check for other users of the device; TensorFlow does not report a permanent device identity."""
     return other_users(None, our_pids=(os.getpid(),))
 
 
 def _not_taken_apart(rank: int, clock: HostClock) -> Iterator[Any]:
-    """Say of each measure of communication, and of the phases, why there is none."""
+    """Record why there are no communication measures or phases."""
     yield StepPhases(rank=rank, clock=clock.name, is_queued=False, missing=NOT_APART)
     yield GradientSync(rank=rank, clock=clock.name, rounds=(), missing=NOT_APART)
     yield CollectiveOverlap(

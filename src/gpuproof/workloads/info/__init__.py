@@ -1,1 +1,1 @@
-"""What a workload is, without torch: options, shapes and work in closed form."""
+"""Workload descriptions without torch: options, shapes and work in closed form."""

@@ -1,4 +1,4 @@
-"""What a rank holds in memory before any activation, from sizes alone and without torch.
+"""What a rank holds in memory before any activation, computed from sizes without torch.
 
 >>> estimate_memory(1_000_000, arrangement=Arrangement(), optimizer="SGD").total_bytes
 8000000
@@ -21,7 +21,7 @@ OPTIMIZER_VALUES: Mapping[OptimizerName, int] = {
     "AdamWSpam": 2,
     "AdamWPrune": 2,
 }
-"""Values that an optimizer keeps for each parameter, beside SGD's momentum."""
+"""Number of values that each optimizer stores per parameter, apart from SGD's momentum."""
 
 
 def estimate_memory(
@@ -36,14 +36,14 @@ def estimate_memory(
     value_bytes: int = FLOAT32_BYTES,
     num_fp8_weights: int = 0,
 ) -> MemoryParts:
-    """Estimate the bytes of one rank before any activation.
+    """Estimate the bytes that a rank holds before any activation.
 
-    Parameters, gradients and optimizer state have `value_bytes` each: autocast keeps float32 parameters, and
-    sharded ones are gathered in half precision from float32 shares; of parameters, `num_fp8_weights` have one
-    byte. Adam's step counters are left out. The parts are those of https://arxiv.org/abs/1910.02054.
+    Parameters, gradients and optimizer state take `value_bytes` per value: autocast keeps float32 parameters,
+    and sharded parameters are gathered in half precision from float32 shards. Of the parameters,
+    `num_fp8_weights` take one byte each. Adam's step counters are omitted. See https://arxiv.org/abs/1910.02054.
 
-    `num_whole_parameters` are those that tensor parallelism leaves whole on each rank; `optimizer` is None
-    for inference. `num_gathered_parameters` are those that a sharded model holds in full at its fullest.
+    `num_whole_parameters` is how many tensor parallelism keeps whole on each rank; `optimizer` is None for
+    inference. `num_gathered_parameters` is the maximum that a sharded model holds in full at a time.
 
     >>> estimate_memory(1_000_000, arrangement=Arrangement(shard=4), optimizer="Adam").total_bytes
     4000000
@@ -56,7 +56,7 @@ def estimate_memory(
         values = 1
     if arrangement.shard > 1:
         communication = num_gathered_parameters * gathered_value_bytes
-    else:  # buckets of gradients, which data-parallel ranks keep beside the gradients
+    else:  # gradient buckets, which data-parallel ranks hold in addition to the gradients
         communication = trained * value_bytes if arrangement.replicate > 1 else 0
     return MemoryParts(
         parameters_bytes=held * value_bytes - num_fp8_weights * (value_bytes - 1),

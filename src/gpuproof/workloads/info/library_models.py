@@ -1,8 +1,8 @@
-"""Models by name from torchvision, timm and transformers, as far as they are known without importing these.
+"""Models by name from torchvision, timm and transformers, known without importing these libraries.
 
-Comes in: `torchvision/resnet50`, `timm/resnet50`, `transformers/gpt2`, `transformers/bert:causal`. a
-workload whose options are the library's own keywords. A library is imported on the node only, in the one file
-named for it, which also knows the sizes that nobody set; here a stand-in takes their place.
+Input: `torchvision/resnet50`, `timm/resnet50`, `transformers/gpt2`, `transformers/bert:causal`. Output: a
+workload whose options are the library's own keywords. A library is imported only on the node, in the one file
+named after it, which also knows the sizes that were not set. Until then, placeholders replace them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
 IMAGE_SIZE, NUM_CLASSES, CHANNELS = 224, 1000, 3
 SEQ_LEN, VOCAB_SIZE = 512, 32_000
-"""Stand-ins for what only the library knows; the node's own answer is what runs, and is recorded."""
+"""Placeholders for values that only the library knows; the node's own values are what runs and gets
+recorded."""
 
 Task = Literal["image", "causal", "masked"]
 TASKS: tuple[Task, ...] = ("image", "causal", "masked")
@@ -36,42 +37,43 @@ MASKED_TYPES = frozenset(
         *("nystromformer", "rembert", "roberta", "roformer", "squeezebert", "xlm-roberta"),
     }
 )
-"""Types that are usually trained to fill gaps; what is in neither list predicts the next token."""
+"""Model types that are usually trained to fill in masked tokens; types in neither list predict the next
+token."""
 
 REFUSED = {
-    "num_classes": ("the number of classes has a key of its own", "Set model.num_classes"),
-    "num_labels": ("the number of classes has a key of its own", "Set model.num_classes"),
+    "num_classes": ("the number of classes has its own key", "Set model.num_classes"),
+    "num_labels": ("the number of classes has its own key", "Set model.num_classes"),
     **dict.fromkeys(
         ("pretrained", "weights", "weights_backbone", "checkpoint_path", "pretrained_cfg"),
-        ("weights are drawn at random: nothing is downloaded", "Remove it"),
+        ("weights are initialised randomly: nothing is downloaded", "Remove it"),
     ),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class LibraryModel(WorkloadInfo):
-    """A model of a library, by its name there. What it costs is counted on the node."""
+    """A model from a library, by its name there. Its cost is counted on the node."""
 
     __slots__ = ()
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
-        """Return the function that imports the library and builds the model; called on the node only."""
+        """Return a function that imports the library and builds the model; called only on the node."""
         return partial(super().resolve_implementation(), self.name.partition("/")[2])
 
     def resolve_shape(
         self, options: Mapping[str, Any], image_size: int | None, num_classes: int | None
     ) -> InputShape:
-        """Ask the library for the sizes that nobody set; called on the node only."""
+        """Get sizes that were not set from the library; called only on the node."""
         module = import_module(self.implementation.partition(":")[0])
         shape: InputShape = module.input_shape(self.name.partition("/")[2], options, image_size, num_classes)
         return shape
 
 
 def library_model(name: str) -> LibraryModel | None:
-    """Return the workload that `name` means; None where it names none of the libraries.
+    """Return the workload that `name` refers to; None if it is not from one of the libraries.
 
     Raises:
-        UsageError: what follows the library is no name of a model.
+        UsageError: the part after the library is not a model name.
     """
     library, _, model = name.partition("/")
     if library not in LIBRARIES:
@@ -80,7 +82,7 @@ def library_model(name: str) -> LibraryModel | None:
     named_task = library == "transformers" and task in TASKS
     if not _NAME.fullmatch(base) or (colon and not named_task):
         raise UsageError(
-            f"{name!r} does not name a model of {library}",
+            f"{name!r} is not the name of a {library} model",
             place="model.name",
             next_step=f"Write {LIBRARIES[library]}",
         )
@@ -98,7 +100,7 @@ LIBRARIES = {
 
 
 def choose_task(model: str) -> Task:
-    """Say what a transformers model is built for: the task that its name ends in, else what is usual.
+    """Return the task of a transformers model: the one in its name's suffix, else the usual one.
 
     >>> choose_task("gpt2"), choose_task("bert"), choose_task("bert:causal"), choose_task("vit")
     ('causal', 'masked', 'causal', 'image')
@@ -120,7 +122,7 @@ def _workload(
     library = name.partition("/")[0]
     return LibraryModel(
         name=name,
-        summary=f"a model of {library}, with random weights",
+        summary=f"a model from {library}, with random weights",
         item=item,
         options_type=dict,
         input_shape=input_shape,
@@ -147,10 +149,10 @@ def _token_shape(options: Mapping[str, Any], _image_size: int | None, _num_class
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
-    """Refuse what another key says, and what would download.
+    """Reject options that have a recipe key of their own, and options that would cause a download.
 
     Raises:
-        UsageError: such an option is set.
+        UsageError: one of these options is set.
     """
     for option, (cause, next_step) in REFUSED.items():
         if option in options:
@@ -161,12 +163,12 @@ def _whole_number(options: Mapping[str, Any], option: str, default: int) -> int:
     value = options.get(option, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(
-            f"{value!r} is no whole number of 1 or more",
+            f"{value!r} is not a whole number of 1 or more",
             place=f"model.options.{option}",
-            next_step="Write one, or leave the option out",
+            next_step="Set one, or omit the option",
         )
     return value
 
 
 def unknown_work(_options: Mapping[str, Any], _shape: InputShape) -> None:
-    """Return None: what the model costs is counted on the node."""
+    """Return None: the model's cost is counted on the node."""

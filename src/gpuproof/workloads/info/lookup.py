@@ -1,7 +1,8 @@
-"""Which workload a name means: a registered one, a library's, or the user's `python:package.module:Class`.
+"""Find the workload for a name: registered, from a library, or the user's `python:package.module:Class`.
 
-The user's class is a `torch.nn.Module` that classifies images. It is constructed with `num_classes` and the
-options as keywords, on the node; here only its name is looked at, since importing it would import torch.
+The user's class is a `torch.nn.Module` that classifies images. It is constructed on the node, with
+`num_classes` and the options as keyword arguments. Here, only its name is checked, since importing the class
+would import torch.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ TORCHVISION = re.compile(
     r"resnext(50_32x4d|101_32x8d|101_64x4d)|shufflenet_v2_x(0_5|1_0|1_5|2_0)|squeezenet1_[01]|"
     r"swin(_v2)?_[tsb]|vgg(11|13|16|19)(_bn)?|vit_(b_16|b_32|l_16|l_32|h_14)|wide_resnet(50|101)_2"
 )
-"""Image classifiers of torchvision, whose names alone say whose they are; in 0.19 and in 0.28."""
+"""torchvision image classifiers whose bare names are unambiguous; they exist in 0.19 and in 0.28."""
 _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
 
 
 class OwnModel(WorkloadInfo):
-    """A class of the user's own, as a workload. What it costs is counted on the node."""
+    """A user's own class as a workload. Its cost is counted on the node."""
 
     __slots__ = ()
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
-        """Return the function that imports the class and builds it; called on the node only."""
+        """Return a function that imports and builds the class; called only on the node."""
         return partial(super().resolve_implementation(), self.name.removeprefix(OWN_MODULE))
 
 
 def find_workload(name: str) -> WorkloadInfo:
-    """Return what is known of the workload called `name`.
+    """Return the description of the workload called `name`.
 
     Raises:
-        UsageError: nothing is registered by that name, or it does not name a class or a model as it should.
+        UsageError: nothing is registered under that name, or it is not a valid name of a class or model.
     """
     if name.startswith(OWN_MODULE):
         return _own_model(name)
@@ -63,17 +64,17 @@ def find_workload(name: str) -> WorkloadInfo:
 
 
 def _or_of_a_library(error: UsageError, name: str) -> UsageError:
-    """Add, for a name that is nobody's, how a library's model of that name is written."""
+    """For an unknown name, add how to refer to a library model with that name."""
     if name in registry.names(registry.WORKLOADS) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         return error
-    next_step = f"{error.next_step}. Of a library: torchvision/{name}, timm/{name} or transformers/{name}"
+    next_step = f"{error.next_step}. From a library: torchvision/{name}, timm/{name} or transformers/{name}"
     return UsageError(error.cause, place=error.place, next_step=next_step)
 
 
 def _own_model(name: str) -> OwnModel:
     if not _PATH.fullmatch(name.removeprefix(OWN_MODULE)):
         raise UsageError(
-            f"{name!r} does not name a class",
+            f"{name!r} is not the name of a class",
             place="model.name",
             next_step=f"Write {OWN_MODULE}package.module:Class",
         )
@@ -94,7 +95,7 @@ def _own_model(name: str) -> OwnModel:
 def _input_shape(options: Mapping[str, Any], image_size: int | None, num_classes: int | None) -> InputShape:
     if "num_classes" in options:
         raise UsageError(
-            "the number of classes has a key of its own",
+            "the number of classes has its own key",
             place="model.options.num_classes",
             next_step="Set model.num_classes",
         )

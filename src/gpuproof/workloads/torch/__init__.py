@@ -1,1 +1,1 @@
-"""The workloads in torch, imported where a step is built."""
+"""The torch side of workloads, imported where a step is built."""

@@ -1,7 +1,8 @@
 """Convolutional classifiers, built from the plans in `catalogue.cnn` and `catalogue.resnet`.
 
-ResNet is v1.5: in a bottleneck the 3×3 convolution carries the stride, as in the models whose published
-throughput people compare with. Its weights start as in He et al. 2015 (https://arxiv.org/abs/1502.01852).
+ResNet is v1.5: in a bottleneck, the 3×3 convolution has the stride, as in the models whose published
+throughput is commonly compared. Weights are initialised as in He et al. 2015
+(https://arxiv.org/abs/1502.01852).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def build_lenet5(options: LeNetOptions, shape: InputShape) -> nn.Module:
 
 
 class _FreshConvolution(nn.Conv2d):
-    """A convolution whose weights are drawn once: torch's own draw would take as long, and be thrown away."""
+    """A convolution with weights initialised only once: torch's initialisation would be discarded."""
 
     def reset_parameters(self) -> None:
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
@@ -76,12 +77,12 @@ def _convolve(plan: Convolution) -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """Two or three convolutions and a shortcut, projected where the shape changes."""
+    """Two or three convolutions and a shortcut, which is projected if the shape changes."""
 
     def __init__(self, plan: ResNetPlan, *, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         depth = 3 if plan.bottleneck else 2
-        # The plan's sizes matter to the count of operations only: any even size gives the same layers.
+        # The sizes in the plan affect only the operation count: any even size gives the same layers.
         convolutions = list(block_convolutions(plan, inputs=inputs, width=width, stride=stride, size=2))
         self.convolutions = nn.ModuleList(_convolve(c) for c in convolutions[:depth])
         self.shortcut = _convolve(convolutions[depth]) if len(convolutions) > depth else nn.Identity()

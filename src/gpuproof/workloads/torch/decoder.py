@@ -1,10 +1,11 @@
 """The Llama-style decoder, dense or with experts, built from the plans in `catalogue.decoder`.
 
-Two choices show in figures. Keys and values are repeated for each head of their group before attention where
-gradients are needed or numbers are in fp32, since torch's attention kernels take fewer key-value heads only
-in half precision, and would fall to a slow one silently; a single token that reads from a cache needs no
-copies in any type, as the heads of a group take the place of positions. Experts run one after another on the
-tokens routed to them; cutting the batch by expert waits for the device once a layer.
+Two choices affect results. First, keys and values are repeated for each head in their group before attention
+if gradients are needed or numbers are in fp32. torch's attention kernels accept fewer key-value heads only in
+half precision, and would otherwise silently fall back to a slow kernel. A single token that reads from a
+cache needs no copies in any type, since the heads in a group take the place of positions. Second, experts run
+one after another on the tokens routed to them; splitting the batch by expert waits for the device once per
+layer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gpuproof.workloads.torch.initial_weights import draw_normal
 ROTARY_BASE = 10_000.0
 NORM_EPSILON = 1e-5
 HAS_GROUPS = "enable_gqa" in str(functional.scaled_dot_product_attention.__doc__)
-"""Whether this torch's attention takes fewer heads of keys than of queries: from 2.5 on."""
+"""Whether attention in this torch version accepts fewer key heads than query heads: from 2.5 on."""
 
 
 def build_decoder(options: DecoderOptions | MoeDecoderOptions, shape: InputShape) -> nn.Module:
@@ -30,7 +31,7 @@ def build_decoder(options: DecoderOptions | MoeDecoderOptions, shape: InputShape
 
 
 class Decoder(nn.Module):
-    """Embedding, decoder layers, a norm, a linear layer to the vocabulary."""
+    """Embedding, decoder layers, a norm, and a linear layer over the vocabulary."""
 
     angles: torch.Tensor
 
@@ -53,14 +54,14 @@ class Decoder(nn.Module):
         return scores
 
     def new_cache(self, *, num_slots: int, max_tokens: int) -> KeyValueCache:
-        """Return an empty cache; it has the angles of all its positions, beyond those of `forward`."""
+        """Return an empty cache, with the angles of all its positions; `forward` keeps its own."""
         angles = rotary_angles(max_tokens, self.angles.shape[-1]).to(self.angles)
         return KeyValueCache(
             num_layers=len(self.layers), num_slots=num_slots, max_tokens=max_tokens, angles=angles
         )
 
     def next_scores(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
-        """Map (batch, tokens), behind those in the cache, to scores (batch, vocab_size) of the last."""
+        """Map (batch, tokens), appended to the cache, to scores (batch, vocab_size) of the last token."""
         angles = cache.next_angles(tokens.shape[1])
         hidden = self.embedding(tokens)
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
@@ -70,7 +71,7 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention to what came before, then the experts, each with a norm before it and a residual."""
+    """Causal attention, then the experts, each with a norm before it and a residual."""
 
     def __init__(self, plan: DecoderPlan) -> None:
         super().__init__()
@@ -102,12 +103,14 @@ class CausalAttention(nn.Module):
     def forward(
         self, hidden: torch.Tensor, angles: torch.Tensor, cache: LayerCache | None = None
     ) -> torch.Tensor:
-        """Map (batch, seq_len, d_model) to the same shape; with a cache, behind the tokens in it.
+        """Map (batch, seq_len, d_model) to the same shape; with a cache, continue after the tokens in it.
 
-        Behind tokens in a cache comes one at a time.
+        If the cache already has tokens, only one token can be added at a time.
         """
         heads = self.queries_keys_values(hidden).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        groups = heads.shape[1] // (self.heads_per_group + 2)  # this rank's, whose share is a part of each
+        groups = heads.shape[1] // (
+            self.heads_per_group + 2
+        )  # this rank's heads: each rank has a share of every part
         rotated, values = heads.split((heads.shape[1] - groups, groups), dim=1)
         queries, keys = rotate(rotated, angles).split((rotated.shape[1] - groups, groups), dim=1)
         if cache is not None:
@@ -133,16 +136,16 @@ class CausalAttention(nn.Module):
     def _mix_behind(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Let one token a sequence attend to all; (batch, heads, 1, head_dim) comes in and goes out."""
+        """Let one token per sequence attend to all; input and output are (batch, heads, 1, head_dim)."""
         grouped = queries.reshape(keys.shape[0], keys.shape[1], self.heads_per_group, self.head_dim)
         mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(queries.shape)
 
 
 def rotary_angles(seq_len: int, head_dim: int) -> torch.Tensor:
-    """Return (2, seq_len, head_dim): cosines and sines of each position, for both halves of a head.
+    """Return (2, seq_len, head_dim): cosines and sines for each position, for both halves of a head.
 
-    The sines of the first half are negative, as `rotate` wants them.
+    The sines for the first half are negative, as `rotate` expects.
     """
     frequencies = ROTARY_BASE ** (-torch.arange(0, head_dim, 2) / head_dim)
     angles = (torch.arange(seq_len)[:, None] * frequencies).repeat(1, 2)
@@ -151,14 +154,14 @@ def rotary_angles(seq_len: int, head_dim: int) -> torch.Tensor:
 
 
 def rotate(heads: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Turn each pair (i, i + head_dim / 2) of `heads` by its position's angle; keeps shape and type."""
+    """Rotate each pair (i, i + head_dim / 2) in `heads` by its position's angle; keeps shape and type."""
     cosines, sines = angles
     turned = torch.addcmul(heads * cosines, heads.roll(heads.shape[-1] // 2, dims=-1), sines)
     return turned.type_as(heads)
 
 
 class SwiGlu(nn.Module):
-    """Two linear layers, the first gated by a third, made with it, through SiLU (https://arxiv.org/abs/2002.05202)."""
+    """Two linear layers, the first gated by a third through SiLU (https://arxiv.org/abs/2002.05202)."""
 
     def __init__(self, plan: DecoderPlan) -> None:
         super().__init__()
@@ -173,7 +176,7 @@ class SwiGlu(nn.Module):
 
 
 class Experts(nn.Module):
-    """A router, and the feed-forward networks that it chooses from for each token."""
+    """A router, and the feed-forward networks from which it selects a few for each token."""
 
     def __init__(self, plan: DecoderPlan) -> None:
         super().__init__()
@@ -182,7 +185,7 @@ class Experts(nn.Module):
         self.experts = nn.ModuleList(SwiGlu(plan) for _ in range(plan.num_experts))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Map (batch, seq_len, d_model) to the same shape: the chosen experts' outputs, weighted."""
+        """Map (batch, seq_len, d_model) to the same shape: the weighted outputs of the selected experts."""
         tokens = hidden.flatten(0, -2)
         scores, chosen = (
             self.router(tokens).softmax(dim=-1, dtype=torch.float32).topk(self.num_experts_per_token)
@@ -190,7 +193,7 @@ class Experts(nn.Module):
         shares = scores / scores.sum(dim=-1, keepdim=True)
         order = chosen.flatten().argsort()
         token_of = order // self.num_experts_per_token
-        # An expert that no token chose runs on none, so that its weights have gradients on every rank.
+        # An expert without tokens runs on an empty batch, so that its weights have gradients on every rank.
         counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
         parts = zip(self.experts, tokens[token_of].split(counts), strict=True)
         outputs = torch.cat([expert(part) for expert, part in parts])

@@ -32,7 +32,7 @@ def build_vit(options: VitOptions, shape: InputShape) -> nn.Module:
 
 
 class SelfAttention(nn.Module):
-    """Attention of every position to every other, or to those before it, all heads at once."""
+    """Attention from every position to all others or only to previous ones, with all heads at once."""
 
     def __init__(self, sizes: EncoderSizes, *, dropout: float, is_causal: bool = False) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and two linear layers, each with a residual and a norm, before it or after."""
+    """Attention and two linear layers, each with a residual and with a pre-norm or post-norm."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class EncoderLayer(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Embedding and sinusoids, encoder layers, a linear layer back to the vocabulary."""
+    """Embedding and sinusoids, encoder layers, and a linear layer back to the vocabulary."""
 
     positions: torch.Tensor
 
@@ -118,14 +118,14 @@ class TokenEncoder(nn.Module):
 
 
 def sinusoids(num_positions: int, width: int) -> torch.Tensor:
-    """Return (num_positions, width): sines and cosines of wavelengths from 2π to 10,000 · 2π in turn."""
+    """Return (num_positions, width): alternating sines and cosines, with wavelengths 2π to 10,000 · 2π."""
     frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = torch.arange(num_positions)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[:, :width]
 
 
 class VisionTransformer(nn.Module):
-    """Patches and a class token, encoder layers, a linear classifier on the class token."""
+    """Patches and a class token, encoder layers, and a linear classifier on the class token."""
 
     def __init__(self, options: VitOptions, *, positions: int, num_classes: int) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def build_gpt2(options: Gpt2Options, shape: InputShape) -> nn.Module:
 
 
 class Gpt2(nn.Module):
-    """Embedding and learnt positions, layers that see what came before, a norm, the embedding again."""
+    """Embedding and learnt positions, causal layers, a norm, and the tied embedding as the head."""
 
     def __init__(self, options: Gpt2Options, *, seq_len: int) -> None:
         super().__init__()

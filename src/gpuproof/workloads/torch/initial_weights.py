@@ -1,4 +1,4 @@
-"""Starting weights of transformers: normal and small, so that the first losses are those of guessing."""
+"""Initial weights of transformers: normal and small, so that the first losses equal random guessing."""
 
 from __future__ import annotations
 

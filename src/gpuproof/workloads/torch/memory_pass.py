@@ -14,7 +14,7 @@ SCALE = 3.0
 
 
 class MemoryPass(nn.Module):
-    """a = b, or a = b + s·c, once for each sample of a batch; the samples themselves are not looked at."""
+    """Computes a = b, or a = b + s·c, once per sample of a batch; the samples are not used."""
 
     target: torch.Tensor
     first: torch.Tensor
@@ -33,13 +33,13 @@ class MemoryPass(nn.Module):
         torch.add(self.first, self.second, alpha=SCALE, out=self.target)
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        """Make one pass for each sample."""
+        """Make one memory pass per sample."""
         for _ in range(len(samples)):
             self.run_once()
         return samples
 
 
 def build_memory(options: MemoryOptions, _shape: InputShape) -> MemoryPass:
-    """Build the pass of `options`; maps (batch, 1) to itself."""
+    """Build the memory pass for `options`; maps (batch, 1) to itself."""
     assert not isinstance(options.buffer_bytes, str)
     return MemoryPass(options.pattern, options.buffer_bytes)

@@ -1,7 +1,7 @@
-"""A module of the user's own: imported, constructed, and tried once, so that a wrong shape is no figure.
+"""The user's own module: imported, constructed, and tried once, so that a wrong shape is never measured.
 
-Models of libraries are tried by the same functions. In: a module, and the input and the scores that the case
-counts on. Out: nothing, or an error.
+Library models are tried with the same functions. Input: a module, and the input and scores that the case
+expects. Output: nothing, or an error.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 
 TRIAL_BATCH = 2
-"""Some layers take no batch of one."""
+"""Batch size for the trial, because some layers do not accept a batch of one."""
 PLURALS = {"image": "images", "features": "features", "tokens": "tokens"}
 
 
 def build_own(path: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
-    """Construct the class at `package.module:Class` with the number of classes and the options.
+    """Construct the class at `package.module:Class`, passing the number of classes and the options.
 
     Raises:
-        UsageError: it cannot be imported, is no module, or does not map images to scores of the classes.
+        UsageError: the class cannot be imported, is not a module, or does not map images to class scores.
     """
     module = _class_at(path)(num_classes=shape.num_targets, **options)
     if not isinstance(module, nn.Module):
         raise UsageError(
-            f"{path} makes a {type(module).__name__}, and no torch.nn.Module", place="model.name"
+            f"{path} creates a {type(module).__name__}, not a torch.nn.Module", place="model.name"
         )
     try_once(
         module,
@@ -52,8 +52,8 @@ def _class_at(path: str) -> Any:
         raise UsageError(
             f"{path} cannot be imported: {error}",
             place="model.name",
-            next_step="Install its package where the worker runs, or name its folder in PYTHONPATH: "
-            "the working directory is not searched",
+            next_step="Install its package where the worker runs, or add its folder to "
+            "PYTHONPATH: the working directory is not searched",
         ) from error
 
 
@@ -66,10 +66,10 @@ def blank_batch(module: nn.Module, shape: InputShape) -> torch.Tensor:
 
 
 def try_once(module: nn.Module, name: str, shape: InputShape, *, next_step: str) -> None:
-    """Run a blank batch through, in evaluation mode; the module keeps the mode that it had.
+    """Run a blank batch through the module in evaluation mode, then restore its mode.
 
     Raises:
-        UsageError: it does not map images, or tokens, to scores.
+        UsageError: the module does not map images, or tokens, to scores.
     """
     batch = blank_batch(module, shape)
     was_training = module.training
@@ -83,37 +83,40 @@ def try_once(module: nn.Module, name: str, shape: InputShape, *, next_step: str)
     if actual != expected:
         taken = f"{PLURALS[shape.kind]} {tuple(batch.shape)}"
         raise UsageError(
-            f"{name} maps {taken} to {actual}, and not to scores {expected}",
+            f"{name} maps {taken} to {actual}, not to scores {expected}",
             place="model.name",
             next_step=next_step,
         )
 
 
 def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
-    """Run a blank batch through a model of a library; what it objects to is a mistake of the case.
+    """Run a blank batch through a library model; if that fails, the case is wrong.
 
     Raises:
-        UsageError: it does not take such input, or gives no scores.
+        UsageError: the model does not accept such input, or returns no scores.
     """
     what = f"images of {shape.shape[-1]} pixels" if shape.kind == "image" else "these tokens"
     try:
         try_once(
-            module, name, shape, next_step="Choose another model: this one is no classifier of its input"
+            module,
+            name,
+            shape,
+            next_step=("Choose another model: this one is not a classifier for its input"),
         )
     except OutOfMemory:
         raise
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{name} does not take {what}: {one_line(error)}",
+            f"{name} does not accept {what}: {one_line(error)}",
             place="data.image_size" if shape.kind == "image" else "model.options",
-            next_step="Leave data.image_size out for the model's own size"
+            next_step="Omit data.image_size to use the model's own size"
             if shape.kind == "image"
-            else "Look at the sizes in model.options",
+            else "Check the sizes in model.options",
         ) from error
 
 
 def one_line(error: Exception) -> str:
-    r"""Return what a library objects to, on one line.
+    r"""Return a library's error message on one line.
 
     >>> one_line(TypeError("field 'depth':\n  expected int"))
     "TypeError: field 'depth': expected int"
@@ -125,7 +128,7 @@ def require_library(name: str) -> None:
     """Check that a library is installed, without importing it.
 
     Raises:
-        EnvironmentUnfitError: it is not.
+        EnvironmentUnfitError: the library is not installed.
     """
     if find_spec(name) is None:
         raise EnvironmentUnfitError(
@@ -136,13 +139,15 @@ def require_library(name: str) -> None:
 
 
 def suggest(name: str, names: Iterable[str], *, otherwise: str) -> str:
-    """Return the next step for a misspelt name: those that are close to it, else `otherwise`."""
+    """Return a next step for a misspelt name: close matches, or else `otherwise`."""
     close = difflib.get_close_matches(name, names, n=3)
     return f"Close to it: {', '.join(close)}" if close else otherwise
 
 
 def not_built(library: str, name: str, error: Exception, *, next_step: str) -> UsageError:
-    """Return the error for options that a library builds no such model with."""
+    """Return an error for options with which a library cannot build a model."""
     return UsageError(
-        f"{library} builds no {name} so: {one_line(error)}", place="model.options", next_step=next_step
+        f"{library} cannot build {name} with these options: {one_line(error)}",
+        place="model.options",
+        next_step=next_step,
     )

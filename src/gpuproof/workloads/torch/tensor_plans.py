@@ -1,11 +1,12 @@
 """How the built-in workloads are split over ranks that work on the same samples.
 
-A pair of linear layers is split by the first one's columns and the second one's rows, so that what lies
-between them needs no other rank, and the second one's outputs are summed over the ranks (Shoeybi et al. 2019,
-https://arxiv.org/abs/1909.08053): heads in attention, hidden units in the feed-forward network. Embeddings
-and the last layer of language models are split by the vocabulary, and the scores are gathered.
+A pair of linear layers is split by the columns of the first and the rows of the second. Everything between
+them then needs no other rank, and the second one's outputs are summed over the ranks (Shoeybi et al. 2019,
+https://arxiv.org/abs/1909.08053). In attention, this splits the heads; in the feed-forward network, the
+hidden units. The embeddings and last layer of language models are split by vocabulary, and the scores are
+gathered.
 
-Each function makes a module ready for groups of `size` ranks and returns the styles of its parts.
+Each function prepares a module for groups of `size` ranks and returns the parallel styles of its parts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Plan = dict[str, ParallelStyle]
 
 
 def perceptron_plan(module: nn.Sequential, _size: int) -> Plan:
-    """Split linear layers in pairs; a last one without a partner stays whole."""
+    """Split linear layers in pairs; a last layer without a partner stays whole."""
     linear = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
     plan: Plan = {}
     for first, second in list(pairwise(linear))[::2]:
@@ -39,7 +40,7 @@ def perceptron_plan(module: nn.Sequential, _size: int) -> Plan:
 
 
 def decoder_plan(module: Decoder, size: int) -> Plan:
-    """Split heads, feed-forward networks or each expert, and the vocabulary; norms and routers stay whole."""
+    """Split heads, feed-forward networks or experts, and the vocabulary; norms and routers stay whole."""
     plan = _vocabulary("embedding", "head")
     for name, layer in module.layers.named_children():
         assert isinstance(layer, DecoderLayer)
@@ -51,9 +52,9 @@ def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
     regroup_shares(layer.attention.queries_keys_values, widths=layer.attention.widths, size=size)
     attention, feed_forward = f"{name}.attention", f"{name}.feed_forward"
     plan: Plan = {
-        # One sum of the inputs' gradients for both products, and not one for each.
+        # A single sum over the input gradients of both products, instead of one sum for each.
         attention: PrepareModuleInput(
-            input_layouts=(Replicate(), None, None),  # hidden states, angles, cache
+            input_layouts=(Replicate(), None, None),  # inputs of the layer: hidden states, angles, cache
             desired_input_layouts=(Replicate(), None, None),
         ),
         f"{attention}.queries_keys_values": ColwiseParallel(),
@@ -79,7 +80,7 @@ def _swi_glu(name: str, network: nn.Module, size: int) -> Plan:
 
 
 def encoder_plan(module: TokenEncoder | VisionTransformer, size: int) -> Plan:
-    """Split heads and feed-forward networks, and a vocabulary where there is one; norms stay whole."""
+    """Split heads, feed-forward networks and, if there is one, the vocabulary; norms stay whole."""
     plan = _vocabulary("embedding", "classifier") if isinstance(module, TokenEncoder) else {}
     for name, layer in module.layers.named_children():
         if not isinstance(layer, EncoderLayer):
@@ -107,10 +108,10 @@ def _vocabulary(embedding: str, head: str) -> Plan:
 
 @torch.no_grad()
 def regroup_shares(layer: nn.Linear, *, widths: Sequence[int], size: int) -> None:
-    """Reorder the outputs of a layer that makes several things of these widths, such as keys and then values.
+    """Reorder the outputs of a layer that computes several parts of these widths, e.g. keys, then values.
 
-    Cut into `size` equal pieces, each piece then holds its share of every part, in the order of the parts;
-    as the layer stands, one rank would get all keys and another all values.
+    When the outputs are then split into `size` equal pieces, each piece holds its share of every part, in the
+    order of the parts. Without reordering, one rank would get all keys and another all values.
     """
     for parameter in (layer.weight, layer.bias):
         if parameter is not None:

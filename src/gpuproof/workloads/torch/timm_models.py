@@ -1,4 +1,4 @@
-"""timm's models with random weights, as classifiers. timm is imported here alone, and only when asked for."""
+"""timm models with random weights, as classifiers. timm is imported only here, and only on request."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gpuproof.workloads.torch.torchvision_models import declare_missing_operator
 def input_shape(
     name: str, options: Mapping[str, Any], image_size: int | None, num_classes: int | None
 ) -> InputShape:
-    """Return images and classes as asked for, else those of timm's configuration of the model.
+    """Return the requested image shape and classes, or else those in timm's model configuration.
 
     Raises:
         EnvironmentUnfitError: timm is not installed.
-        UsageError: it has no such model.
+        UsageError: timm has no such model.
     """
     config = _configuration(name)
     channels, height, width = config.get("input_size") or (CHANNELS, IMAGE_SIZE, IMAGE_SIZE)
@@ -35,11 +35,11 @@ def input_shape(
 
 
 def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
-    """Build the model; maps images to scores of the classes.
+    """Build the model; maps images to class scores.
 
     Raises:
         EnvironmentUnfitError: timm is not installed.
-        UsageError: it has no such model, or the model does not take the options or the images.
+        UsageError: timm has no such model, or the model rejects the options or the images.
     """
     config = _configuration(name)
     timm = _timm()
@@ -49,7 +49,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
     try:
         module: nn.Module = timm.create_model(name, pretrained=False, **keywords)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        next_step = f"Use keywords that timm.create_model takes for {name}"
+        next_step = f"Use keywords that timm.create_model accepts for {name}"
         raise not_built("timm", name, error, next_step=next_step) from error
     try_from_library(module, f"timm/{name}", shape)
     return module
@@ -57,7 +57,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
 
 def _timm() -> Any:
     require_library("timm")
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before timm: the hub's client reads it as it is imported
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before timm, since the hub client reads it on import
     declare_missing_operators()
     import timm
 
@@ -65,10 +65,10 @@ def _timm() -> Any:
 
 
 def _configuration(name: str) -> dict[str, Any]:
-    """Return timm's configuration of the model: its input, its classes, and what is fixed in it."""
+    """Return timm's configuration of the model: its input, its classes, and its fixed values."""
     timm = _timm()
     base, _, tag = name.partition(".")
-    hint = "timm.list_models() names those that there are"
+    hint = "timm.list_models() lists the available models"
     if not timm.is_model(base):
         hint = suggest(base, timm.list_models(), otherwise=hint)
     elif tag and name not in (tagged := timm.list_models(f"{base}.*", pretrained=True)):

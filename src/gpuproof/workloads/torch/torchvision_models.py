@@ -1,7 +1,7 @@
-"""torchvision's classifiers with random weights. torchvision is imported here alone, and only when asked for.
+"""torchvision classifiers with random weights. torchvision is imported only here, and only on request.
 
-Its wheel holds operators compiled for one build of torch, and does not import where they cannot be loaded,
-although no classifier uses them. Two of them are then declared, without an implementation.
+torchvision's wheel contains operators compiled for one build of torch. If they cannot be loaded, its import
+fails, although no classifier uses them. In that case, two of them are declared without an implementation.
 """
 
 from __future__ import annotations
@@ -23,41 +23,43 @@ from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLA
 from gpuproof.workloads.torch.own_module import not_built, require_library, suggest, try_from_library
 
 SIZE_KEYWORDS = {"vit_": "image_size", "maxvit_": "input_size"}
-"""Families that are built for one size of image, and the keyword that says which."""
+"""Model families built for one image size, with the keyword that sets the size."""
 
 
 def input_shape(
     name: str, _options: Mapping[str, Any], image_size: int | None, num_classes: int | None
 ) -> InputShape:
-    """Return images of the size that is asked for, else of the size of the model's published weights.
+    """Return images of the requested size, or else of the size used by the model's published weights.
 
     Raises:
         EnvironmentUnfitError: torchvision is not installed.
-        UsageError: it has no such classifier.
+        UsageError: torchvision has no such classifier.
     """
     size = image_size or _native_size(_models_with(name), name)
     return InputShape(kind="image", shape=(CHANNELS, size, size), num_targets=num_classes or NUM_CLASSES)
 
 
 def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
-    """Build the classifier; maps images to scores of the classes.
+    """Build the classifier; maps images to class scores.
 
     Raises:
         EnvironmentUnfitError: torchvision is not installed.
-        UsageError: it has no such classifier, or the model does not take the options or the images.
+        UsageError: torchvision has no such classifier, or the model rejects the options or the images.
     """
     models = _models_with(name)
     keywords = {"num_classes": shape.num_targets, **_size_keyword(name, shape.shape[-1]), **options}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of initial weights that later versions change
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # a warning about initial weights, which later versions change
             module: nn.Module = models.get_model(name, weights=None, **keywords)
     except (AttributeError, TypeError, ValueError) as error:
         next_step = f"Use keywords of torchvision.models.{name}"
         raise not_built("torchvision", name, error, next_step=next_step) from error
     if getattr(module, "aux_logits", False):
         raise UsageError(
-            f"{name} has further outputs for training, which would be built and not be trained",
+            f"{name} has auxiliary outputs for training, which would be built but not trained",
             place="model.options.aux_logits",
             next_step="Set model.options.aux_logits to false",
         )
@@ -78,7 +80,7 @@ def _models_with(name: str) -> Any:
 
 
 def _native_size(models: Any, name: str) -> int:
-    """Return the size that the model's weights were made for; the usual one where it is among several."""
+    """Return the size the model's weights were trained for; the most usual one if there are several."""
     sizes = {weights.transforms.keywords["crop_size"] for weights in models.get_model_weights(name)}
     return IMAGE_SIZE if not sizes or IMAGE_SIZE in sizes else int(min(sizes))
 
@@ -92,15 +94,18 @@ def _size_keyword(name: str, size: int) -> dict[str, Any]:
 
 @functools.cache
 def declare_missing_operators() -> torch.library.Library | None:
-    """Declare what torchvision looks for as it is imported, where its own operators cannot be loaded.
+    """Declare the operators torchvision needs on import, if its own cannot be loaded.
 
-    Does nothing where torchvision is absent or whole. What is declared lasts as long as the value returned.
+    Does nothing if torchvision is missing or intact. The declarations exist for as long as the returned
+    object does.
     """
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:
         return None
     for extension in Path(spec.origin).parent.glob("_C*.so"):
-        with contextlib.suppress(OSError):  # compiled for another torch: what is missing is declared below
+        with contextlib.suppress(
+            OSError
+        ):  # compiled for another torch build: missing operators are declared below
             torch.ops.load_library(extension)
     if hasattr(torch.ops.torchvision, "nms"):
         return None

@@ -1,7 +1,7 @@
-"""Models of transformers with random weights, from a type and its sizes; the hub is never asked.
+"""transformers models with random weights, from a type and its sizes; the hub is never contacted.
 
-transformers is imported here alone, and only when asked for. The options are fields of the type's own
-configuration; beside them `seq_len` is the length of a sequence, which is no size of the model.
+transformers is imported only here, and only on request. The options are fields of the type's own
+configuration, plus `seq_len`, the length of a sequence, which is not a size of the model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLASSES = {
 
 
 class Scores(nn.Module):
-    """A model whose output holds the scores beside much else, as a function to the scores alone."""
+    """Wraps a model whose output contains more than the scores, and returns only the scores."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -55,11 +55,11 @@ class Scores(nn.Module):
 def input_shape(
     name: str, options: Mapping[str, Any], image_size: int | None, num_classes: int | None
 ) -> InputShape:
-    """Return the sizes asked for, else those of the type's own configuration.
+    """Return the requested sizes, or else those in the type's own configuration.
 
     Raises:
         EnvironmentUnfitError: transformers is not installed.
-        UsageError: it has no such type, or the type has no such field.
+        UsageError: transformers has no such type, or the type has no such field.
     """
     config = _configuration(name, options)
     if choose_task(name) == "image":
@@ -71,7 +71,8 @@ def input_shape(
     longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and 0 < longest < seq_len:
         raise UsageError(
-            f"transformers/{name} with these sizes takes {longest} tokens at most, and seq_len is {seq_len}",
+            f"transformers/{name} with these sizes accepts at most {longest} tokens, but seq_len "
+            f"is {seq_len}",
             place="model.options.seq_len",
             next_step=f"Set it to {longest} or less, or raise the number of positions",
         )
@@ -79,11 +80,11 @@ def input_shape(
 
 
 def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
-    """Build the model; maps images to scores of the classes, or tokens to scores of the vocabulary.
+    """Build the model; maps images to class scores, or tokens to vocabulary scores.
 
     Raises:
         EnvironmentUnfitError: transformers is not installed.
-        UsageError: it has no such type, or the model does not take the options or the input.
+        UsageError: transformers has no such type, or the model rejects the options or the input.
     """
     task = choose_task(name)
     config = _configuration(name, options)
@@ -92,11 +93,11 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         if getattr(config, "image_size", None) is not None:
             config.image_size = shape.shape[-1]
     if "use_cache" not in options:
-        config.use_cache = False  # whole sequences; a cache that nobody reads costs time
+        config.use_cache = False  # whole sequences are read, and an unused cache costs time
     try:
         module = Scores(getattr(_transformers(), CLASSES[task]).from_config(config))
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-        next_step = f"Look at the fields of {type(config).__name__} that go together"
+        next_step = f"Check the fields of {type(config).__name__} that depend on each other"
         raise not_built("transformers", name, error, next_step=next_step) from error
     try_from_library(module, f"transformers/{name}", shape)
     return module
@@ -104,26 +105,24 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
 
 def _transformers() -> Any:
     require_library("transformers")
-    # Before the import, which reads them: no name is ever looked up at the hub.
+    # Must come before the import, which reads them, so that names are never looked up on the hub.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     declare_missing_operators()
     import transformers
 
-    # Its warnings are of tokens with a meaning, which random weights do not know.
+    # The warnings concern special tokens, which have no meaning for random weights.
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return transformers
 
 
 def _configuration(name: str, options: Mapping[str, Any]) -> Any:
-    """Return the type's configuration with the options in it, each a field that it has."""
+    """Return the type's configuration with the options applied; each must be an existing field."""
     transformers = _transformers()
     model_type = name.partition(":")[0]
     types = sorted(transformers.CONFIG_MAPPING.keys())
     if model_type not in types:
         hint = suggest(model_type, types, otherwise=f"There are {', '.join(types)}")
-        raise UsageError(
-            f"transformers has no type of model {model_type!r}", place="model.name", next_step=hint
-        )
+        raise UsageError(f"transformers has no model type {model_type!r}", place="model.name", next_step=hint)
     fields = {option: value for option, value in options.items() if option != "seq_len"}
     config = transformers.AutoConfig.for_model(model_type)
     _check_task(name, config)
@@ -138,14 +137,14 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
         return transformers.AutoConfig.for_model(model_type, **fields)
     except Exception as error:
         raise UsageError(
-            f"{model_type} cannot be configured so: {one_line(error)}",
+            f"{model_type} does not accept this configuration: {one_line(error)}",
             place="model.options",
             next_step=f"See the fields of {type(config).__name__}",
         ) from error
 
 
 def _check_task(name: str, config: Any) -> None:
-    """Refuse a task that the library has no model of this type for."""
+    """Reject a task for which transformers has no model of this type."""
     transformers = _transformers()
     families = {task: getattr(transformers, CLASSES[task]) for task in TASKS}
     possible = [task for task in TASKS if type(config) in families[task]._model_mapping]

@@ -1,7 +1,7 @@
-"""Two small convolutional classifiers: three blocks for CIFAR's images, and LeNet-5.
+"""Two small convolutional classifiers: one with three blocks for CIFAR's images, and LeNet-5.
 
 LeNet-5 (LeCun et al. 1998, http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf) takes one channel of 32×32
-pixels: with every map of its second layer joined to all of its first, that makes 61,706 parameters.
+pixels. With every map in its second layer connected to all maps in its first, it has 61,706 parameters.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ IMAGE_SIZE, NUM_CLASSES = 32, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleCnnOptions:
-    """The simple CNN has no options of its own; image size and classes come from data and model."""
+    """The simple CNN has no options; image size and classes come from the data and model keys."""
 
 
 CNN_CHANNELS = (3, 32, 64, 128)
-"""Of the input and after each 3×3 convolution; a pool halves the image after each."""
+"""Number of channels in the input and after each 3×3 convolution; a pool halves the image after each
+convolution."""
 CNN_HIDDEN = 512
 CNN_DROPOUT = 0.5
 
@@ -35,7 +36,7 @@ def _cnn_input(_options: SimpleCnnOptions, image_size: int | None, num_classes: 
 
 
 def cnn_features(image_size: int) -> int:
-    """Return the number of values that three pools leave for the first linear layer."""
+    """Return the number of values that reach the first linear layer, after three pools."""
     return CNN_CHANNELS[-1] * (image_size // 8) ** 2
 
 
@@ -51,7 +52,7 @@ def _cnn_work(_options: SimpleCnnOptions, shape: InputShape) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeNetOptions:
-    """Channels of the image: 1 is the classic; 3 takes coloured data sets."""
+    """Number of image channels: 1 is the classic; 3 accepts colour data sets."""
 
     channels: int = 1
 
@@ -72,7 +73,7 @@ def _lenet_input(options: LeNetOptions, image_size: int | None, num_classes: int
 
 
 def lenet_sizes(image_size: int) -> tuple[int, int]:
-    """Return the height of the maps after each convolution, which pads nothing; a pool halves each."""
+    """Return the height of the maps after each unpadded convolution; a halving pool follows each."""
     first = image_size - LENET_KERNEL + 1
     return first, first // 2 - LENET_KERNEL + 1
 
@@ -96,9 +97,9 @@ def _lenet_work(options: LeNetOptions, shape: InputShape) -> Work:
 def _at_least(image_size: int, smallest: int, *, name: str) -> int:
     if image_size < smallest:
         raise UsageError(
-            f"{name} pools an image of {image_size} pixels away to nothing",
+            f"{name} pools an image of {image_size} pixels down to nothing",
             place="data.image_size",
-            next_step=f"Use {smallest} or more; null is its own {IMAGE_SIZE}",
+            next_step=f"Use {smallest} or more; null uses the model's own {IMAGE_SIZE}",
         )
     return image_size
 

@@ -1,8 +1,9 @@
-"""How many parameters and floating-point operations a list of layers has.
+"""Count the parameters and floating-point operations in a list of layers.
 
-Only products are counted, as torch's own counter does: additions of biases, norms and activations are
-left out. In the backward pass a layer costs its forward work twice, once for the gradients of its weights
-and once for those of its inputs; attention, whose two products have no weights, for both their operands.
+Only products are counted, as in torch's own counter: bias additions, norms and activations are omitted. In
+the backward pass, a layer costs twice its forward work: once for the gradients of its weights and once for
+those of its inputs. The two products in attention have no weights; their gradients are those of both
+operands.
 
 >>> sum_work([dense(50, 3)])
 Work(num_parameters=153, forward_flops=300, training_flops=600, num_active_parameters=None)
@@ -18,7 +19,7 @@ from gpuproof.workloads.info.base import Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplication:
-    """A layer that is a matrix product: weights, biases and the multiply-adds of one sample."""
+    """A layer that is a matrix product: its weights, biases and multiply-adds per sample."""
 
     num_weights: int
     num_biases: int
@@ -26,23 +27,23 @@ class Multiplication:
 
 
 def dense(fan_in: int, fan_out: int, *, bias: bool = True, positions: int = 1) -> Multiplication:
-    """Count a linear layer, applied at each of `positions` places of a sample."""
+    """Count a linear layer that is applied at each of `positions` positions in a sample."""
     weights = fan_in * fan_out
     return Multiplication(num_weights=weights, num_biases=fan_out if bias else 0, macs=weights * positions)
 
 
 def convolution(inputs: int, outputs: int, *, kernel: int, size: int, bias: bool) -> Multiplication:
-    """Count a square convolution whose output is `size` high and wide."""
+    """Count a square convolution whose output height and width is `size`."""
     weights = inputs * outputs * kernel**2
     return Multiplication(num_weights=weights, num_biases=outputs if bias else 0, macs=weights * size**2)
 
 
 def attention(positions: int, width: int, *, keys: int | None = None) -> Multiplication:
-    """Count the two products of attention, all heads together `width` wide, over the full square.
+    """Count the two products in attention, with heads of total width `width`, over the full square.
 
-    `keys` is how many are attended to where that is not `positions`: with a cache, it is more.
-    A causal mask makes half of it needless, and some kernels skip that half; model FLOPs count it by
-    custom (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
+    `keys` is the number of positions attended to if that is not `positions`: with a cache, it is larger. A
+    causal mask makes half of the work unnecessary, and some kernels skip that half; model FLOPs count it by
+    convention (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
     """
     return Multiplication(num_weights=0, num_biases=0, macs=2 * positions * (keys or positions) * width)
 
@@ -54,11 +55,11 @@ def sum_work(
     idle_parameters: int | None = None,
     first_input_is_data: bool = True,
 ) -> Work:
-    """Sum up a model.
+    """Sum up the counts for a model.
 
-    `other_parameters` are those that multiply no matrix: norms and embeddings. `idle_parameters` are those
-    that a token does not go through, in models that choose. `first_input_is_data` says that nothing asks
-    for the gradient of the first layer's input; after an embedding something does.
+    `other_parameters` are those outside matrix products: norms and embeddings. `idle_parameters` are those
+    that are inactive for a given token, in models with routing. `first_input_is_data` means that the gradient
+    of the first layer's input is not needed; after an embedding, it is needed.
     """
     num_parameters = sum(layer.num_weights + layer.num_biases for layer in layers) + other_parameters
     forward = 2 * sum(layer.macs for layer in layers)

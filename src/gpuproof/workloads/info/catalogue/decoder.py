@@ -1,9 +1,9 @@
-"""Decoders of the Llama kind, dense or with experts, from presets whose names are their true sizes.
+"""Llama-style decoders, dense or with experts, from presets named after their actual sizes.
 
-RMSNorm, rotary positions, grouped-query attention and SwiGLU, no biases; Touvron et al. 2023
+They have RMSNorm, rotary positions, grouped-query attention, SwiGLU and no biases; see Touvron et al. 2023
 (https://arxiv.org/abs/2302.13971) and Grattafiori et al. 2024 (https://arxiv.org/abs/2407.21783). With
-experts, a router sends each token through the few that score highest, and none is ever full; no loss
-balances them. Every size of a preset can be set by an option of its own.
+experts, a router sends each token through the few experts with the highest scores, with unlimited expert
+capacity; there is no load-balancing loss. Every size in a preset can be overridden by its own option.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MoePreset = Literal["29m-a10m", "890m-a184m", "6.9b-a1.3b"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderPlan:
-    """All sizes of a decoder. One expert is a dense decoder, which has no router."""
+    """All sizes of a decoder. If it has one expert, it is a dense decoder without a router."""
 
     vocab_size: int
     d_model: int
@@ -46,12 +46,12 @@ class DecoderPlan:
 
     @property
     def kv_width(self) -> int:
-        """Width of all keys, and of all values."""
+        """Total width of all keys; the values have the same width."""
         return self.num_kv_heads * self.head_dim
 
     @property
     def expert_parameters(self) -> int:
-        """Weights of one expert: gate, up and down."""
+        """Number of weights in one expert: gate, up and down."""
         return 3 * self.d_model * self.d_ff
 
 
@@ -82,7 +82,7 @@ PRESETS: dict[str, DecoderPlan] = {
     "10m": _plan(8192, 256, 10, (4, 2), 768, tied=True),
     "100m": _plan(32_000, 768, 12, (12, 4), 2048, tied=True),
     "350m": _plan(32_000, 1024, 24, (16, 8), 2816),
-    # The sizes of TinyLlama 1.1B, of Llama 3.2 3B and of Llama 3.1 8B, whose published counts these are.
+    # The sizes of TinyLlama 1.1B, Llama 3.2 3B and Llama 3.1 8B; parameter counts match the published counts.
     "1.1b": _plan(32_000, 2048, 22, (32, 4), 5632),
     "3.2b": _plan(128_256, 3072, 28, (24, 8), 8192, tied=True),
     "8b": _plan(128_256, 4096, 32, (32, 8), 14_336),
@@ -90,14 +90,14 @@ PRESETS: dict[str, DecoderPlan] = {
 MOE_PRESETS: dict[str, DecoderPlan] = {
     "29m-a10m": _plan(8192, 256, 8, (4, 2), 512, tied=True, experts=(8, 2)),
     "890m-a184m": _plan(32_000, 1024, 16, (16, 8), 1024, tied=True, experts=(16, 2)),
-    # The sizes of OLMoE 1B-7B (https://arxiv.org/abs/2409.02060), without its norms of queries and keys.
+    # The sizes of OLMoE 1B-7B (https://arxiv.org/abs/2409.02060), without its query and key norms.
     "6.9b-a1.3b": _plan(50_304, 2048, 16, (16, 16), 1024, experts=(64, 8)),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderSizes:
-    """The length of a sequence, and sizes to set apart from the preset; None is the preset's."""
+    """Sequence length, and sizes that override the preset; None keeps the preset's size."""
 
     seq_len: int = 2048
     vocab_size: int | None = None
@@ -113,20 +113,20 @@ class DecoderSizes:
 class DecoderOptions(DecoderSizes):
     """A dense decoder."""
 
-    preset: Preset = "10m"  # so that a first try ends soon on a processor, too
+    preset: Preset = "10m"  # so that a first try finishes quickly even on a CPU
 
     def __post_init__(self) -> None:
         _check(self, self.plan)
 
     @property
     def plan(self) -> DecoderPlan:
-        """All sizes: the preset's, and over them those that are set."""
+        """All sizes: those in the preset, overridden by the options that are set."""
         return _laid_over(PRESETS[self.preset], self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeDecoderOptions(DecoderSizes):
-    """A decoder with experts; `d_ff` is the width of one of them."""
+    """A decoder with experts; `d_ff` is the width of one expert."""
 
     preset: MoePreset = "29m-a10m"
     num_experts: int | None = None
@@ -136,13 +136,13 @@ class MoeDecoderOptions(DecoderSizes):
         _check(self, self.plan)
         if not self.plan.num_experts_per_token <= self.plan.num_experts or self.plan.num_experts < 2:
             raise ValueError(
-                f"a token takes {self.plan.num_experts_per_token} of {self.plan.num_experts} experts: "
-                "there must be 2 or more, and no fewer than a token takes"
+                f"a token uses {self.plan.num_experts_per_token} of {self.plan.num_experts} "
+                "experts: there must be 2 or more, and no fewer than a token uses"
             )
 
     @property
     def plan(self) -> DecoderPlan:
-        """All sizes: the preset's, and over them those that are set."""
+        """All sizes: those in the preset, overridden by the options that are set."""
         return _laid_over(MOE_PRESETS[self.preset], self)
 
 
@@ -155,14 +155,14 @@ def _check(options: DecoderSizes, plan: DecoderPlan) -> None:
     require_positive(options)
     if plan.d_model % plan.num_heads or plan.head_dim % 2:
         raise ValueError(
-            f"d_model {plan.d_model} does not divide into {plan.num_heads} heads of an even width"
+            f"d_model {plan.d_model} is not divisible into {plan.num_heads} heads of an even width"
         )
     if plan.num_heads % plan.num_kv_heads:
-        raise ValueError(f"{plan.num_heads} heads do not share {plan.num_kv_heads} key-value heads evenly")
+        raise ValueError(f"{plan.num_heads} heads cannot evenly share {plan.num_kv_heads} key-value heads")
 
 
 def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
-    """Count a decoder on one sequence, experts as far as a token goes through them."""
+    """Count a decoder on one sequence, with only the experts that are active for a token."""
     layers = layer_products(plan, seq_len=seq_len) * plan.num_layers
     head = dense(plan.d_model, plan.vocab_size, bias=False, positions=seq_len)
     embedding = 0 if plan.tied_embeddings else plan.vocab_size * plan.d_model
@@ -177,7 +177,7 @@ def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
 
 
 def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) -> list[Multiplication]:
-    """List the products of one layer on `seq_len` tokens that attend to `keys`, or to one another."""
+    """List the products in one layer on `seq_len` tokens that attend to `keys`, or to one another."""
     products = [
         dense(plan.d_model, plan.d_model, bias=False, positions=seq_len),
         dense(plan.d_model, 2 * plan.kv_width, bias=False, positions=seq_len),
@@ -195,14 +195,14 @@ def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) 
 
 
 def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
-    """Return how many values a sequence through a dense decoder leaves for the backward pass, at least.
+    """Return the minimum number of values a dense decoder stores per sequence for its backward pass.
 
-    A token leaves in each layer 8 d_model (the inputs and outputs of both norms; queries, and keys and values
-    for every head; what attention mixed) and 4 d_ff (gate, its SiLU, up, their product); after the layers
-    the last norm's input and output, the scores, and the logarithms of their softmax. Queries lie beside the
-    keys that are repeated, or where none are, values beside what queries and keys were made of. Statistics of
-    norms and attention, and what norms keep where no kernel does them whole, come on top: 8 to 16 % on a
-    processor.
+    In each layer, a token stores 8 d_model (the inputs and outputs of both norms; queries, and keys and
+    values for every head; the output of attention) and 4 d_ff (gate, its SiLU, up, their product). After the
+    layers, it stores the last norm's input and output, the scores, and their log-softmax. Queries are stored
+    alongside the repeated keys or, if no keys are repeated, values are stored alongside the inputs of queries
+    and keys. Statistics of norms and attention, and what norms store if they have no fused kernel, are not
+    included: 8 to 16 % more on a CPU.
     """
     beside = plan.kv_width if plan.num_kv_heads < plan.num_heads else 2 * plan.d_model
     per_layer = 8 * plan.d_model + beside + 4 * plan.d_ff
@@ -210,7 +210,7 @@ def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
 
 
 def generation_work(plan: DecoderPlan, *, prompt_tokens: int, new_tokens: int) -> GenerationWork:
-    """Count making `new_tokens` after `prompt_tokens`; the first of them attends to the prompt and itself."""
+    """Count generating `new_tokens` after `prompt_tokens`; the first attends to the prompt and itself."""
     first, last = prompt_tokens + 1, prompt_tokens + new_tokens
     mean_keys = (first + last) / 2
     per_token = 2 * plan.num_layers * plan.kv_width
@@ -227,7 +227,7 @@ def generation_work(plan: DecoderPlan, *, prompt_tokens: int, new_tokens: int) -
 
 
 def decode_flops(plan: DecoderPlan, *, keys: int) -> float:
-    """Count one new token that attends to `keys` in the cache, its own among them."""
+    """Count one new token that attends to `keys` positions in the cache, including its own."""
     return _scored_once(plan, seq_len=1, keys=keys)
 
 
@@ -253,7 +253,7 @@ def _divided(options: DecoderOptions | MoeDecoderOptions) -> dict[str, int]:
 
 
 def _num_whole_parameters(options: DecoderOptions | MoeDecoderOptions, _shape: InputShape) -> int:
-    """Count norms and routers."""
+    """Count the parameters of norms and routers."""
     plan = options.plan
     routers = plan.num_layers * plan.d_model * plan.num_experts if plan.num_experts > 1 else 0
     return (2 * plan.num_layers + 1) * plan.d_model + routers
@@ -297,8 +297,8 @@ DECODER = replace(
 MOE_DECODER = replace(
     _decoder(
         "moe_decoder",
-        f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: parameters that a token uses)",
+        (f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: active parameters per token)"),
         MoeDecoderOptions,
     ),
-    reason_it_waits="the host reads in each layer how many tokens go to each expert",
+    reason_it_waits="in each layer, the host reads how many tokens go to each expert",
 )

@@ -1,8 +1,8 @@
-"""Transformers without a causal mask: an encoder over tokens, and ViT-B/16 over patches of an image.
+"""Transformers without a causal mask: an encoder over tokens, and ViT-B/16 over image patches.
 
-The encoder is the one of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual,
-ReLU, dropout, positions as sinusoids, which are no parameters. ViT is that of Dosovitskiy et al. 2020
-(https://arxiv.org/abs/2010.11929): norms before, GELU, a class token, positions that are learnt.
+The encoder is that of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual, ReLU,
+dropout, and sinusoidal positions, which are not parameters. ViT is that of Dosovitskiy et al. 2020
+(https://arxiv.org/abs/2010.11929): norms before the layers, GELU, a class token, learnt positions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VIT_SIZE, VIT_CLASSES = 224, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSizes:
-    """Sizes that every encoder has: width, depth, heads, and the width between its two linear layers."""
+    """Sizes that every encoder has: width, depth, heads, and feed-forward width."""
 
     d_model: int
     num_layers: int
@@ -29,12 +29,12 @@ class EncoderSizes:
     def __post_init__(self) -> None:
         require_positive(self)
         if self.d_model % self.num_heads:
-            raise ValueError(f"d_model {self.d_model} does not divide into {self.num_heads} heads")
+            raise ValueError(f"d_model {self.d_model} is not divisible into {self.num_heads} heads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerOptions(EncoderSizes):
-    """An encoder over sequences of `seq_len` tokens out of `vocab_size`."""
+    """An encoder over sequences of `seq_len` tokens from a vocabulary of `vocab_size`."""
 
     d_model: int = 1024
     num_layers: int = 12
@@ -56,7 +56,7 @@ class VitOptions(EncoderSizes):
 
 
 def encoder_layers(sizes: EncoderSizes, *, positions: int) -> list[Multiplication]:
-    """List the products of all layers: queries, keys and values at once, attention, two linear layers."""
+    """List the products in all layers: fused queries, keys, values; attention; two linear layers."""
     width = sizes.d_model
     layer = [
         dense(width, 3 * width, positions=positions),
@@ -69,7 +69,7 @@ def encoder_layers(sizes: EncoderSizes, *, positions: int) -> list[Multiplicatio
 
 
 def norm_parameters(sizes: EncoderSizes) -> int:
-    """Count the two layer norms of each layer, scale and shift."""
+    """Count the parameters of the two layer norms in each layer, with scale and shift."""
     return sizes.num_layers * 2 * 2 * sizes.d_model
 
 
@@ -89,15 +89,15 @@ def _vit_input(options: VitOptions, image_size: int | None, num_classes: int | N
     size = image_size or VIT_SIZE
     if size % options.patch_size:
         raise UsageError(
-            f"{size} pixels do not divide into patches of {options.patch_size}",
+            f"{size} pixels are not divisible into patches of {options.patch_size}",
             place="data.image_size",
-            next_step=f"Use a multiple of {options.patch_size}; null is the model's own {VIT_SIZE}",
+            next_step=f"Use a multiple of {options.patch_size}; null uses the model's own {VIT_SIZE}",
         )
     return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or VIT_CLASSES)
 
 
 def vit_positions(options: VitOptions, shape: InputShape) -> int:
-    """Return the length of the sequence: the patches and the class token."""
+    """Return the sequence length: the patches plus the class token."""
     return (shape.shape[-1] // options.patch_size) ** 2 + 1
 
 
@@ -121,12 +121,12 @@ def _divided(options: EncoderSizes) -> dict[str, int]:
 
 
 def _whole_in_layers(options: EncoderSizes, _shape: InputShape) -> int:
-    """Count norms, and the biases that are added to the sum of the ranks' parts."""
+    """Count norms, and biases that are added after the sum over ranks."""
     return norm_parameters(options) + options.num_layers * 2 * options.d_model
 
 
 def _whole_in_vit(options: VitOptions, shape: InputShape) -> int:
-    """Count what is not in the layers too: patches, class token, positions, last norm and classifier."""
+    """Also count the parts outside the layers: patches, class token, positions, norm and classifier."""
     width = options.d_model
     patches = (3 * options.patch_size**2 + 1) * width
     others = (1 + vit_positions(options, shape) + 2) * width
@@ -135,7 +135,7 @@ def _whole_in_vit(options: VitOptions, shape: InputShape) -> int:
 
 TRANSFORMER = WorkloadInfo(
     name="transformer",
-    summary="encoder that labels every token with the next, 153,203,688 parameters at 1000 tokens",
+    summary=("encoder that predicts the next token at each position, 153,203,688 parameters at 1000 tokens"),
     item="tokens",
     options_type=TransformerOptions,
     input_shape=_transformer_input,

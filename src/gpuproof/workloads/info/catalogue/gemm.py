@@ -1,6 +1,6 @@
-"""A plain matrix product, C = A·B, as a workload: what the matrix engines do when nothing else is in the way.
+"""A plain matrix product, C = A·B, as a workload that runs the matrix engines at full speed.
 
-A sample is one product, so that `data.batch_size` is the number of products in a step.
+A sample is one product, so `data.batch_size` is the number of products per step.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ class GemmOptions:
     m: int | Auto = 4096
     n: int | Auto = 4096
     k: int | Auto = 4096
-    """`auto` is what fills the device (records/sizes.csv)."""
+    """`auto` chooses sizes that fill the device (records/sizes.csv)."""
     cold_cache: bool = False
-    """Multiply other operands each time, more in turn than any cache holds."""
+    """Use different operands for each product, cycling through more than any cache holds."""
     check: bool = True
-    """Compare the last product with one in 8-byte numbers, made by the processor."""
+    """Compare the last product with a float64 product computed on the CPU."""
 
     def __post_init__(self) -> None:
         require_positive(self)
 
 
 def gemm_flops(m: int, n: int, k: int) -> int:
-    """Return the operations of one product; a multiply-add is two.
+    """Return the number of operations in one product; a multiply-add is two.
 
     >>> gemm_flops(2, 3, 4)
     48
@@ -38,7 +38,7 @@ def gemm_flops(m: int, n: int, k: int) -> int:
 
 
 def gemm_bytes(m: int, n: int, k: int, *, element_bytes: int) -> int:
-    """Return the bytes that one product moves at least: A and B read once, C written once.
+    """Return the minimum number of bytes that one product moves: A and B read once, C written once.
 
     >>> gemm_bytes(2, 3, 4, element_bytes=2)
     52
@@ -58,14 +58,14 @@ def _fitted(options: GemmOptions, sizes: DeviceSizes) -> dict[str, int]:
 def _work(options: GemmOptions, _shape: InputShape) -> Work | None:
     m, n, k = options.m, options.n, options.k
     if isinstance(m, str) or isinstance(n, str) or isinstance(k, str):
-        return None  # known on the device
+        return None  # determined on the device
     flops = gemm_flops(m, n, k)
     return Work(num_parameters=0, forward_flops=flops, training_flops=flops)
 
 
 GEMM = WorkloadInfo(
     name="gemm",
-    summary="plain matrix products of random normal numbers, in the precision of the run",
+    summary="plain matrix products of normally distributed random numbers, in the run's precision",
     item="products",
     options_type=GemmOptions,
     input_shape=_input_shape,

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), small by default.
 
-An encoder's layers under a causal mask, norms before, GELU by tanh, learnt positions, and a head that is the
-embedding. No dropout; all weights are drawn with a deviation of 0.02, none scaled by depth.
+Encoder layers with a causal mask, pre-norms, tanh GELU, learnt positions, and a head tied to the embedding.
+There is no dropout. All weights are drawn with a standard deviation of 0.02; none is scaled by depth.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _gpt2_input(options: Gpt2Options, _image_size: object, _num_classes: object)
 
 
 def _gpt2_work(options: Gpt2Options, shape: InputShape) -> Work:
-    """Count the head's weights for the embedding, too, since they are the same."""
+    """Count the head's weights only once, as the embedding's, since the two are tied."""
     (positions,) = shape.shape
     layers = encoder_layers(options, positions=positions)
     layers.append(dense(options.d_model, options.vocab_size, bias=False, positions=positions))

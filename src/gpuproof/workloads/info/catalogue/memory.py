@@ -1,8 +1,8 @@
-"""Passes over memory as a workload, in the two patterns of STREAM that bound the others.
+"""Memory passes as a workload, in the two STREAM patterns that bound all others.
 
-Bytes are counted as STREAM counts them: each buffer read or written once a pass, and nothing for the line
-that a processor's cache may read before it is written (https://www.cs.virginia.edu/stream/ref.html). A
-sample is one pass, so that `data.batch_size` is the number of passes in a step.
+Bytes are counted as in STREAM: each buffer is read or written once per pass. The cache line that a CPU may
+read before it is written is not counted (https://www.cs.virginia.edu/stream/ref.html). A sample is one pass,
+so `data.batch_size` is the number of passes per step.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require
 
 Pattern = Literal["copy", "triad"]
 BUFFERS: dict[Pattern, int] = {"copy": 2, "triad": 3}
-"""a = b moves two buffers a pass; a = b + s·c three."""
+"""a = b moves two buffers per pass; a = b + s·c moves three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """The pattern, and the length of each buffer, which must be far over the last cache (`auto` is)."""
+    """The pattern, and the size of each buffer, far above the last-level cache (`auto` ensures this)."""
 
     pattern: Pattern = "triad"
     buffer_bytes: Bytes | Auto = 2**29
@@ -29,11 +29,11 @@ class MemoryOptions:
     def __post_init__(self) -> None:
         require_positive(self)
         if self.buffer_bytes != AUTO and self.buffer_bytes % 4:
-            raise ValueError(f"buffer_bytes is {self.buffer_bytes}, and must be a multiple of 4")
+            raise ValueError(f"buffer_bytes is {self.buffer_bytes}, but must be a multiple of 4")
 
 
 def memory_bytes(pattern: Pattern, buffer_bytes: int) -> int:
-    """Return the bytes that one pass moves.
+    """Return the number of bytes that one pass moves.
 
     >>> memory_bytes("copy", 1000), memory_bytes("triad", 1000)
     (2000, 3000)
@@ -54,7 +54,7 @@ def _fitted(options: MemoryOptions, sizes: DeviceSizes) -> dict[str, int]:
 
 
 def _bytes_per_step(options: MemoryOptions, _shape: InputShape, batch_size: int) -> float:
-    assert options.buffer_bytes != AUTO  # a rank builds what it has put a number into
+    assert options.buffer_bytes != AUTO  # by the time a rank builds it, a number has been filled in
     return float(batch_size * memory_bytes(options.pattern, options.buffer_bytes))
 
 

@@ -11,7 +11,7 @@ from gpuproof.workloads.info.catalogue.counting import dense, sum_work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlpOptions:
-    """Sizes of the two ends of a multilayer perceptron."""
+    """Sizes of the input, layers and output in a multilayer perceptron."""
 
     input_dim: int = 50
     output_dim: int = 3
@@ -33,12 +33,12 @@ def _mlp(name: str) -> WorkloadInfo:
         return sum_work([dense(fan_in, fan_out) for fan_in, fan_out in pairwise(widths)])
 
     def divided(_options: MlpOptions) -> dict[str, int]:
-        """Name the layers between the first and the second of each pair."""
+        """Name the parts between the first and second layer in each pair."""
         widths = MLP_HIDDEN[name]
         return {f"hidden layer {number + 1}": widths[number] for number in range(0, len(widths), 2)}
 
     def num_whole_parameters(options: MlpOptions, _shape: InputShape) -> int:
-        """Count the biases of every second layer, which are added to the sum of the ranks' parts."""
+        """Count the biases of the second layer in each pair, which are added after the sum over ranks."""
         return sum((*MLP_HIDDEN[name], options.output_dim)[1::2])
 
     return WorkloadInfo(

@@ -15,19 +15,19 @@ CIFAR_SIZE, CIFAR_CLASSES = 32, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResNetOptions:
-    """A residual network has no options of its own yet; image size and classes come from data and model."""
+    """A residual network has no options yet; image size and classes come from data and model keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResNetPlan:
-    """Depth of the four stages and kind of block."""
+    """Depth of each of the four stages, and the kind of block."""
 
     blocks: tuple[int, int, int, int]
     bottleneck: bool
 
     @property
     def expansion(self) -> int:
-        """Output channels of a block over its width."""
+        """Ratio of a block's output channels to its width."""
         return 4 if self.bottleneck else 1
 
 
@@ -65,11 +65,11 @@ def _blocks(plan: ResNetPlan, *, image_size: int) -> Iterator[list[Convolution]]
 
 
 def resnet_activation_values(plan: ResNetPlan, *, image_size: int) -> int:
-    """Count the values that one sample leaves for the backward pass, in units of 4 bytes at float32.
+    """Count the values one sample stores for the backward pass, in units of 4 bytes at float32.
 
-    Each convolution leaves its output to its batch norm, and what follows (activation or sum) the input of
-    the next; a projected shortcut leaves its convolution's output alone. The pooling after the stem leaves
-    its output and its indices, which are 8 bytes each.
+    Each convolution stores its output for its batch norm, and the activation or sum that follows stores the
+    input for the next one. A projected shortcut stores only its convolution's output. The pooling after the
+    stem stores its output and its indices, which are 8 bytes each.
     """
     stem = _stem(image_size)
     pooled = stem.outputs * _halved(stem.size) ** 2
@@ -84,7 +84,7 @@ def resnet_activation_values(plan: ResNetPlan, *, image_size: int) -> int:
 def block_convolutions(
     plan: ResNetPlan, *, inputs: int, width: int, stride: int, size: int
 ) -> Iterator[Convolution]:
-    """List the convolutions of one block whose input is `size` high. v1.5: the 3×3 carries the stride."""
+    """List the convolutions in one block with input height `size`. v1.5: the 3×3 has the stride."""
     outputs = width * plan.expansion
     reduced = _halved(size) if stride == 2 else size
     if plan.bottleneck:
@@ -99,7 +99,7 @@ def block_convolutions(
 
 
 def _halved(size: int) -> int:
-    """Output size of a stride-2 layer with 'same' padding."""
+    """Return the output size of a stride-2 layer with 'same' padding."""
     return (size + 1) // 2
 
 
