@@ -93,8 +93,8 @@ def test_a_node_without_numpy_is_told_what_reads_recordings(archive: Path, tmp_p
     code, out, error = read_on_node(archive, "show", str(path), python=(sys.executable, "-I", "-S"))
     assert (code, out) == (5, "")
     assert error == (
-        "gpuproof: show: needs the Python package numpy, which is not installed. Use a Python that has "
-        "numpy, or, if gpuproof is installed: gpuproof monitor show.\n"
+        "gpuproof: show: needs the Python package numpy, which is not installed. Use a Python with numpy, "
+        "or, if gpuproof is installed: gpuproof monitor show.\n"
     )
 
 
