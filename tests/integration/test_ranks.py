@@ -203,7 +203,7 @@ def assert_ended(
 ) -> None:
     """Rank 0 ends with `code`, and rank 1 well, unless it did not hear in time that it is over."""
     assert ranks[0].returncode == code, outputs
-    assert ranks[1].returncode == 0 or re.search(r"ranks? 1\b.* did not hear", outputs[0][1]), outputs
+    assert ranks[1].returncode == 0 or re.search(r"ranks? 1\b.* did not learn", outputs[0][1]), outputs
 
 
 def what_became_of_it(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -274,7 +274,7 @@ def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_p
     why = outputs[0][0].split("\nWhy\n")[1].split()
     assert "rank 2 did not reach" in " ".join(why[:20]), "the cause stands first"
     assert_ended(ranks, outputs, code=ExitCode.UNFIT_ENVIRONMENT)
-    assert re.search(r"ranks? (1, )?2 did not receive within 30 s that the run is over", outputs[0][1])
+    assert re.search(r"ranks? (1, )?2 did not learn within 30 s that the run is over", outputs[0][1])
 
 
 @pytest.mark.promise("S1.20", "S3.11")

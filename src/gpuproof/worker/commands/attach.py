@@ -116,7 +116,7 @@ def dismiss(arguments: Sequence[str]) -> int:
     late = _tell_ranks(meeting, ranks, {"launch": launch, OVER: True}, patience_s=DISMISS_TIMEOUT_S)
     if late:
         raise EnvironmentUnfitError(
-            f"{_named(late)} did not receive within {DISMISS_TIMEOUT_S:.0f} s that the run is over",
+            f"{_named(late)} did not learn within {DISMISS_TIMEOUT_S:.0f} s that the run is over",
             place="MASTER_ADDR",
             next_step="Stop the remaining ranks yourself",
         )
