@@ -94,7 +94,7 @@ class Drawn:
     """Whether a slow member is slow in this round; None if it is drawn per test."""
 
     def begin_round(self, number: int) -> None:
-        """Update all results for the next round."""
+        """Draw the level, the members' drift and whether a slow member is slow in this round."""
         world = self.world
         self.common = 0.9 * self.common + (1 - 0.9**2) ** 0.5 * world.common * self.rng.standard_normal()
         self.level = 100.0 * (1 - world.drift) ** number * (1 + self.common)

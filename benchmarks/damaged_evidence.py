@@ -111,7 +111,7 @@ def _of_devices(evidence: Evidence) -> Iterator[Change]:
 
 
 def _of_hosts(evidence: Evidence) -> Iterator[Change]:
-    """Yield a missing host, a host that its ranks name differently, or a host replaced by two others."""
+    """Yield a missing host, and for each launch a host that its ranks name differently."""
     for host in dict.fromkeys(told.host for launch in evidence.launches for told in launch.of(Environment)):
         there = tuple(launch for launch in evidence.launches if host not in launch.case.placement.hosts)
         yield "a host taken", host, replace(evidence, launches=there)

@@ -107,7 +107,7 @@ def accused(summary: SuiteSummary) -> set[str]:
 
 
 def share(fleet: Fleet, fleets: int, seed: int, counts: Callable[[set[str]], bool]) -> tuple[int, int]:
-    """Return in how many fleets exactly these hosts are accused, and the number of fleets."""
+    """Return for how many fleets the accused hosts satisfy `counts`, and the number of fleets."""
     rng = np.random.default_rng(seed)
     return sum(counts(accused(judged(fleet, rng))) for _ in range(fleets)), fleets
 

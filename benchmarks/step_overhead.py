@@ -172,7 +172,7 @@ def measure_sleep(effort: Effort) -> None:
 
 
 def bare_sleeps_per_s(num_steps: int) -> float:
-    """Return the rate of a loop that only sleeps: how long 20 ms take on this machine."""
+    """Return how many sleeps of 20 ms per second this machine manages in a loop that only sleeps."""
     begin_s = perf_counter()
     for _ in range(num_steps):
         sleep(SLEEP_S)

@@ -74,7 +74,7 @@ def _num_flagged(draw: shapes.Draw, steps: int, *, windows: int = NUM_FLAGGED) -
 
 
 def print_paces() -> None:
-    """Print how often regular long steps are reported, and how often random stalls are."""
+    """Print how often regular long steps are reported as such, and how often random stalls are."""
     paces = {f"every {n}th step × 2": (shapes.stalls(n, 2.0), n) for n in (4, 8)}
     paces |= {"every 10th step × 3": (shapes.stalls(10, 3.0), 10)}
     by_chance = {
@@ -83,7 +83,7 @@ def print_paces() -> None:
         "bursts, 5 % of steps × 5": shapes.bursts(0.05, 5),
     }
     lengths, windows = (20, 60, 100, 300, 1000), min(200, NUM_FLAGGED)
-    print(f"\nStalled windows reported with regular long steps, and correctly, of {windows}")
+    print(f"\nStalled windows reported as regular / with the right period, of {windows}")
     print(f"{'shape':<26}" + "".join(f"{n:>14,}" for n in lengths))
     for name, (shape, period) in {**paces, **{n: (s, None) for n, s in by_chance.items()}}.items():
         told = (_paces(shape, n, period, windows=windows) for n in lengths)

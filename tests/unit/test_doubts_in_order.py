@@ -40,7 +40,7 @@ def test_the_first_line_of_a_suspect_page_names_the_likeliest_cause(tmp_path: Pa
     assert [found.code for found in report.result.doubts] == ["noisy", "cpu-neighbours"]
     text = " ".join(text_of(report).split())
     assert text.startswith("SUSPECT: use with care: most likely other processes on the CPUs; 1 more")
-    others = text.index("besides as such other work causes: noisy steps [noisy]")
+    others = text.index("also effects of such other work: noisy steps [noisy]")
     assert text.index("other processes on node1") < others
     quiet = conclude(write_run(tmp_path, [one_rank(times_s=steady_times()).records()], run_id="quiet"))
     assert "most likely" not in text_of(quiet)
@@ -50,7 +50,7 @@ def test_what_nothing_beside_it_explains_is_said_in_full(tmp_path: Path) -> None
     times = [0.01 * (1 + 0.1 * (-1) ** i) for i in range(100)]
     text = text_of(conclude(write_run(tmp_path, [one_rank(times_s=times).records()])))
     assert "the interquartile range of the step times" in " ".join(text.split())
-    assert "besides" not in text
+    assert "effects of such other work" not in text
 
 
 def fault(gpu: int, launch: int, what: str = "xid 63: row remapping recorded") -> Doubt:

@@ -24,7 +24,7 @@ _NS = 1e9
 def activate() -> ModuleType:
     """Register the device `simgpu` and the collectives `simccl`; return the compiled module.
 
-    The devices are those declared in GPUPROOF_SIMGPU; torch supports one out-of-tree device per process.
+    The devices are those declared in GPUPROOF_SIMGPU; torch supports one out-of-tree device type per process.
 
     Raises:
         EnvironmentUnfitError: it cannot be compiled on this machine.

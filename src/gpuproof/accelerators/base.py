@@ -210,7 +210,7 @@ class Accelerator(Protocol):
         return replay
 
     def allocated_bytes(self, device: torch.device) -> int | None:
-        """Return the total that torch's allocator has allocated; None if not counted or reported as 0."""
+        """Return the bytes now allocated by torch's allocator; None if not counted or reported as 0."""
         return self._ask("memory_allocated", device) or None
 
     def peak_memory_bytes(self, device: torch.device) -> tuple[int | None, int | None]:

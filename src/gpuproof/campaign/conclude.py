@@ -46,8 +46,7 @@ class Concluded:
 TIMELINES = "timelines.json"
 """The data that the pictures of a run's records are drawn from, as included in a page."""
 BEHIND = (DURING, "Notes")
-"""If a page does not start with results, pictures of records are inserted before the first of these
-sections."""
+"""If a page has no results, pictures of records are inserted before the first of these sections."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left "
     "unchanged; tables, charts and files that are created from records are missing"

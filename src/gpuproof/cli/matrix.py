@@ -66,7 +66,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @click.option("--retry-failed", is_flag=True, help="With --continue-dir: also rerun what failed.")
 @click.option(
-    "--rerun-dir", type=RunName(), metavar="RUN", help="Rerun the cases of a run chosen by --filter."
+    "--rerun-dir", type=RunName(), metavar="RUN", help="Rerun the cases that --filter selects from a run."
 )
 @click.option("--python", metavar="PATH", help="Start cases with this Python.")
 @host_options

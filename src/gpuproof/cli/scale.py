@@ -235,8 +235,8 @@ def _words(
         ladder = _ladder(_count_devices(python, device, max_devices, framework=framework))
     if not _wants_several(gpu_mode, ladder[-1], [*words, *overrides]):
         ladder = [1]
-    # Keep the thread count constant on every step of the ladder: one rank with all CPUs is not the same
-    # program as two with half.
+    # Keep the thread count constant for every number of ranks: one rank with all CPUs is not the same program
+    # as two with half.
     threads = threads_per_rank(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
@@ -299,7 +299,10 @@ def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -
     )
     is_wanted = gpu_mode is None or advice.advice != "no"
     if is_wanted and available < 2:
-        click.echo(f"Measuring one device: there are {available}, and a comparison needs several", err=True)
+        click.echo(
+            (f"Measuring one device: a comparison needs several, and the number available is {available}"),
+            err=True,
+        )
     return is_wanted and available >= 2
 
 

@@ -89,7 +89,7 @@ def list_images(folder: Path, *, split: str) -> ImageListing:
         raise UsageError(
             f"there are no images: expected one folder per class in {' or '.join(map(str, candidates))}",
             place="data.path",
-            next_step="Set data.path to its parent folder",
+            next_step="Set data.path to the folder that contains it",
         )
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     digest, files = hashlib.sha256(), []

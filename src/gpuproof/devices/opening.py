@@ -2,7 +2,7 @@
 
 Each vendor's driver is opened in a separate thread, so a hanging one blocks neither the others nor the
 caller. Until it responds, the vendor's devices listed on the PCI bus act as placeholders: they reserve the
-indices of the real devices, and answer every query with "not answering" and for how long. `late` adds drivers
+indices of the real devices, and answer every query with "not answering" and since when. `late` adds drivers
 that have opened in the meantime, and retries drivers that were not loaded.
 """
 
@@ -37,7 +37,7 @@ _PCI_CLASSES = ("0x03", "0x12")
 
 
 def since(unix_s: float) -> str:
-    """Report how long something has not responded.
+    """Return the text that says since when something has not responded.
 
     >>> since(0.0)
     'not answering since 00:00:00 UTC'

@@ -40,7 +40,7 @@ class SimulatedFault:
     wrong_product: int | None = None
     """The one matrix product or convolution that has a wrong element, counted from 1."""
     wrong_products_from: int | None = None
-    """The first of the matrix products and convolutions that all have one wrong element, counted from 1."""
+    """From this matrix product or convolution on, each has one wrong element; counted from 1."""
     wrong_copy: int | None = None
     """The copy over a device's own link that has one flipped bit, counted from 1."""
     stuck_byte: int | None = None
@@ -115,7 +115,7 @@ class SimulatedDevices:
         return self.faults.get(index, SimulatedFault())
 
     def slowdown(self, index: int, part: Literal["work", "links"]) -> float:
-        """Return how much slower than declared a device is, due to its fault and to card variation."""
+        """Return a device's time as a multiple of the declared one, due to its fault and card variation."""
         fault = self.fault(index)
         slower = fault.slower_percent if part == "work" else fault.slower_link_percent
         card = Random(f"{part} of {uuid_of(self.first_card + index)}").gauss(0, 1)  # noqa: S311  # a seed, no secret

@@ -86,7 +86,7 @@ class EventKind:
 
     @property
     def is_restart(self) -> bool:
-        """Whether restarting the application is recommended; the application's owner then decides."""
+        """Whether restarting the application is recommended; the verdict depends on whose it was."""
         return self.action in RESTARTS
 
 

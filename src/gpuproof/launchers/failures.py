@@ -135,7 +135,7 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
     next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
     if hosts:
         message = f"{who} on {hosts} {killed}stuck in native code, or cut off from this host"
-        next_step = f"Look at the launcher's output and at dmesg on {hosts}; for the connection to it, at "
+        next_step = f"Look at the launcher's output and at dmesg on {hosts}; for the connection, at "
         next_step += "`gpuproof doctor --multi-node`"
     return launch_failure("lost_rank", message, next_step=next_step, host=records.case.placement.host)
 

@@ -136,7 +136,7 @@ class LaunchQueue(ABC, Generic[L]):
 
     @abstractmethod
     def _begin(self, launches: Sequence[L]) -> None:
-        """Submit the launches started since the last poll; raise an error if the first one is rejected."""
+        """Submit launches started since the last poll; raise a rejection if none was accepted before."""
 
     @abstractmethod
     def _tell_ends(self) -> None:

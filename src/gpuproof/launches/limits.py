@@ -156,7 +156,7 @@ def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | No
 def _shares(
     launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None
 ) -> dict[LimitName, tuple[float, float, str]]:
-    """Return, per known ceiling, its name, the share reached, and the share that makes it the limit."""
+    """Return, per known ceiling, the share reached, the share that makes it the limit, and its name."""
     roofline, shares = launch.roofline, dict[LimitName, tuple[float, float, str]]()
     measured = (None, None) if roofline is None else (roofline.compute, roofline.memory)
     flops, traffic = launch.flops_per_s_per_device, launch.bytes_per_s_per_device

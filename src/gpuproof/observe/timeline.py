@@ -61,7 +61,7 @@ THROTTLE_FILLS: Final = {
 
 
 def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Picture:
-    """Draw a recording over time with limited points per line, or return a note without readings."""
+    """Draw a recording over time with limited points per line; without readings, only a note."""
     drawn = [row.name for row in METRICS.values() if row.drawn]
     charts = [chart for metric in drawn if (chart := _device_chart(recording, metric, pieces)) is not None]
     if not charts:

@@ -98,7 +98,7 @@ class ForkServer:
         self._process.wait()
 
     def _listen(self) -> None:
-        """Read messages until the stream ends; a line cut off by a kill also ends all children."""
+        """Read messages until the stream ends or a kill cuts off a line; all children then count as lost."""
         try:
             with self._control.makefile("rb") as lines, suppress(ConnectionError, ValueError):
                 for line in lines:

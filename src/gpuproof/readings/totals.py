@@ -142,7 +142,7 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleShare:
-    """The share of time to which one reason applied."""
+    """The share of time during which one reason applied."""
 
     reason: str
     share: float
@@ -216,7 +216,7 @@ class _Samples:
         return durations(self._times, dithered=self._dithered)
 
     def shares(self) -> dict[str, ThrottleShare]:
-        """Return each reason's share; a reason that covers others gets only the time of none of them."""
+        """Return each reason's share; one that covers others gets only the time without any of them."""
         shares = {}
         for reason, flags in self._flags.items():
             alone = flags

@@ -158,7 +158,7 @@ class JournalTail:
 
 
 def has_writer(path: Path) -> bool:
-    """Return whether a live process has this journal open for writing; False if there are no locks."""
+    """Return whether a live process has this journal open to write; False if locks are unsupported."""
     with open_plain(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -49,7 +49,7 @@ UNITS: Final[Mapping[str, Unit]] = {
 }
 """Name suffix → its unit."""
 DCGM_FACTORS: Final = {None: 1.0, "ratio": 0.01, "MiB": 2.0**-20, "mJ": 1e3}
-"""DCGM's unit, if it differs from ours → factor that converts it to ours."""
+"""DCGM's unit, if it differs from ours → factor that converts our values to it."""
 
 
 def unit_end(name: str) -> str:

@@ -35,7 +35,7 @@ IntervalKind = Literal["between_launches", "within_launch", "bound"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A reason to distrust a measurement; a VALID one states its limit and does not reduce trust."""
+    """A reason to distrust a measurement; a VALID one only states what limited the measurement."""
 
     validity: Validity
     code: str

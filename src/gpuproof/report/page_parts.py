@@ -160,7 +160,7 @@ def column_blocks(section: Pivot | Table, width: int) -> list[list[int]]:
 
 
 def _num_naming(section: Pivot | Table, width: int) -> int:
-    """Return how many leading columns identify all rows; 1 if this needs too many or half the width."""
+    """Return how many leading columns identify all rows; 1 if too many, or over half the width."""
     for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
         named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
         if len(named) == len(section.rows) and needed_width(section, range(num)) <= width / 2:

@@ -117,7 +117,7 @@ def noise(values: Numbers) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowOutliers:
-    """Which values are too low, and which would have been."""
+    """Which values are too low, and how low a value has to be to count."""
 
     places: tuple[int, ...]
     """Lowest value first."""

@@ -59,8 +59,8 @@ MIN_SLOW = 2.5
 """How many pieces the scatter must come from, counted as (Σd²)²/Σd⁴: for three equally slow steps, this is 3
 …"""
 MAX_RARE = 2
-"""Maximum number of slow steps that cause the scatter for which their rate is bounded; a larger number shows
-its rate by itself."""
+"""If at most this many slow steps cause the scatter, their rate is bounded; with more of them, the scatter
+itself shows their rate."""
 LONGER = 2.0
 """Rare steps that were not seen are assumed to be at most this many times as long as the longest one seen."""
 RARE_REACH = 0.03

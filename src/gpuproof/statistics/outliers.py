@@ -239,7 +239,7 @@ class _Compared:
     explained: float
     """The difference that can be explained by healthy hosts and by the intervals of launches."""
     disagreement: float
-    """The same between the other hosts."""
+    """The largest difference between any two of the other hosts."""
 
     @property
     def is_far(self) -> bool:

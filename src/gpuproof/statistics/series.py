@@ -266,7 +266,7 @@ class Steadiness:
 
 
 def judge_steadiness(times_s: Numbers) -> Steadiness | None:
-    """Judge a window's step times, in order; None if there are fewer than `MIN_STEPS` or one is 0.
+    """Judge a window's step times, in order; None for fewer than `MIN_STEPS`, or if the median is 0.
 
     Raises:
         ValueError: a time is not finite.

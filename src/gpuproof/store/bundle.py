@@ -94,7 +94,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _read(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files; only regular files with plain names are included."""
+    """Yield the files; anything other than a regular file with a plain name is rejected."""
     for place, entry in enumerate(archive):
         name = PurePosixPath(entry.name)
         is_plain = entry.isfile() and not name.is_absolute() and ".." not in name.parts

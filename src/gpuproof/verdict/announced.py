@@ -4,8 +4,8 @@ Input: the evidence of a run. Output: for each watched device, by subject, the r
 process, and the memory errors that increased (an empty list if there were none); None if events were not
 recorded at all. A device that is not included was not watched. In addition, one warning per host and kind of
 loss (devices that disappeared, drivers that hang, truncated recordings), each with its launches. Work on CPUs
-is not affected by losing a GPU. Events from before a window that the driver reported again do not count as
-lost.
+is not affected by losing a GPU. A device that the driver reported again before a window began was not lost to
+that window.
 """
 
 from __future__ import annotations

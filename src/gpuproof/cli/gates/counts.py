@@ -128,7 +128,7 @@ def _refuse_unknown(options: Mapping[str, Any], number: int, recipe: str) -> Non
     if unknown := [index for index in named if index >= number]:
         _refuse_missing(options, number, recipe)
         raise EnvironmentUnfitError(
-            f"device {unknown[0]} does not exist: torch sees {number} devices, numbered from 0",
+            f"device {unknown[0]} does not exist: torch numbers devices from 0, and sees {number}",
             place="--devices",
         )
 

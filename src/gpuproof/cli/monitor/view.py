@@ -127,7 +127,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     type=click.FloatRange(0, 100),
     default=10.0,
     show_default=True,
-    help="Utilisation in % above which a GPU counts as busy.",
+    help="Utilisation in % at or above which a GPU counts as busy.",
 )
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also plot both in this file.")
 @report_options(formats=FORMATS)

@@ -159,7 +159,7 @@ def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
         if pod.reason == "OOMKilled":
             return launch_failure(
                 "out_of_memory",
-                f"{where} used more memory than it was given by its host",
+                f"{where} used more of its host's memory than it was given",
                 next_step="Raise memory in `resources` of the file of --on kubernetes:FILE",
                 host=host,
             )

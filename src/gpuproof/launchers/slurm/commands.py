@@ -78,7 +78,7 @@ _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
     "REVOKED": ("interrupted", "revoked: another cluster started {job}", _RESUME),
     "OUT_OF_MEMORY": (
         "out_of_memory",
-        "{job} used more memory than it was given by its host",
+        "{job} used more of its host's memory than it was given",
         "Raise `mem` in the file of --on slurm:FILE (0 means all of the node)",
     ),
     "BOOT_FAIL": ("environment", "{job} did not start: its nodes did not boot", _RESUME),

@@ -145,7 +145,7 @@ class _Exported:
         """Count the events since the exporter started, by kind, and XIDs by code."""
         kinds = CounterMetricFamily(
             "gpuproof_gpu_events",
-            "driver events since the exporter started, by kind; flags count when they are set",
+            "driver events since the exporter started, by kind; flags count when they become set",
             labels=[*LABELS, "event"],
         )
         codes = CounterMetricFamily(

@@ -83,7 +83,7 @@ def gpu_stats_rows(
 
 
 class MarksSoFar:
-    """What the workload had published by a given time, which only increases; marks accumulate."""
+    """What the workload had published by a time that only increases: marks add up, null clears a key."""
 
     def __init__(self, recording: RecordingData, *, first: Mapping[str, Any]) -> None:
         marks = [(recording.seconds_in(mark.monotonic_s), mark.metadata) for mark in recording.marks]

@@ -129,7 +129,7 @@ class CommandEnded:
 
     rank: int
     returncode: int
-    """The exit status; negative for the signal that ended the command."""
+    """The exit status, or minus the number of the signal that ended the command."""
     ended_by: Literal["itself", "time_limit"]
     wall_s: float
     cpu_s: float

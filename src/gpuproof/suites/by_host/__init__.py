@@ -1,6 +1,6 @@
 """Runs any suite on several hosts: the inner suite once per host, then a comparison of all hosts.
 
-It is not an entry point: it wraps a suite with per-host scope when a recipe runs on several hosts.
+It is not an entry point: it wraps a suite with per-host scope when a recipe runs on hosts of an inventory.
 """
 
 from __future__ import annotations

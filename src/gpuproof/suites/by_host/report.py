@@ -144,7 +144,7 @@ def _reaches(rates: Sequence[HostMeasured]) -> list[float]:
 
 
 def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
-    """Return rates with intervals widened to the median reach of their type, as launches may vary.
+    """Return rates with reaches increased by the median reach of their type, as launches may vary.
 
     If some launches stall, a host without stalls has the narrowest interval of all, far from the middle. If
     there are too few hosts to show a spread, they are judged by the reaches of both sides anyway.

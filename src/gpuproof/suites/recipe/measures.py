@@ -193,7 +193,7 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _idle(summary: RunSummary) -> Iterator[Measure]:
-    """Report the share of time the device was idle, from the launch with the most information."""
+    """Report the share of time the device was idle, from the launch with the highest lower bound."""
     shares = [share for share in map(idle_share, summary.launches) if isinstance(share, Interval)]
     if shares:
         most = max(shares, key=lambda share: share.low)

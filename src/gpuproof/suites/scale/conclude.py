@@ -229,7 +229,7 @@ def _too_fast(rows: Sequence[ScaleRow]) -> Doubt:
         code="super-linear",
         reason=f"{most.num_devices} devices were {most.speed_up.ratio:.2f} times as fast as one at batch "
         f"{most.batch_size}: more than is possible, so the two sides did not do the same work",
-        remedy=("Check for caches that fit a smaller batch, threads per rank, and other running processes"),
+        remedy=("Check caches that hold a smaller batch, the threads per rank, and what else was running"),
     )
 
 

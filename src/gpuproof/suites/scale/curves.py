@@ -59,7 +59,7 @@ class ScaleCurve:
     batch_size: int
     scaling: Law
     num_hosts: int
-    """The largest number of devices of any point."""
+    """The largest number of hosts that any point ran on."""
     breaks: tuple[CurveBreak, ...]
     laws: tuple[FittedLaw, ...]
     prediction: Prediction | None

@@ -35,7 +35,7 @@ PARTS_OF_A_STEP = ("data", "forward", "backward", "communication", "optimizer", 
 LEARNING_ALIKE = "One device and several, trained alike"
 ABOUT_LEARNING = (
     "ten steps from the same weights on the same samples, by all ranks and by one alone, without "
-    f"dropout, using plain SGD; alike: losses differ by less than {MOST_LOSS}, norms of gradients "
+    f"dropout, using plain SGD; equal: losses differ by less than {MOST_LOSS}, norms of gradients "
     f"correlate above {LEAST_CORRELATION} and differ by less than {MOST_NORM:.0%}, weights differ "
     f"by less than {MOST_WEIGHT:g}"
 )
@@ -270,7 +270,7 @@ def about_communication(points: Sequence[PointBreakdown]) -> Iterator[str]:
         "collectives ran without and with concurrent computation, including waiting for other "
         "ranks; all-reduces alone is the time of the same bytes by themselves"
     )
-    ways = [way for way, _ in WAYS if way != "overlapped"]  # this is not included in exposed communication
+    ways = [way for way, _ in WAYS if way != "overlapped"]  # if exposed is missing, so is overlapped
     figures = [getattr(point.communication, way) for point in points for way in ways]
     reasons = [(f.mean_s is None, f.missing) for f in figures if f.missing]
     for is_missing, reason in dict.fromkeys(reasons):

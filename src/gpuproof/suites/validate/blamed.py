@@ -79,8 +79,8 @@ def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
                 hang.text,
                 expected="every rank reaches each operation that the others have reached",
                 source="the last records of the ranks, and which ranks left none",
-                next_step=f"Check {host} for stopped processes, dmesg, and the network path to it: "
-                "gpuproof doctor --multi-node",
+                next_step=f"On {host}, look for stopped processes and check dmesg; also check the "
+                "network path to it: gpuproof doctor --multi-node",
                 records=(f"{launch.case.case_id}/{launch.case.replicate}",),
             )
             name = f"who stops {launch.case.case_id}"

@@ -62,7 +62,7 @@ class StageCase:
     is_per_device: bool = False
     """Whether each of its devices works alone, so that its result applies to each."""
     values: Mapping[str, Any]
-    """Recipe keys, by dotted name, in addition to the shared ones."""
+    """Recipe keys, by dotted name, that are set on top of the shared recipe."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """Additional labels for its results, besides those that every case in the stage has."""
     of_model: bool = False

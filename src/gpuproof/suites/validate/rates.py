@@ -202,7 +202,7 @@ def _host(judged: Judged) -> str:
 
 
 def _shown(judged: Sequence[Judged]) -> object:
-    """Return the text for a host: if all are equal, one column covers them all."""
+    """Return a key for what is shown of a host: hosts with equal keys share one column."""
     passed = (one for one in judged if one.outcome.status == "PASS")
     others = (one for one in judged if one.outcome.status != "PASS")
     texts = frozenset((one.name, one.outcome.status, one.outcome.summary) for one in others)

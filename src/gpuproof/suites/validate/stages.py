@@ -68,7 +68,7 @@ def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 def fingerprint(
     config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
 ) -> Iterator[StageCase]:
-    """Yield the same work for every device: the same across all hosts, and repeated on each device."""
+    """Yield the same work for every device, to compare all hosts, and each device with its repeats."""
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)

@@ -226,7 +226,7 @@ class Blaming:
                 yield self.case(case_id, group)
 
     def settle(self, launch: CaseRecords) -> Blaming:
-        """Return the state after a launch finished; launches of other searches change nothing.
+        """Return the state after a launch finished; launches outside this search change nothing.
 
         A round is judged once all its tests have finished, in any order.
         """

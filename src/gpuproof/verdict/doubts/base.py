@@ -31,9 +31,9 @@ SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
 """The code of the warning about a window that ended before the controller at the power cap had settled."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
-"""By the code of a warning, its cause in a few words, ordered by how likely it causes the others. Warnings
-that identify a specific cause come first, those that only describe a symptom later, and last those that
-depend on how much was requested or how results may be quoted."""
+"""By the code of a warning, its cause in a few words, ordered by how likely it is to cause the others.
+Warnings that identify a specific cause come first, those that only describe a symptom later, and last those
+that depend on how much was requested or how results may be quoted."""
 LAST = len(LIKELY)
 GRAVEST: Final[Sequence[Validity]] = ("INVALID", "SUSPECT", "VALID")
 

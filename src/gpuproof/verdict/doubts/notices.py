@@ -104,10 +104,10 @@ def _contributing(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
         return Notice(word="SUSPECT", tone="warn", text=f"{UNSTEADY}: {named}", advice=OWN_MACHINE)
     shares = [match for doubt in causes if (match := SHARE_OF_LAUNCHES.search(doubt.reason))]
     is_few = len(shares) == len(causes) and all(2 * int(x[1]) < int(x[2]) for x in shares)
-    cause = "as such other work causes"
+    cause = "effects of such other work"
     if is_few:
         cause = f"such work was only seen {' and '.join(x[0] for x in shares)}, and may not explain"
-    return Notice(word="besides", tone="faint", text=f"{cause}: {named}")
+    return Notice(word="also", tone="faint", text=f"{cause}: {named}")
 
 
 def _folded(followed: Sequence[Doubt]) -> Table:

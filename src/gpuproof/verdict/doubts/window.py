@@ -19,7 +19,8 @@ from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, 
 from gpuproof.verdict.doubts.plausibility import AGREEMENT
 
 OFTEN = 0.10
-"""If more than this share of launches found the device idle, an unmeasured wait may matter."""
+"""If more than this share of steps found the device idle when the host launched them, an unmeasured wait may
+matter."""
 HOST_GAP = 0.05
 """On a CPU, almost nothing runs between steps, so a gap of this share is a contradiction …"""
 HOST_GAP_S = 0.05

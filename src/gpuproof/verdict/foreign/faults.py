@@ -247,7 +247,7 @@ def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
                 (f"{edge} is above {with_unit(most[0], threshold.unit)}, {most[1]}"),
             )
         elif rates and value < VACUOUS_SHARE * min(rates)[0]:
-            least = f"{with_unit(min(rates)[0], threshold.unit)}, reached by {min(rates)[1]}"
+            least = f"{with_unit(min(rates)[0], threshold.unit)}, the rate of {min(rates)[1]}"
             yield (
                 threshold,
                 "vacuous",

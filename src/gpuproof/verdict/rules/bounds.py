@@ -170,7 +170,7 @@ def types_of(dtype: object) -> list[str]:
 
 
 def board_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
-    """Return the rates for one part of each board, with its name; skips boards without the part."""
+    """Return the rates of these parts of each board, with its name; skips a part that a board lacks."""
     return [(_rate(peak), name) for name in names for part in parts if (peak := _find(name, part))]
 
 

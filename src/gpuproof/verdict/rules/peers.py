@@ -32,7 +32,8 @@ ALONE_SHARE, FAST_SHARE = 0.2, 0.05
 """Shares of a rule's error rate for single values that are worse than their peers, and for those that are
 better …"""
 HOST_SHARE = 0.2
-"""… and the part for hosts of the share for joint tests over all rules of one kind."""
+"""… and, of the error rate of the joint tests over all rules of one kind, the share that goes to tests of
+hosts."""
 MUCH = 0.2
 """If a peer is off by this much without being accused, no subject passes."""
 TOO_DIFFERENT = "they differ too much from each other"

@@ -30,7 +30,7 @@ TOO_OLD = "this NCCL's RAS only answers in text: {!r}"
 
 
 def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """After an all-reduce over all ranks, yield on rank 0 how many ranks NCCL reports as lost."""
+    """After an all-reduce over all ranks, yield on rank 0 how many NCCL reports missing or failed."""
     is_nccl = bench.ranks.backend == "nccl"
     if is_nccl:
         dist.all_reduce(torch.ones(1, device=bench.device))

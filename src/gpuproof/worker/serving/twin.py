@@ -91,7 +91,7 @@ class Answering(asyncio.Protocol):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer until standard input closes along with the parent process, which starts this, not users."""
+    """Answer until standard input closes, i.e. until the parent process exits; not started by users."""
     told = TwinAnswer(**json.loads(arguments[0]))
     end_with_the_parent()
 

@@ -95,7 +95,10 @@ def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
         for key in training.spam.changed():
             yield f"training.spam.{key}", f"{training.optimizer} has none; it is for AdamWSpam"
     if training.total_steps and training.pruning.method == "none" and training.optimizer != "AdamWAdv":
-        yield "training.total_steps", "neither a learning rate nor pruning is applied to the updates"
+        yield (
+            "training.total_steps",
+            ("neither a learning rate nor pruning follows a schedule over the updates"),
+        )
 
 
 def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
