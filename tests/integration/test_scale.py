@@ -91,7 +91,7 @@ def test_without_gpus_several_are_refused_and_one_is_advised(tmp_path: Path) -> 
     )
     assert advised.returncode == 0, advised.stderr
     assert "evaluate - Medium model may benefit with large batch (heuristic" in advised.stderr
-    assert "Measuring one device: there are 0" in advised.stderr
+    assert "Measuring one device: only 0 available" in advised.stderr
     assert advised.stdout.count("gpuproof.worker run") == 2
     assert not (tmp_path / "results").exists()
 

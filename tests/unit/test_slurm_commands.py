@@ -127,7 +127,7 @@ def test_nodes_that_died_are_named_with_slurms_reason(slurm: FakeSlurm) -> None:
         ("PREEMPTED", "interrupted", "preempted: job 7_1 on n[1-2]"),
         ("CANCELLED", "interrupted", "cancelled: "),
         ("NODE_FAIL", "lost_rank", "node failure: "),
-        ("OUT_OF_MEMORY", "out_of_memory", "job 7_1 on n[1-2] used more memory"),
+        ("OUT_OF_MEMORY", "out_of_memory", "job 7_1 on n[1-2] used more of its host's memory"),
         ("BOOT_FAIL", "environment", "job 7_1 on n[1-2] did not start"),
         ("FAILED", "environment", "job 7_1 on n[1-2] ended FAILED and wrote nothing to "),
     ],

@@ -300,7 +300,7 @@ def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -
     is_wanted = gpu_mode is None or advice.advice != "no"
     if is_wanted and available < 2:
         click.echo(
-            (f"Measuring one device: a comparison needs several, and the number available is {available}"),
+            f"Measuring one device: only {available} available, and a comparison needs several",
             err=True,
         )
     return is_wanted and available >= 2
