@@ -71,7 +71,10 @@ def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) ->
         "--serving.search_time_s=36000",
     )
     result = serve(tmp_path, *bounds, *few)
-    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    # Next to other tests the client may be late, and then nothing is confirmed; the page says so.
+    is_late = "[generator-late]" in result.stdout
+    expected = (ExitCode.DONE, ExitCode.INCONCLUSIVE) if is_late else (ExitCode.DONE,)
+    assert result.returncode in expected, result.stdout + result.stderr
     found = summary(tmp_path)
     assert found["offline_rate_per_s"] > 0
     # Nothing takes a minute here: no rate is refuted, however few requests there were.
@@ -85,7 +88,7 @@ def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) ->
     assert all(0 < window["goodput_per_s"] <= window["answered_per_s"] * 1.001 for window in searched)
     assert "highest rate" in result.stdout
     again = gpuproof("report", "results/serving/s", cwd=tmp_path)
-    assert again.returncode == ExitCode.DONE, again.stderr
+    assert again.returncode in expected, again.stderr
 
 
 @pytest.mark.parametrize(("users", "samples"), [(1, 1), (1, 4), (3, 1)])
