@@ -195,7 +195,7 @@ def test_fields_that_the_firmware_left_at_all_ones_are_absent(trees: tuple[Path,
 
     readout = amd.open_adapter(trees[0]).read(MI300, lane="fast")
 
-    assert readout.unavailable["energy_j"] == "the firmware does not fill the energy counter"
+    assert readout.unavailable["energy_j"] == "not supported: the firmware does not fill the energy counter"
     assert readout.reading.throttle_reasons is None
 
 

@@ -83,8 +83,8 @@ def test_integrated_gpu_on_i915(tmp_path: Path) -> None:
 
     assert fast.reading.values == {"energy_j": 2, "temp_gpu_c": 48, "clock_sm_mhz": 1450}
     assert fast.reading.throttle_reasons == ()
-    assert fast.unavailable["temp_mem_c"] == "this card or kernel has no vram temperature"
-    assert slow.unavailable["power_limit_w"] == "power1_max is 0: the limit is disabled"
+    assert fast.unavailable["temp_mem_c"] == "not supported: this card or kernel has no vram temperature"
+    assert slow.unavailable["power_limit_w"] == "not supported: power1_max is 0, so the limit is disabled"
 
 
 def test_an_energy_counter_that_goes_back_gives_no_watts(tmp_path: Path) -> None:

@@ -188,7 +188,8 @@ def test_energy_and_replays_fall_back_on_the_older_calls(nvml: nvml_library.Fake
 def test_pcie_is_measured_only_where_no_field_counts_it(nvml: nvml_library.FakeNvml) -> None:
     adapter = nvidia.open_adapter()
     assert (
-        adapter.read(GPU_0, lane="slow").unavailable["pcie_tx_bytes_per_s"] == "its bytes are counted instead"
+        adapter.read(GPU_0, lane="slow").unavailable["pcie_tx_bytes_per_s"]
+        == "not supported: this GPU counts bytes instead"
     )
 
     nvml.update(g1_field197="!3", g1_field198="!3")
@@ -514,7 +515,7 @@ def test_of_a_driver_without_events_no_gpu_is_heard_and_the_reason_is_told(
     ("offered", "reason"),
     [
         ("!3", "not supported by this device or its current mode"),
-        (0x2, "the driver does not report XIDs for this GPU"),
+        (0x2, "not supported: the driver does not report XIDs for this GPU"),
         (0x1F, None),
     ],
 )

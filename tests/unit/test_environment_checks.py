@@ -191,9 +191,21 @@ def test_a_board_without_links_has_none_to_check() -> None:
     pcie = host_facts("a", name="NVIDIA H100 PCIe")
     for device in pcie["accelerators"]["devices"]:
         del device["state"]["nvlink_links_active"]
-        device["state_unavailable"] = {"nvlink_links_active": "Not Supported"}
+        device["state_unavailable"] = {"nvlink_links_active": nvml.explain(3)}
 
     assert set(check("nvlink", FleetFacts(measures=[], hosts={"a": pcie})).values()) == {"NOT-APPLICABLE"}
+
+
+def test_links_that_could_not_be_counted_are_neither_down_nor_absent() -> None:
+    found = host_facts("a", gpus=3)
+    devices = found["accelerators"]["devices"]
+    for device in devices[1:]:
+        del device["state"]["nvlink_links_active"]
+        device["state_unavailable"] = {"nvlink_links_active": nvml.explain(10)}
+    facts = FleetFacts(measures=[], hosts={"a": found})
+    assert check("nvlink", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "ERROR", gpu("a", 2): "ERROR"}
+    devices[0] |= {"state": devices[1]["state"], "state_unavailable": devices[1]["state_unavailable"]}
+    assert set(check("nvlink", facts).values()) == {"ERROR"}
 
 
 def test_what_a_driver_announced_fails_its_gpu() -> None:
@@ -371,6 +383,7 @@ AMD_NEVER = {library.NOT_SUPPORTED, library.NOT_YET_IMPLEMENTED, library.NO_DATA
     [
         *(nvml.explain(code) for code in (*range(1, 31), 999) if code not in (*NVML_NEVER, 9, 12, 18)),
         *(text for code, text in library._CAUSES.items() if code not in AMD_NEVER),
+        "a reason of a driver that nobody has seen yet",
     ],
 )
 def test_a_counter_that_could_not_be_read_is_none_that_a_board_lacks(reason: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import DeviceReading, Lane, Vendor, VendorIndex
+from gpuproof.records.readings import UNSUPPORTED, DeviceReading, Lane, Vendor, VendorIndex
 
 THROTTLE_REASONS = "throttle_reasons"
 """Name under which throttle reasons are queried, in addition to metrics."""
@@ -50,7 +50,11 @@ class DriverSilentError(DeviceError):
 
 
 class NotSupportedError(DeviceError):
-    """The device or driver does not support the request, and never will."""
+    """The device or driver does not support the request, and never will; the cause says so first."""
+
+    def __init__(self, cause: str, *, place: str | None = None, next_step: str | None = None) -> None:
+        cause = cause if cause.startswith(UNSUPPORTED) else f"{UNSUPPORTED}: {cause}"
+        super().__init__(cause, place=place, next_step=next_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

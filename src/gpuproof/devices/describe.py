@@ -27,7 +27,7 @@ STATE = (
 )
 """What is read from each device at this moment: its connection, the health of its memory, and its
 temperature."""
-_NOT_GIVEN = "the driver does not provide it"
+_NOT_PROVIDED = "not supported by the driver"
 _VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 
 
@@ -56,7 +56,7 @@ def describe_devices(
                 {
                     "vendor": identity.vendor,
                     "pci_bus_id": identity.pci_bus_id,
-                    "reason": devices.absent.get(identity.vendor, _NOT_GIVEN),
+                    "reason": devices.absent.get(identity.vendor, "its driver does not respond"),
                 }
                 for identity in devices.identities
                 if identity.name == SILENT_NAME
@@ -104,7 +104,7 @@ def _users(identity: DeviceIdentity, processes: tuple[DeviceProcess, ...] | str)
 
 
 def _device(identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
-    unavailable = {name: missing.get(name, _NOT_GIVEN) for name in STATE if name not in state}
+    unavailable = {name: missing.get(name, _NOT_PROVIDED) for name in STATE if name not in state}
     return {**to_json(identity), "state": dict(state), "state_unavailable": unavailable}
 
 

@@ -150,9 +150,7 @@ def _identity(
     if candidate.mig_parent_uuid is not None:
         static["mig_parent_uuid"] = candidate.mig_parent_uuid
     unavailable = {
-        name: "the vendor's interface does not provide this"
-        for name in names(kind="static")
-        if name not in static
+        name: "not supported by the vendor's interface" for name in names(kind="static") if name not in static
     }
     unavailable |= device.unavailable
     if index in numbering.reasons:

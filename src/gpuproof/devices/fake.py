@@ -193,7 +193,7 @@ class FakeAdapter(DeviceAdapter):
     """The fake devices. With `mig`, they are followed by the two instances of the last one."""
 
     vendor = "fake"
-    unknown = "the fake device does not have this metric"
+    unknown = "not supported by the fake device"
 
     def __init__(self, devices: Sequence[_DeclaredDevice], *, clock: Callable[[], float]) -> None:
         self._declared = tuple(devices)

@@ -61,7 +61,7 @@ class IntelAdapter(DeviceAdapter):
     """The files of xe and i915 behind the device protocol."""
 
     vendor = "intel"
-    unknown = "Intel's drivers have no file for this"
+    unknown = "not supported by Intel's drivers: they have no file for it"
 
     def __init__(self, cards: tuple[Card, ...], root: Path, clock: Callable[[], float]) -> None:
         self._root = root
@@ -202,7 +202,7 @@ class _IntelCard:
     def _power_limit(self, name: str) -> float:
         watts = self._files.number(self._sensors.path(name), 1e-6)
         if watts == 0:
-            raise DeviceError(f"{name} is 0: the limit is disabled")
+            raise NotSupportedError(f"{name} is 0, so the limit is disabled")
         return watts
 
     def _throttle_reasons(self) -> tuple[str, ...]:

@@ -217,6 +217,9 @@ KERNEL_LOG = "kernel"
 """The event name for a line of the kernel log."""
 UNREAD = "gpuproof: not read: "
 """Prefix of those lines that report unread parts of the kernel log, with the reason."""
+UNSUPPORTED = "not supported"
+"""The first words of a reason if a device or its driver never provides a value. Every other reason means
+that the value could not be read this time."""
 
 
 @record_kind("unavailable")

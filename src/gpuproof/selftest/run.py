@@ -355,7 +355,7 @@ def _listed(read: RecordingData, place: int) -> dict[str, Any]:
     identity = read.devices[place].identity
     last = read.counters[-1].devices.get(str(identity.physical_index), {}) if read.counters else {}
     state = {name: last[name] for name in STATE if name in last}
-    missing = {name: "the driver does not provide it" for name in STATE if name not in state}
+    missing = {name: "not supported by the driver" for name in STATE if name not in state}
     return {**to_json(replace(identity, framework_index=place)), "state": state, "state_unavailable": missing}
 
 

@@ -29,8 +29,9 @@ from gpuproof.devices.base import (
 from gpuproof.devices.sources import collect
 from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, pcie_generation
 from gpuproof.records.metrics import names, throttle_time_name
+from gpuproof.records.readings import UNSUPPORTED
 
-NOT_IN_SYSFS = "the amdgpu driver has no file for it"
+NOT_IN_SYSFS = "not supported by the amdgpu driver: it has no file for it"
 _ASLEEP = "the card is asleep; reading it would wake it"
 _NEAR_CRITICAL_C = 5.0
 _WORDS = ("vbios_version", "performance_level", "compute_partition", "memory_partition", "numa_node")
@@ -127,7 +128,13 @@ class AmdCard:
         )
         values |= of_files
         reasons = {name: missing.get(name, NOT_IN_SYSFS) for name in wanted if name not in values}
-        return values, {name: _both(why, refused.get(name, "")) for name, why in reasons.items()}
+        return values, {name: self._both(why, refused.get(name, "")) for name, why in reasons.items()}
+
+    def _both(self, of_files: str, of_library: str) -> str:
+        """Combine the reasons; one that may change comes first, since the first words tell whether it may."""
+        if self.library is not None and of_library and not of_library.startswith(UNSUPPORTED):
+            return f"amdsmi: {of_library}; {of_files}"
+        return _both(of_files, of_library)
 
     def _firmware_sources(self) -> dict[str, Callable[[], Any]]:
         """Return the queries that the firmware answers; the firmware is queried at most once per reading."""

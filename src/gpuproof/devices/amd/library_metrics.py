@@ -33,6 +33,7 @@ from gpuproof.devices.sysfs import pcie_generation_at
 _ALL_ONES = (2**32 - 1, 2**64 - 1)
 _ALL_ONES_16 = (2**16 - 1, *_ALL_ONES)
 _NOTHING = "the library answers N/A"
+_NO_LINK = "this card has no xGMI link"
 _PAGE_RETIRED, _PAGE_PENDING, _PAGE_FAILED = 0, 1, 2
 _XGMI_LINK = 2
 _FAN_MAX = 255
@@ -217,13 +218,13 @@ def _sum(links: list[dict[str, Any]], key: str) -> float | DeviceError:
     parts = [_number(link, key, scale=1024) for link in links]
     unknown = [part for part in parts if isinstance(part, DeviceError)]
     if not links:
-        unknown = [DeviceError("this card has no xGMI link")]
+        unknown = [NotSupportedError(_NO_LINK)]
     return unknown[0] if unknown else sum(part for part in parts if not isinstance(part, DeviceError))
 
 
 def _xgmi_links(amdsmi: Any, handle: Any) -> Answer:
     status = amdsmi.amdsmi_get_gpu_xgmi_link_status(handle)["status"]
-    return {"nvlink_links_active": status.count("U") if status else DeviceError("this card has no xGMI link")}
+    return {"nvlink_links_active": status.count("U") if status else NotSupportedError(_NO_LINK)}
 
 
 def _facts(function: str, **keys: str) -> Source:

@@ -45,7 +45,7 @@ from gpuproof.records.metrics import names
 from gpuproof.records.readings import VendorIndex
 
 T = TypeVar("T")
-_WHOLE_GPU_ONLY = "only measured for the whole GPU, not for a MIG instance"
+_WHOLE_GPU_ONLY = "not supported by MIG instances: only measured for the whole GPU"
 
 
 JETSON = (
@@ -109,7 +109,7 @@ class NvidiaAdapter(DeviceAdapter):
     """NVML behind the device protocol."""
 
     vendor = "nvidia"
-    unknown = "NVML has no such metric"
+    unknown = "not supported by NVML"
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
@@ -261,7 +261,7 @@ class GpmSampler:
         for place, name in enumerate(_METRIC_IDS):
             result = request.metrics[place]
             code = result.nvmlReturn
-            answer[name] = result.value if code == 0 else DeviceError(nvml_border.explain(code))
+            answer[name] = result.value if code == 0 else nvml_border.coded_error(code)
         return answer
 
 
@@ -334,5 +334,5 @@ class EventQueue:
             self.unheard[device.vendor_index] = nvml_border.cause(error)
             return False
         if not wanted & _XID:
-            self.unheard[device.vendor_index] = "the driver does not report XIDs for this GPU"
+            self.unheard[device.vendor_index] = "not supported: the driver does not report XIDs for this GPU"
         return bool(wanted)

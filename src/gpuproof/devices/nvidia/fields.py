@@ -71,7 +71,7 @@ def read_fields(nvml: Any, handle: Any, fields: tuple[NvmlField, ...]) -> Answer
         if value.nvmlReturn == 0:
             answer[field.metric] = _typed(value) * field.scale
         else:
-            answer[field.metric] = DeviceError(nvml_border.explain(value.nvmlReturn))
+            answer[field.metric] = nvml_border.coded_error(value.nvmlReturn)
     return answer
 
 
@@ -121,7 +121,7 @@ def _pcie_rates(nvml: Any, handle: Any) -> Answer:
     """Measure PCIe throughput if no field counts it: NVML samples each direction for 20 ms, in kB/s."""
     counted = read_fields(nvml, handle, _PCIE_BYTES).values()
     if not any(isinstance(total, DeviceError) for total in counted):
-        raise NotSupportedError("its bytes are counted instead")
+        raise NotSupportedError("this GPU counts bytes instead")
     return {
         metric: 1000 * nvml_border.ask(nvml, partial(nvml.nvmlDeviceGetPcieThroughput, handle, direction))
         for direction, metric in enumerate(_PCIE_RATES)

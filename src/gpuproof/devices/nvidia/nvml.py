@@ -47,11 +47,11 @@ _CAUSES = {
     NOT_FOUND: "the driver does not know this device",
     DRIVER_NOT_LOADED: "the NVIDIA kernel driver is not loaded",
     LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed",
-    FUNCTION_NOT_FOUND: "this driver's NVML is too old to support it",
+    FUNCTION_NOT_FOUND: "not supported: this driver's NVML is too old",
     GPU_IS_LOST: "the GPU is lost: it fell off the bus or is unreachable",
     RESET_REQUIRED: "the GPU needs a reset before it can be used again",
     VERSION_MISMATCH: "the NVIDIA kernel driver and libnvidia-ml.so.1 have different versions; reboot",
-    DEPRECATED: "this driver no longer supports it",
+    DEPRECATED: "not supported by this driver any longer",
     GPU_NOT_FOUND: "the driver no longer lists this GPU",
 }
 
@@ -132,12 +132,17 @@ def device_error(error: Any) -> DeviceError:
     `DriverMissingError` affects every device, `DeviceLostError` the queried device, `NotSupportedError` one
     value permanently, and a plain `DeviceError` one value this time.
     """
-    code = error_code(error)
+    return coded_error(error_code(error), cause(error))
+
+
+def coded_error(code: int, why: str | None = None) -> DeviceError:
+    """Return this package's error for the NVML return code of one value or call."""
+    why = why or explain(code)
     for codes, kind in (
         (DRIVER_CODES, DriverMissingError),
         (_LOST_CODES, DeviceLostError),
         (_NEVER_CODES, NotSupportedError),
     ):
         if code in codes:
-            return kind(cause(error))
-    return DeviceError(cause(error))
+            return kind(why)
+    return DeviceError(why)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
+from gpuproof.records.readings import UNSUPPORTED
 from gpuproof.verdict.check import FactCheck, check
 from gpuproof.verdict.checks.answers import Device, gpu_check, gpus_by_type, unanswered, with_unlisted
 from gpuproof.verdict.facts import FleetFacts
@@ -18,12 +19,13 @@ OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
 """Modes that only NVIDIA's driver can set and report."""
 MEMORY_COUNTERS = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 LOOK = "Check it with: gpuproof doctor --json"
-UNREAD = (
-    *("lost", "needs a reset", "answer", "may not", "no longer lists", "reloaded", "not initialised"),
-    *("does not know", "NVML error", "timed out", "is busy", "unexpected format", "not recorded"),
-    *("knows no such", "gave up", "another form"),  # as runs of older versions have it
+NEVER = (
+    UNSUPPORTED,
+    *("the driver does not give it", "the driver does not provide it", "this card or kernel has no "),
+    *("the amdgpu driver has no file", "only measured for the whole GPU", "this driver's NVML is too old"),
 )
-"""Part of a driver's reason if the board supports a fact, but it could not be read this time."""
+"""How a reason begins if the board or its driver never reports a fact; all but the first are from runs of
+older versions. Every other reason means that the fact could not be read this time."""
 
 
 def _static(device: Device, fact: str) -> object:
@@ -35,7 +37,7 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
     reasons = {**(device.get("unavailable") or {}), **(device.get("state_unavailable") or {})}
     reason = reasons.get(fact)
     if reason is None and fact in OF_NVIDIA and device.get("vendor") not in (None, "nvidia"):
-        reason = f"{device.get('vendor')} devices do not report such a fact"
+        reason = f"{UNSUPPORTED} by {device.get('vendor')} devices"
     if reason is None:
         return unanswered(subject, f"its {what} was not queried: the run is from an older version", LOOK)
     return lacking(subject, str(device.get("name")), what, reason)
@@ -43,9 +45,9 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
 
 def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
     """Return an error if something could not be read this time; not applicable if it never can be."""
-    if any(word in reason for word in UNREAD):
-        return unanswered(subject, f"its {what} could not be read: {reason}", LOOK)
-    return not_applicable(f"{name} does not report its {what}: {reason}", subject)
+    if reason.startswith(NEVER):
+        return not_applicable(f"{name} does not report its {what}: {reason}", subject)
+    return unanswered(subject, f"its {what} could not be read: {reason}", LOOK)
 
 
 def _mode_check(
@@ -167,22 +169,18 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
     links = {
         subject: (device.get("state") or {}).get("nvlink_links_active") for subject, device in group.items()
     }
-    numbers = [number for number in links.values() if number is not None]
-    if not numbers or not any(numbers):
-        subject, device = next(iter(group.items()))
-        if not numbers and "nvlink_links_active" not in (device.get("state_unavailable") or {}):
-            return [_lacks(subject, device, "nvlink_links_active", "links")]
-        return [
-            not_applicable(f"no link of {device.get('name')} is up or present: it has none", s) for s in group
-        ]
-    most = max(numbers)
-    times = Counter(numbers)[most]
+    times = Counter(number for number in links.values() if number is not None)
+    most = max(times, default=0)
     return [
-        pass_or_fail(
+        _lacks(subject, group[subject], "nvlink_links_active", "links")
+        if number is None
+        else not_applicable(f"no link of {group[subject].get('name')} is up or present", subject)
+        if not most
+        else pass_or_fail(
             subject,
             number == most,
-            f"{number or 0:g} links up",
-            expected=f"{most:g}, like {times} of {len(links)} of its type",
+            f"{number:g} links up",
+            expected=f"{most:g}, like {times[most]} of {times.total()} of its type",
             source="the other GPUs of its type in the same run",
             next_step="nvidia-smi nvlink -s; reset the GPU, then check the fabric manager",
         )
