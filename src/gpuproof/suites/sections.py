@@ -42,6 +42,14 @@ MEANING = {
     "INVALID": "do not use these figures",
 }
 DURING = "Host and devices during the run"
+READINGS = (
+    ("busy", "util_gpu_percent", "%"),
+    ("SM clock", "clock_sm_mhz", "MHz"),
+    ("max SM clock", "clock_sm_max_mhz", "MHz"),
+    ("power", "power_w", "W"),
+    ("max temp", "temp_gpu_max_c", "°C"),
+)
+"""Columns of readings per device: title, field of `DeviceDuring`, unit."""
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
 """The place where a failure occurred, as given by `at_point`."""
 ON_CPU = "CPU run: not comparable with any GPU"
@@ -313,27 +321,33 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
         )
         lines = (f"host: monitored during every launch{cover and f' ({cover})'}, {rest}",)
     if common.devices:
+        known = [one for one in READINGS if any(getattr(row, one[1]) is not None for row in common.devices)]
+        if missing := [name for name, *_ in READINGS if name not in {one[0] for one in known}]:
+            lines = (*lines, f"no readings of {', '.join(missing)}")
         yield table(
             title,
             common.devices,
             Column.of("launch", lambda row: _launch_name(row, common).removeprefix("launch "), align="left"),
             Column.of("device", lambda row: row.device, align="left"),
-            Column.of("busy", lambda row: _reading(row.util_gpu_percent, "%")),
-            Column.of("SM clock", lambda row: _reading(row.clock_sm_mhz, "MHz")),
-            Column.of("max SM clock", lambda row: _reading(row.clock_sm_max_mhz, "MHz")),
-            Column.of("power", lambda row: _reading(row.power_w, "W")),
-            Column.of("max temp", lambda row: _reading(row.temp_gpu_max_c, "°C")),
+            *(_reading(*one) for one in known),
         )
     yield Text(title="" if common.devices else title, lines=lines)
 
 
-def _reading(value: float | None, unit: str) -> str:
-    return units.MISSING if value is None else f"{value:,.0f} {unit}"
+def _reading(name: str, field: str, unit: str) -> Column:
+    def cell(row: DeviceDuring) -> str:
+        value = getattr(row, field)
+        return units.MISSING if value is None else f"{value:,.0f} {unit}"
+
+    return Column.of(name, cell)
 
 
 def _launch_name(of: Remark | DeviceDuring, common: Common) -> str:
     launch = f"launch {of.replicate + 1}"
-    return f"{of.case_id}, {launch}" if common.names_cases else launch
+    if not common.names_cases:
+        return launch
+    last = max(*(row.replicate for row in common.devices), *(one.replicate for one in common.remarks), 0, 0)
+    return f"{of.case_id}, {launch}" if last else of.case_id
 
 
 def _devices(explanation: LaunchExplanation) -> Iterator[DeviceDuring]:

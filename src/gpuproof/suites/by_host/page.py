@@ -90,11 +90,11 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
         what = detail.what.removesuffix("s")
         if len(types) > 1:
             yield _types(detail, types)
-            yield _by_point(f"All hosts, by {what} and device", detail, None, find)
+            yield from _by_point(f"All hosts, by {what} and device", detail, None, find)
         for kind in types:
             gpu_type = kind.labels["gpu_type"]
             title = f"{gpu_type}, by {what} and device"
-            yield _by_point(title, detail, gpu_type, find, fastest=len(types) > 1)
+            yield from _by_point(title, detail, gpu_type, find, fastest=len(types) > 1)
     if types:
         yield Text(title=APART, lines=detail.apart)
 
@@ -241,15 +241,18 @@ def _types(detail: HostsDetail, types: Sequence[Measure]) -> Pivot:
 
 def _by_point(
     title: str, detail: HostsDetail, gpu_type: str | None, find: Find, *, fastest: bool = False
-) -> Pivot:
-    """Lay out points: middle and spread over the hosts of one type, or over all hosts."""
+) -> Iterator[Section]:
+    """Lay out measured points: middle and spread over the hosts of one type, or over all hosts."""
     rows = [
         (column.name if detail.what == "tests" else f"{column.label}  {column.name}", column.name, gpu_type)
         for column in detail.columns
+        if find(MEDIAN, case=column.name, gpu_type=gpu_type) is not None
     ]
-    return pivot_of_rows(
+    yield pivot_of_rows(
         title,
         rows,
         Column.of(detail.what.removesuffix("s"), lambda row: row[0], align="left", folds=True),
         *_spread_columns(detail, find, fastest=fastest),
     )
+    if missing := len(detail.columns) - len(rows):
+        yield Text(title="", lines=(f"{missing} of {len(detail.columns)} {detail.what} not measured",))
