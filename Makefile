@@ -1,17 +1,17 @@
-# Everything a person or CI does with a checkout. `make run` and `make test` need Python ≥ 3.11 and make only.
+# Everything that people and CI do in a checkout. `make run` and `make test` need only Python ≥ 3.11 and make.
 PYTHON ?= python3
 VENV := .venv
 TENSORFLOW := .venv-tensorflow
 BIN := $(VENV)/bin
-# Files of tests beside each other, the longest first (tests/seconds.json), so that the short ones even the ends.
-# Two more than there are processors, since tests wait for each other's processes.
+# Test files run in parallel, longest first (tests/seconds.json), so that all workers finish at about the same time.
+# Two more workers than CPUs, since tests wait for each other's processes.
 WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 2 )); echo $$(( n < 4 ? n : 4 )))
 BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 PATHS ?= src tests
-# Where it could matter that `make test` forks commands from one process: with each started as a user starts it.
+# Tests for which it could matter that `make test` forks commands from one process: here each starts as for a user.
 BY_REAL_STARTS := $(addprefix tests/integration/test_,failures.py ranks.py resume.py documented_commands.py data.py plugins.py \
   pipeline.py monitor_exec.py monitor_view.py sampler_process.py working_directory.py lost_output.py)
-# pip compiles what it installs on one processor, with all that nothing here imports.
+# pip would compile everything it installs on one CPU, including modules that nothing here imports.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/kubernetes/aio/|/transformers/models/' $(VENV)/lib || true
 
@@ -38,7 +38,7 @@ $(VENV)/run-ready: $(BIN)/pip pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/dev-ready: $(BIN)/pip pyproject.toml constraints.txt simulator/pyproject.toml
-	@echo "Installing gpuproof, PyTorch and what the tests need into $(VENV) (once)"
+	@echo "Installing gpuproof, PyTorch and the test dependencies into $(VENV) (once)"
 	@$(INSTALL) -e '.[torch,monitor,dev]' -e simulator
 	@$(COMPILE)
 	@touch $(VENV)/run-ready
@@ -46,7 +46,7 @@ $(VENV)/dev-ready: $(BIN)/pip pyproject.toml constraints.txt simulator/pyproject
 	@$(BIN)/python -m gpuproof_simgpu > $(VENV)/simgpu || cat $(VENV)/simgpu
 	@touch $@
 
-# TensorFlow has an environment of its own: its needs are not to meet torch's.
+# TensorFlow has a separate environment, so that its dependencies do not conflict with torch's.
 $(TENSORFLOW)/ready: constraints.txt
 	@echo "Installing TensorFlow into $(TENSORFLOW) for its tests (once; 1.6 GB)"
 	@$(PYTHON) -m venv $(TENSORFLOW)
@@ -59,23 +59,23 @@ run: $(VENV)/run-ready ## measure this machine with the quick recipe
 MATRIX ?= examples/matrix/matrix.yaml
 PARALLEL ?= 8
 
-test-matrix: $(VENV)/run-ready ## every case of MATRIX, each with its monitor
+test-matrix: $(VENV)/run-ready ## run every case of MATRIX, each with its monitor
 	@$(BIN)/gpuproof matrix $(MATRIX)
 
-parallel: $(VENV)/run-ready ## the same with PARALLEL cases at a time
+parallel: $(VENV)/run-ready ## run the matrix with PARALLEL cases at a time
 	@$(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
 
-test: $(VENV)/dev-ready ## all tests but the long ones, or those of PATHS="tests/unit tests/golden"
+test: $(VENV)/dev-ready ## run all tests except the long ones, or those in PATHS="tests/unit tests/golden"
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules $(PATHS)
 
-test-changed: $(VENV)/dev-ready ## the tests that import, directly or not, a file that was changed since main
+test-changed: $(VENV)/dev-ready ## run the tests that import, directly or indirectly, a file changed since main
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/changed_tests.py | xargs $(BIN)/python -m pytest $(BESIDE)
 
-test-long: $(VENV)/dev-ready $(TENSORFLOW)/ready ## what takes long by its nature (CONTRIBUTING.md says when)
+test-long: $(VENV)/dev-ready $(TENSORFLOW)/ready ## run the long tests (CONTRIBUTING.md explains when)
 	$(BIN)/python -m pytest $(BESIDE) -m long tests
 	GPUPROOF_TESTS_START=exec $(BIN)/python -m pytest $(BESIDE) $(BY_REAL_STARTS)
 
-check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
+check: $(VENV)/dev-ready ## run what every commit must pass: format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check src simulator tests benchmarks examples notebooks gpu_loadtest.py run_benchmark.py cli.py
 	$(BIN)/ruff check src simulator tests benchmarks examples notebooks gpu_loadtest.py run_benchmark.py cli.py
 	$(BIN)/codespell src simulator tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
@@ -83,21 +83,21 @@ check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layer
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q $(BESIDE) --doctest-modules src tests/unit tests/contract
 
-golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
+golden: $(VENV)/dev-ready ## rewrite the golden files from the current output; review the diff
 	$(BIN)/python -m pytest -q tests/golden --update-golden
 
-docs: $(VENV)/dev-ready ## the pages of docs/ as a site, built strictly, into build/site
+docs: $(VENV)/dev-ready ## build the pages of docs/ as a site in build/site, in strict mode
 	@$(BIN)/python scripts/build_site.py
 
-size: ## how large the source is, by folder
+size: ## show the size of the source, by folder
 	@$(PYTHON) scripts/size.py
 
-bench: $(VENV)/dev-ready ## what measuring costs, and how often rules are wrong (simulated): about two hours, on a quiet machine
+bench: $(VENV)/dev-ready ## measure overhead, and how often rules are wrong (simulated): about two hours on a quiet machine
 	@for program in $(COSTS) $(SIMULATIONS); do \
 	  echo; echo "== $$program"; $(BIN)/python benchmarks/$$program.py || exit 1; done
 
-pyz: $(VENV)/run-ready ## the node side as one file: dist/gpuproof-node.pyz
+pyz: $(VENV)/run-ready ## build the node side as one file: dist/gpuproof-node.pyz
 	@$(BIN)/python -m gpuproof.launchers.archive dist/gpuproof-node.pyz
 
-clean: ## remove the environment and every build product
+clean: ## remove the environments and all build products
 	rm -rf $(VENV) $(TENSORFLOW) build dist .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,8 @@
 """The bare script that `gpuproof run` is compared with: it runs the same steps and prints one number.
 
 Written as a person would write it to get that number once: no records, no checks, no intervals. It imports
-nothing from gpuproof. The last line is JSON: samples per second, and when each part ended on the monotonic
-clock.
+nothing from gpuproof. The last line is JSON with the samples per second and the time at which each part ended
+on the monotonic clock.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The loops run no gpuproof code: they run products of small matrices, which fit in a core's own cache, and
 training steps of two models, with one thread each, in preallocated memory. If a loop is not steady by itself,
-no tool can report a VALID run of it. Each line shows in how many windows the steps were steady, and how often
-all launches of a quick recipe can then be steady (95 % limit, windows assumed independent); how far the
-windows' levels differed; and how much their rates scatter. Asserts nothing.
+no tool can report a VALID run of it. Each line shows in how many windows the steps were steady, how often all
+launches of a quick recipe can then be steady (95 % limit, assuming independent windows), how far the windows'
+levels differed, and how much their rates scatter. Asserts nothing.
 
     python benchmarks/bare_steps.py                  10 windows of 4 s each, about 2 minutes
     python benchmarks/bare_steps.py --seconds 12     the recipe with a longer window
@@ -31,15 +31,15 @@ from pairing import machine_line
 from quick_verdicts import clopper_pearson
 
 LAUNCHES = 5
-"""As in the quick recipe."""
+"""Number of launches, as in the quick recipe."""
 BATCH, PIXELS, CLASSES = 32, 32, 10
-"""As in the quick recipe."""
+"""Batch size, image size and number of classes, as in the quick recipe."""
 SHAPE = InputShape(kind="image", shape=(3, PIXELS, PIXELS), num_targets=CLASSES)
 PRODUCTS, WIDTH = 50, 256
 
 
 def main() -> None:
-    """Run all loops interleaved, and print a line for each."""
+    """Run all loops, interleaved, and print a line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +89,7 @@ def training(model: nn.Module) -> Callable[[], None]:
 
 
 def window(step: Callable[[], None], *, seconds: float) -> list[float]:
-    """Return the times of the steps that start within this many seconds, after three uncounted ones."""
+    """Return the times of the steps that start within this many seconds, after three untimed steps."""
     for _ in range(3):
         step()
     times_s = []

@@ -1,4 +1,4 @@
-"""The bare loop of `peers.py`: timm's resnet18, forward only, timed as a person would.
+"""The bare loop of `peers.py`: timm's resnet18, forward only, timed as a person would time it.
 
 Prints samples per second.
 """

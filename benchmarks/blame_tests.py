@@ -1,13 +1,13 @@
 """How many tests does it take to find slow hosts, and how often is a host wrongly accused?
 
 Simulates fleets with slow hosts or links, and searches them (`gpuproof.verdict.blame`). A group's result is
-that of its slowest member or link, times a level for its size, a drift and noise. Prints the number of tests
-(median, 95 %, maximum), rounds, and the share of searches in which exactly the slow ones were named, some
-were missed, a healthy one was named (with its 95 % upper bound), something was left undecided, and the slow
-link was listed as not tested. Asserts nothing. Promise: for one of 232 hosts 10 % slow at 1 % noise, a median
-of at most 18 tests, and 24 in 95 % of searches; 20 if all are healthy; 40 for two slow hosts; wrong
-accusations in at most 0.5 %. Usage: python benchmarks/blame_tests.py [--quick] [DRAWS [WORLD]]; 1,000 take
-about five minutes.
+that of its slowest member or link, multiplied by a level for its size, a drift and noise. Prints the number
+of tests (median, 95 %, maximum), rounds, and the fraction of searches in which exactly the slow members were
+identified, some were missed, a healthy one was accused (with its 95 % upper bound), something was left
+undecided, and the slow link was listed as not tested. Asserts nothing. Promise: for one of 232 hosts 10 %
+slow at 1 % noise, a median of at most 18 tests, and 24 in 95 % of searches; 20 if all are healthy; 40 for two
+slow hosts; wrong accusations in at most 0.5 %. Usage: python benchmarks/blame_tests.py [--quick] [DRAWS
+[WORLD]]; 1,000 take about five minutes.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ class World:
     hosts: int = 232
     slow_hosts: int = 0
     in_a_row: bool = False
-    """Whether the slow hosts are neighbours, as behind one switch."""
+    """Whether the slow hosts are adjacent, as if behind one switch."""
     slow_links: int = 0
     slow_switch: int = 0
-    """Hosts behind a switch that is slow to all other hosts, but not among themselves."""
+    """Number of hosts behind a switch that is slow to all other hosts, but not among themselves."""
     slower_by: float = 0.1
     noise: float = 0.01
     tails: str = "normal"
     drift: float = 0.0
-    """By how much all results fall from one round to the next."""
+    """Fraction by which all results fall from one round to the next."""
     common: float = 0.0
-    """Standard deviation of what all results of a round share, an AR(1) process with φ = 0.9."""
+    """Standard deviation of the shift shared by all results of a round, an AR(1) process with φ = 0.9."""
     wandering: float = 0.0
     """Standard deviation of each host's own level, an AR(1) process with φ = 0.9 over rounds."""
     stalls: float = 0.0
-    """Share of any host's tests that something else slows down, by 5 to 50 %."""
+    """Fraction of any host's tests that are slowed down by 5 to 50 % for another reason."""
     failing: float = 0.0
-    """Share of tests that return no result."""
+    """Fraction of tests that return no result."""
     present: float = 1.0
-    """Share of tests in which a slow host or link is actually slow …"""
+    """Fraction of tests in which a slow host or link is actually slow."""
     stays: float = 0.0
-    """… and the probability that this stays as in the previous round, instead of being drawn per test."""
+    """Probability that this state persists from the previous round; if 0, it is drawn per test."""
     rounded: float = 0.0
     dead: int = 0
     """Number of hosts for which no test returns a result."""
     every_link: bool = True
     told_noise: float | None = None
-    """The noise that the search is told to assume; None: the true noise."""
+    """Noise that the search assumes; None: the true noise."""
     sought: float = 0.1
     """The slowdown to search for."""
 
@@ -77,7 +77,7 @@ class World:
 
 @dataclass(kw_only=True)
 class Drawn:
-    """One fleet in a world."""
+    """One fleet drawn from a world."""
 
     world: World
     rng: np.random.Generator
@@ -91,7 +91,7 @@ class Drawn:
     wander: dict[str, float] = field(default_factory=dict)
     """Relative deviation of each host in this round."""
     is_present: bool | None = None
-    """Whether a slow member is slow in this round; None if it is drawn per test."""
+    """Whether a slow member is slow in this round; None if this is drawn per test."""
 
     def begin_round(self, number: int) -> None:
         """Draw the level, the members' drift and whether a slow member is slow in this round."""
@@ -163,7 +163,7 @@ def draw(world: World, rng: np.random.Generator) -> Drawn:
 
 
 def search(drawn: Drawn) -> Findings:
-    """Search a fleet until the search ends."""
+    """Run the search on a fleet until it ends."""
     world = drawn.world
     noise = world.noise if world.told_noise is None else world.told_noise
     state = begin(
@@ -232,7 +232,7 @@ def _not_tried(drawn: Drawn, found: Findings) -> set[frozenset[str]]:
 
 
 def worlds() -> Iterator[World]:
-    """Yield the promised worlds, then other shapes."""
+    """Yield the worlds covered by the promise, then other shapes."""
     yield World(name="all healthy")
     yield World(name="one slow", slow_hosts=1)
     yield World(name="two slow", slow_hosts=2)

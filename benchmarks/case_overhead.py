@@ -1,4 +1,4 @@
-"""What does a sweep's case cost outside its own steps, forked and by exec? Budget: 0.25 s when forked.
+"""How long does a sweep case take outside its steps, with fork and exec? Budget: 0.25 s (fork).
 
 A case is timed from when the campaign picks it up until its files are read back, with its sampler running as
 in any run, minus its warm-up and window according to its own records. Forked cases run twice in each block,
@@ -37,12 +37,12 @@ WORDS = (
     "--benchmark.warmup_steps=5",
     "--benchmark.measure_by=steps",
     "--benchmark.measure_steps=100",
-    "--run.capture_env=false",  # a sweep requests its first case alone
+    "--run.capture_env=false",  # a sweep captures it only for its first case
 )
 
 
 class Stopwatch:
-    """Listens to a campaign: when its case starts and ends."""
+    """Listens to a campaign and records when its case starts and ends."""
 
     begin_s: float
     end_s: float
@@ -68,7 +68,7 @@ class Stopwatch:
 
     @property
     def outside_s(self) -> float:
-        """Seconds of the case outside its warm-up and window."""
+        """Seconds that the case spent outside its warm-up and window."""
         return self.end_s - self.begin_s - sum(parts_of(self.records)["steps"])
 
 
@@ -87,7 +87,7 @@ def parts_of(records: CaseRecords) -> dict[str, tuple[float, ...]]:
 
 
 def main() -> None:
-    """Run the blocks and judge."""
+    """Run the blocks and compare the result with the budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 blocks instead of 12")
     options = parser.parse_args()
@@ -140,7 +140,7 @@ def print_parts(side: str, watches: Sequence[Stopwatch]) -> None:
         lengths["until it begins"].append(parts["began"][0] - watch.begin_s)
         lengths["prepare"].append(parts["prepared"][0] - parts["began"][0])
         lengths["from its end on"].append(watch.end_s - parts["ended"][0])
-    print(f"where the time of a case by {side} goes (medians of {len(watches)})")
+    print(f"where a case's time goes with {side} (medians of {len(watches)})")
     for name, values_s in lengths.items():
         print(f"  {name:18} {seconds(median(values_s)):>8}")
 

@@ -1,8 +1,8 @@
-"""Load clients as started by their users, each in a separate environment, and what each reports.
+"""Load clients, started as users start them, in separate environments, and what each reports.
 
-All three get the same load: prompts of 32 words from the same source, answers of 16 tokens, streamed from
-`/v1/completions`, with constant gaps between requests, in one window at one rate. A peer's environment is
-created once with `python -m venv` and pip under a folder given by the caller; if that fails, the peer is
+All three clients get the same load: prompts of 32 words from the same source, answers of 16 tokens, streamed
+from `/v1/completions`, with constant gaps between requests, in one window at one rate. A peer's environment
+is created once with `python -m venv` and pip under a folder given by the caller; if that fails, the peer is
 reported as missing, with the reason.
 """
 
@@ -41,7 +41,7 @@ class Ask:
     window_s: float
     seed: int
     folder: Path
-    """An empty folder for the files it reads and writes."""
+    """Empty folder for the files that the client reads and writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class Reported:
     first_s: float
     gap_s: float
     cpu_s: float
-    """CPU time of the client's command, including all processes that it waited for."""
+    """CPU time of the client's command, including all child processes that it waited for."""
     memory_mib: float
-    """Peak over all its processes: their private memory plus the largest shared part."""
+    """Peak memory over all its processes: their private memory plus the largest shared part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def peer_client(name: str, environments: Path) -> Client | str:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode != 0:
             lines = [line for line in made.stderr.splitlines() if not line.startswith("WARNING")]
-            return f"{' '.join(command[1:3])} ended with {made.returncode}: {(lines or ['no reason'])[-1]}"
+            return f"{' '.join(command[1:3])} exited with {made.returncode}: {(lines or ['no reason'])[-1]}"
     program = str(place / "bin" / name)
     make, read = {"guidellm": (_guidellm, _read_guidellm), "aiperf": (_aiperf, _read_aiperf)}[name]
     return Client(lambda ask: make(program, ask), read)
@@ -194,7 +194,7 @@ def run_client(client: Client, ask: Ask) -> Reported | str:
             command, cwd=ask.folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed
         )
         memory = Memory(process.pid)
-        while True:  # only wait4 gives the CPU time of this process and all that it waited for
+        while True:  # only wait4 returns the CPU time of this process and of all children it waited for
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
@@ -208,7 +208,7 @@ def run_client(client: Client, ask: Ask) -> Reported | str:
     except (OSError, LookupError, TypeError, ValueError) as error:
         last = (ask.folder / "printed.txt").read_text().strip()[-300:]
         reason = f"{type(error).__name__}: {error}; it printed: {last}"
-        return f"ended with {process.returncode}, and its report cannot be read ({reason})"
+        return f"exited with {process.returncode}, and its report cannot be read ({reason})"
     return Reported(
         answered_per_s=answered_per_s,
         first_s=first_s,
@@ -240,6 +240,6 @@ class Memory:
                     memory = process.memory_info()
                     own += memory.rss - memory.shared
                     shared = max(shared, memory.shared)
-            except psutil.Error:  # one has just exited
+            except psutil.Error:  # a process has just exited
                 continue
             self.most_mib = max(self.most_mib, (own + shared) / 2**20)

@@ -1,9 +1,9 @@
-"""Do collectives take as long by gpuproof's clock as in a bare loop over torch.distributed?
+"""Does gpuproof measure the same collective times as a bare loop over torch.distributed?
 
-Two ranks over gloo, one pair of processes per launch. Three sides in palindromes: the loop of the kind
-`collective`, a hand-written loop with two clock readings per iteration, and the hand-written loop again for
-the noise floor. A result is the ratio of the median iteration times, for the slower rank. It prints and
-asserts nothing. Usage: python benchmarks/collective_times.py [--quick]
+Runs two ranks over gloo, with one pair of processes per launch. Three sides alternate in palindromic order:
+the loop of the kind `collective`, a hand-written loop with two clock readings per iteration, and the
+hand-written loop again for the noise floor. Each result is the ratio of the median iteration times, for the
+slower rank. Prints the results and asserts nothing. Usage: python benchmarks/collective_times.py [--quick]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AS_RANK = "COLLECTIVE_TIMES_RANK"
 
 
 def main() -> None:
-    """Launch pairs of ranks, and judge."""
+    """Launch pairs of ranks, and compare the sides."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 launches of 2 blocks instead of 8 of 10")
     options = parser.parse_args()
@@ -38,7 +38,7 @@ def main() -> None:
     for size in SIZES:
         blocks = [launch[str(size)] for launch in launches]
         found = judge_ratios(
-            f"all_reduce of {size:,} bytes over {RANKS} ranks, gpuproof over a hand-written loop",
+            f"all_reduce of {size:,} bytes over {RANKS} ranks, gpuproof relative to a hand-written loop",
             launch_ratios(blocks, "gpuproof", base="by hand"),
             noise_values=launch_ratios(blocks, "by hand again", base="by hand"),
             budget=BUDGET,

@@ -1,8 +1,8 @@
-"""What does `gpuproof run` cost compared with a bare script with the same steps? Budget: 0.8 s more.
+"""How much slower is `gpuproof run` than a bare script with the same steps? Budget: 0.8 s.
 
-Fresh processes, interleaved, the bare script twice for the noise floor. Also: where the time goes, part by
-part, from the runs' records; and the CPU time of the command itself, without its worker, at two window
-lengths, which differ only if it busy-waits.
+Runs fresh processes, interleaved, with the bare script twice for the noise floor. Also shows where the time
+goes, part by part, according to the runs' records, and the CPU time of the command itself, without its
+worker, at two window lengths. These two CPU times differ only if the command busy-waits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OF_LAUNCH = ("import torch and worker", "prepare", "count FLOPs", "finish the wo
 
 
 def main() -> None:
-    """Time both, interleaved, and report where the time went."""
+    """Time both sides, interleaved, and report where the time went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 blocks instead of 10")
     options = parser.parse_args()
@@ -113,7 +113,7 @@ def marks_of(records: CaseRecords) -> Parts:
 
 
 def parts_between(command: TimedCommand, marks_s: Parts) -> Parts:
-    """Convert moments to durations, from the start of the process to its exit."""
+    """Convert timestamps to durations, from the start of the process to its exit."""
     moments = [command.begin_s, *marks_s.values(), command.end_s]
     names = [*marks_s, "until the process ends"]
     return {name: end - begin for name, begin, end in zip(names, moments[:-1], moments[1:], strict=True)}

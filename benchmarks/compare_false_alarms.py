@@ -1,19 +1,20 @@
-"""How often are equal recordings, or equal runs on two days, called different? What is found?
+"""How often are equal recordings or runs reported as different, and real changes detected?
 
-First, `gpuproof compare A B`: finished runs on two days that differ by 1 %, launches within a day by up to 3
-%. For an interval that ignores the time between sessions, and for the default of 1 %, it prints how often a
-gate at 0 % reports a regression that does not exist (exit 3; promised: at most 5 %), how many 95 % intervals
-contain the truth, and how often a true regression of 2, 5 and 10 % is found.
+First, it simulates `gpuproof compare A B` with finished runs from two days that differ by 1 %, and launches
+that differ by up to 3 % within a day. For an interval that ignores the variation between sessions, and for
+the default of 1 %, it prints how often a gate at 0 % reports a regression that does not exist (exit 3;
+promised: at most 5 %), how many 95 % intervals contain the truth, and how often a true regression of 2, 5 and
+10 % is found.
 
-Then `gpuproof monitor compare`: pairs of recordings of equal work, with eleven metrics that are
-autocorrelated (AR(1), φ up to 0.97), white noise with a slow component, rounded to whole units, or periodic;
-read every 0.2 s by a sampler with or without dither, with or without an energy counter. One line per shape
-shows the share of comparisons in which any metric is "higher" or "lower" (promised: at most 5 %), the share
-of metrics that could be decided, the share of those whose interval contained the true difference, 0, how far
-from 0 a difference would have to be to be shown, in standard deviations, and the power: the share of metrics
-reported when B is really half, one and two standard deviations higher. Finally, it compares the power in
-watts of a sawtooth with itself. Asserts nothing. Usage: python benchmarks/compare_false_alarms.py [PAIRS];
-200 take a few minutes.
+Then it simulates `gpuproof monitor compare` with pairs of recordings of equal work. Each has eleven metrics
+that are autocorrelated (AR(1), φ up to 0.97), white noise with a slow component, rounded to whole units, or
+periodic. A sampler reads them every 0.2 s with or without dither, and with or without an energy counter. One
+line per shape shows the fraction of comparisons in which any metric is "higher" or "lower" (promised: at most
+5 %), the fraction of metrics that could be decided, and the fraction of those whose interval contained the
+true difference, 0. It also shows the smallest difference that would be reported, in standard deviations, and
+the power: the fraction of metrics reported when B is really half, one and two standard deviations higher.
+Finally, it compares the power in watts of a sawtooth with itself. Asserts nothing. Usage: python
+benchmarks/compare_false_alarms.py [PAIRS]; 200 take a few minutes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SHIFTS = (0.5, 1.0, 2.0)
 INTERVAL_S = 0.2
 MIDDLE, SD = 1000.0, 10.0
 Signal = Callable[[np.random.Generator, Floats], Floats]
-"""Returns the readings of one metric at times in seconds."""
+"""Returns the readings of one metric at the given times in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def rounded(rng: np.random.Generator, times: Floats) -> Floats:
 
 
 def sawtooth(period_s: float) -> Signal:
-    """Return a sawtooth from 500 to 1,500 with a random start and noise of a hundredth."""
+    """Return a sawtooth from 500 to 1,500 with a random start and noise of a hundredth of its mean."""
 
     def signal(rng: np.random.Generator, times: Floats) -> Floats:
         course = (times / period_s + rng.random()) % 1.0
@@ -136,7 +137,7 @@ def recorded(times: Floats, metrics: dict[str, Floats], dithered: bool) -> Recor
 
 
 def sawtooth_power(rng: np.random.Generator, *, counter: bool, dithered: bool) -> RecordingData:
-    """Return five minutes of a 1 s sawtooth from 100 to 500 W, as its sensor and its counter read it."""
+    """Return five minutes of a 1 s sawtooth from 100 to 500 W, as read by a sensor and a counter."""
     times = moments(rng, 1500, dithered=dithered)
     begin = rng.random()
     course = (times + begin) % 1.0
@@ -173,7 +174,7 @@ def shapes() -> Iterator[Shape]:
 def compare_days(
     rng: np.random.Generator, num: int, spread: float, change: float, between_sessions: float
 ) -> Comparison:
-    """Compare pairs of runs on two days that are 1 % apart; B's rate is changed by a share."""
+    """Compare pairs of runs on two days that are 1 % apart; B's rate is changed by a fraction."""
     a, b = (np.exp(DAY * rng.standard_normal() + spread * rng.standard_normal(num)) for _ in range(2))
     return compare_launches(
         a, b * (1 + change), better="higher", is_cautious=True, between_sessions=between_sessions
@@ -190,7 +191,7 @@ def print_days(num_comparisons: int) -> None:
             drawn = [compare_days(rng, num, spread, 0.0, between_sessions) for _ in range(num_comparisons)]
             alarms = sum(is_beyond(x, 0.0, better="higher") for x in drawn) / num_comparisons
             held = sum(x.verdict == "no difference shown" for x in drawn) / num_comparisons
-            told.append(f"exit 3 in {alarms:5.1%}, interval held {held:5.1%}")
+            told.append(f"exit 3 in {alarms:5.1%}, interval correct in {held:5.1%}")
         found = []
         for change in LOSSES:
             rng = np.random.default_rng(num)
@@ -199,14 +200,14 @@ def print_days(num_comparisons: int) -> None:
             ]
             found.append(f"{sum(is_beyond(x, 0.0, better='higher') for x in drawn) / num_comparisons:.0%}")
         print(
-            f"  launches {spread:.1%} apart, {num:2} a side: without {told[0]}; with {told[1]}; "
+            f"  launches {spread:.1%} apart, {num:2} per side: without {told[0]}; with {told[1]}; "
             f"-{', -'.join(f'{change:.0%}' for change in LOSSES)} found in {', '.join(found)}",
             flush=True,
         )
 
 
 def power(shape: Shape, pairs: int) -> str:
-    """Report the share of metrics shown as higher when B truly is, by some standard deviations."""
+    """Report the fraction of metrics shown as higher when B is higher by some standard deviations."""
     shares = []
     for shift in SHIFTS:
         rng = np.random.default_rng(1)
@@ -228,7 +229,7 @@ def main() -> None:
         rng = np.random.default_rng(seed)
         found = [compare(recording(shape, rng), recording(shape, rng)) for _ in range(pairs)]
         print(f"{_told(shape, found)}; found: {power(shape, pairs)}", flush=True)
-    print("power of a sawtooth of 1 s against itself, its mean 300 W:")
+    print("power of a sawtooth of 1 s compared with itself, mean 300 W:")
     for counter in (False, True):
         for dithered in (False, True):
             rng = np.random.default_rng(7)
@@ -245,7 +246,8 @@ def main() -> None:
             source = "energy counter" if counter else "power sensor"
             grid = "dithered" if dithered else "on a grid"
             print(
-                f"  {source}, {grid}: apart by up to {max(off):.2f} W, reported as different in {called:.1%}"
+                f"  {source}, {grid}: differs by up to {max(off):.2f} W, reported as different in "
+                f"{called:.1%}"
             )
 
 
@@ -259,7 +261,8 @@ def _told(shape: Shape, found: list[RecordingComparison]) -> str:
     covered = f"{held / len(judged):.2%}" if judged else "–"
     return (
         f"{shape.name:<28} {shape.readings:5} readings: alarm in {alarms:5.1%}, could tell "
-        f"{len(judged) / len(metrics):5.1%}, interval held {covered:>7}, shown from {shown:.2f} sd"
+        f"{len(judged) / len(metrics):5.1%}, interval correct in {covered:>7}, detected from "
+        f"{shown:.2f} sd"
     )
 
 

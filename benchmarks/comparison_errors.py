@@ -1,13 +1,13 @@
 """How often does a comparison report equal sides as different, and detect a real change? Simulated.
 
 First, for two sides of one session whose launches are not interleaved (points of a sweep; `gpuproof compare A
-B --between-sessions 0`), prints for launches of many shapes on both sides how often equal sides are reported
-as different (promised: at most 5 %), with the 95 % upper bound, and how often a true 2 % is shown, next to
-what the spread predicts. Second, for the gate (`compare --ab --max-regression 0%`), where a day is a whole
-comparison with its pilot, its plan and its confirmation, prints how often it reports a regression that does
-not exist (promised: a 95 % upper bound of 1 %), how often it finds one of 3 % (promised: 95 %), and with how
-many pairs. Asserts nothing; the shapes describe log rates of launches, not any device. Usage: python
-benchmarks/comparison_errors.py [--quick]
+B --between-sessions 0`), it prints how often equal sides are reported as different (promised: at most 5 %),
+with the 95 % upper bound, and how often a true change of 2 % is detected, next to what the spread predicts.
+It does so for launches of many shapes. Second, for the gate (`compare --ab --max-regression 0%`), where a day
+is a whole comparison with its pilot, its plan and its confirmation, it prints how often the gate reports a
+regression that does not exist (promised: a 95 % upper bound of 1 %), how often it finds one of 3 % (promised:
+95 %), and with how many pairs. Asserts nothing; the shapes describe log rates of launches, not any device.
+Usage: python benchmarks/comparison_errors.py [--quick]
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def heavy(sd: float) -> Shape:
 
 
 def rare_slow(share: float) -> Shape:
-    """A share of launches is 10 % slower, on top of a spread of 0.5 %."""
+    """A fraction of launches is 10 % slower, on top of a spread of 0.5 %."""
     return lambda rng, num: 0.005 * rng.standard_normal(num) - 0.1 * (rng.random(num) < share)
 
 
@@ -64,7 +64,7 @@ def two_levels(rng: np.random.Generator, num: int) -> FloatArray:
 
 
 def counted(rng: np.random.Generator, num: int) -> FloatArray:
-    """Rates in steps of 1 %."""
+    """Rates rounded to steps of 1 %."""
     return np.asarray(np.log(np.round(np.exp(0.01 * rng.standard_normal(num)) * 100) / 100))
 
 
@@ -81,7 +81,7 @@ def wandering(rng: np.random.Generator, num: int) -> FloatArray:
 
 
 def sawtooth(period: int) -> Shape:
-    """Up by 2 % and down again every few launches."""
+    """A sawtooth that rises by 2 % and falls back every few launches."""
 
     def draw(rng: np.random.Generator, num: int) -> FloatArray:
         place = (np.arange(num) + rng.integers(0, period)) % period
@@ -91,7 +91,7 @@ def sawtooth(period: int) -> Shape:
 
 
 def falls_once(rng: np.random.Generator, num: int) -> FloatArray:
-    """A machine that becomes 5 % slower at some point, and stays so."""
+    """A machine that becomes 5 % slower at some point, and stays slower."""
     return np.asarray(0.01 * rng.standard_normal(num) - 0.05 * (np.arange(num) > rng.integers(0, 60)))
 
 
@@ -103,7 +103,8 @@ INDEPENDENT: Mapping[str, tuple[Shape, Shape]] = {
     "two levels, 3 % apart": (two_levels, two_levels),
     "counted in 1 %": (counted, counted),
 }
-"""Not interleaved. Drift between two sides is not covered by any interval, and is not simulated here."""
+"""Shapes of sides that are not interleaved. Drift between two sides is not covered by any interval, and is
+not simulated here."""
 ON_ONE_MACHINE: Mapping[str, Shape] = {
     "normal, 0.5 %": normal(0.005),
     "normal, 1 %": normal(0.01),
@@ -128,21 +129,21 @@ def upper_bound(count: int, num: int) -> float:
 def is_called(
     rng: np.random.Generator, shapes: tuple[Shape, Shape], launches: tuple[int, int], change: float
 ) -> bool:
-    """Compare two separate runs; B's rate is changed by a share."""
+    """Compare two separate runs; B's rate is changed by a fraction."""
     a, b = (np.exp(draw(rng, num)) for draw, num in zip(shapes, launches, strict=True))
     found = compare_launches(a, b * (1 + change), better="higher", is_cautious=True)
     return found.verdict in ("faster", "slower")
 
 
 def promised_power(sd: float, num: int, change: float) -> float:
-    """Return the probability that normal launches with this spread show a change, equally many per side."""
+    """Return the probability of detecting a change in normal launches, equally many per side."""
     freedom, shift = 2 * (num - 1), log(1 + change) / (sd * (2 / num) ** 0.5)
     limit = float(stdtrit(num - 1, 0.975))  # a cautious comparison uses the degrees of freedom of one side
     return float(1 - nctdtr(freedom, shift, limit) + nctdtr(freedom, shift, -limit))
 
 
 def a_day(rng: np.random.Generator, shape: Shape, change: float, options: AbOptions) -> tuple[bool, int]:
-    """Run a whole comparison with the gate; return whether it found a regression, and its pairs."""
+    """Run a whole comparison with the gate; return if it found a regression, and its number of pairs."""
     order = launch_order([bool(turned) for turned in rng.integers(0, 2, options.max_pairs)])
     rates = np.exp(shape(rng, 2 * len(order))).reshape(-1, 2)
     figures: dict[LaunchKey, LaunchFigures] = {}
@@ -178,7 +179,7 @@ def print_runs() -> None:
             wrong = sum(is_called(rng, shapes, launches, 0.0) for _ in range(NUM_COMPARISONS))
             told.append(f"{wrong / NUM_COMPARISONS:.2%} ({upper_bound(wrong, NUM_COMPARISONS):.2%})")
         print(f"{name:<30}" + "".join(f"{text:>20}" for text in told), flush=True)
-    print(f"\nA true {TRUE_CHANGE:.0%} shown, for normal launches of 1 % (promised by the spread)")
+    print(f"\nDetected changes of {TRUE_CHANGE:.0%}, for normal launches of 1 % (predicted by the spread)")
     for num in (3, 5, 8, 12):
         rng = np.random.default_rng([99, num])
         shapes = (normal(0.01), normal(0.01))
@@ -189,7 +190,7 @@ def print_runs() -> None:
 
 def print_gate() -> None:
     """Print the results for the gate."""
-    print(f"\nThe gate, {NUM_DAYS:,} days each: regressions reported that do not exist (95 % bound), one of")
+    print(f"\nThe gate, {NUM_DAYS:,} days each: false regressions reported (95 % bound), a true one of")
     print(f"{TO_FIND:.0%} found, median and mean pairs with a regression of that size")
     options = AbOptions(max_regression=0.0, find=TO_FIND)
     for seed, (name, shape) in enumerate(ON_ONE_MACHINE.items()):

@@ -1,7 +1,7 @@
-"""How much time and memory does it take to conclude the load suite on a fleet, from its records?
+"""How much time and memory does it take to evaluate the load suite on a fleet, from its records?
 
-Writes synthetic records of H hosts for the twelve tests, with readings of their GPUs ten times a second, then
-concludes the run in one fresh process, and again with everything imported and in the page cache. Prints wall
+Writes synthetic records of H hosts for the twelve tests, with readings of their GPUs ten times a second. Then
+evaluates the run in one fresh process, and again with everything imported and in the page cache. Prints wall
 and CPU seconds, also per launch, and peak resident memory; asserts nothing. The values in the records are
 made up; only their amount matches real hosts. Budget: 2 s for 32 hosts, 35 s and 1 GB for 500. Usage: python
 benchmarks/conclude_fleet.py [HOSTS] [GPUS] [READINGS]

@@ -1,9 +1,9 @@
-"""Damage one thing in a READY run's evidence and judge it again: what is still READY, and why?
+"""Damage one thing in a READY run's evidence and evaluate it again: what is still READY, and why?
 
-The run is from a made-up fleet (three hosts, two GPUs each), written and judged as in the selftest. A change
-removes, duplicates, renames or contradicts a launch, a record, a host, a GPU, a driver counter, a stage or a
-rule. Prints one line per kind of change: how many there are, and how many of them stay READY; then each one
-that does.
+The run is from a made-up fleet (three hosts, two GPUs each), written and evaluated as in the selftest. A
+change removes, duplicates, renames or contradicts a launch, a record, a host, a GPU, a driver counter, a
+stage or a rule. Prints one line per kind of change: how many changes there are, and how many of them stay
+READY; then each change that does.
 
     python benchmarks/damaged_evidence.py              about a minute
 """
@@ -26,18 +26,18 @@ from gpuproof.selftest.judging import CHECKS, write_fleet
 from gpuproof.suites.validate import SUITE
 
 HARMLESS = {
-    "one record of a rank taken: OwnCompute": "a rank's own compute explains, but decides nothing",
-    "one record of a rank taken: Connections": "the host also counted what it sends in other launches",
-    "one record doubled: Connections": (
-        "twice as many segments and twice as many losses give the same share"
+    "one record of a rank removed: OwnCompute": "a rank's own compute explains, but decides nothing",
+    "one record of a rank removed: Connections": "the host also counted what it sends in other launches",
+    "one record duplicated: Connections": (
+        "twice as many segments and twice as many losses yield the same loss rate"
     ),
-    "one record doubled: OwnCompute": "a rank's own compute explains, but decides nothing",
-    "facts of a host taken from one launch": "the host reported them in every other launch as well",
+    "one record duplicated: OwnCompute": "a rank's own compute explains, but decides nothing",
+    "host facts removed from one launch": "the host reported them in every other launch as well",
     "no GPU listed in an earlier launch": "the driver lists them all later, with counters that only grow",
     "a driver that did not answer in an earlier launch": "it responded later, with counters that only grow",
     "a counter that an earlier launch lacks": "it only grows, and was read later",
-    "a GPU that torch did not see at last": "the driver lists it, it ran in every launch, and was measured",
-    "a rule taken": "no cell of this recipe depends on it",
+    "a GPU that torch did not see": "the driver lists it, it ran in every launch, and it was measured",
+    "a rule removed": "nothing in this recipe depends on it",
 }
 """Kinds of change that may leave a run READY, and why."""
 Change = tuple[str, str, Evidence]
@@ -62,22 +62,26 @@ def changes(evidence: Evidence) -> Iterator[Change]:
     """Yield every change: its kind, its subject, and the changed evidence."""
     for number, launch in enumerate(evidence.launches):
         name = launch.case.case_id
-        yield "a launch taken", name, _with(evidence, number, None)
+        yield "a launch removed", name, _with(evidence, number, None)
         doubled = (*evidence.launches[:number], launch, *evidence.launches[number:])
-        yield "one launch doubled", name, replace(evidence, launches=doubled)
+        yield "one launch duplicated", name, replace(evidence, launches=doubled)
         copied = replace(launch, case=replace(launch.case, replicate=launch.case.replicate + 1))
-        yield "a launch copied as another", name, replace(evidence, launches=(*evidence.launches, copied))
+        yield (
+            "a launch copied as another launch",
+            name,
+            replace(evidence, launches=(*evidence.launches, copied)),
+        )
         for place, record in enumerate(launch.records):
             kind = type(record).__name__
             where = f"{name}, record {place} ({kind})"
             without = replace_records(launch, launch.records[:place] + launch.records[place + 1 :])
             if isinstance(record, Environment):
-                yield "facts of a host taken from one launch", where, _with(evidence, number, without)
+                yield "host facts removed from one launch", where, _with(evidence, number, without)
             else:
-                yield f"one record of a rank taken: {kind}", where, _with(evidence, number, without)
+                yield f"one record of a rank removed: {kind}", where, _with(evidence, number, without)
             if place % 5 == 0:
                 twice = replace_records(launch, (*launch.records, record))
-                yield f"one record doubled: {kind}", where, _with(evidence, number, twice)
+                yield f"one record duplicated: {kind}", where, _with(evidence, number, twice)
             for what, damage in _CONTRADICTIONS.get(kind, {}).items():
                 other = (*launch.records[:place], damage(record), *launch.records[place + 1 :])
                 if place % 3 == 0:
@@ -111,10 +115,10 @@ def _of_devices(evidence: Evidence) -> Iterator[Change]:
 
 
 def _of_hosts(evidence: Evidence) -> Iterator[Change]:
-    """Yield a missing host, and for each launch a host that its ranks name differently."""
+    """Yield a missing host, and for each launch a host that its ranks report under another name."""
     for host in dict.fromkeys(told.host for launch in evidence.launches for told in launch.of(Environment)):
         there = tuple(launch for launch in evidence.launches if host not in launch.case.placement.hosts)
-        yield "a host taken", host, replace(evidence, launches=there)
+        yield "a host removed", host, replace(evidence, launches=there)
         for number, launch in enumerate(evidence.launches):
             hosts = launch.case.placement.hosts
             if host in hosts:
@@ -125,10 +129,10 @@ def _of_hosts(evidence: Evidence) -> Iterator[Change]:
 
 
 def _of_stages(evidence: Evidence) -> Iterator[Change]:
-    """Yield all launches of a stage removed."""
+    """Yield the removal of all launches of a stage."""
     for stage in ("gemm", "collective", "training"):
         rest = tuple(x for x in evidence.launches if not x.case.case_id.startswith(stage))
-        yield "a stage taken", stage, replace(evidence, launches=rest)
+        yield "a stage removed", stage, replace(evidence, launches=rest)
 
 
 def _of_facts(evidence: Evidence) -> Iterator[Change]:
@@ -231,15 +235,15 @@ def _without_limit(facts: dict[str, Any], index: int) -> dict[str, Any]:
 
 _DRIVER: Mapping[str, DeviceChange] = {
     "a GPU that no driver lists": _without_device,
-    "a GPU more than was measured": _more_devices,
-    "a GPU that torch did not see at last": _invisible,
+    "a GPU that was not measured": _more_devices,
+    "a GPU that torch did not see": _invisible,
     "one GPU on two hosts": _twin,
     "a driver that does not answer": _silent,
-    "the counter remapped_rows_failed taken": _without_counter("remapped_rows_failed"),
-    "the counter remapped_rows_pending taken": _without_counter("remapped_rows_pending"),
-    "the counter ecc_uncorrected_count taken": _without_counter("ecc_uncorrected_count"),
+    "the counter remapped_rows_failed removed": _without_counter("remapped_rows_failed"),
+    "the counter remapped_rows_pending removed": _without_counter("remapped_rows_pending"),
+    "the counter ecc_uncorrected_count removed": _without_counter("ecc_uncorrected_count"),
     "an uncorrected error": _wrong_counter,
-    "the power limit taken": _without_limit,
+    "the power limit removed": _without_limit,
 }
 
 
@@ -248,14 +252,14 @@ _ONCE: Mapping[str, DeviceChange] = {
     "a driver that did not answer in an earlier launch": _silent,
     "a counter that an earlier launch lacks": _without_counter("ecc_uncorrected_count"),
     "a GPU that only an earlier launch lists": _more_devices,
-    "an uncorrected error in an earlier launch alone": _wrong_counter,
-    "another torch in an earlier launch": _other_torch,
-    "another driver in an earlier launch": _other_driver,
+    "an uncorrected error only in an earlier launch": _wrong_counter,
+    "a different torch in an earlier launch": _other_torch,
+    "a different driver in an earlier launch": _other_driver,
     "a lower power limit in an earlier launch": _lower_limit,
 }
-"""What a host reports only in the first launch."""
+"""Changes made to a host's report, but only in the first launch."""
 _CONTRADICTIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
-    "Start": {"another number of ranks": lambda start: replace(start, world_size=start.world_size + 1)},
+    "Start": {"a different number of ranks": lambda start: replace(start, world_size=start.world_size + 1)},
     "Setup": {
         "results over gloo": lambda setup: replace(setup, backend="gloo"),
         "a GPU without a name": lambda setup: replace(setup, device=replace(setup.device, uuid=None)),
@@ -274,7 +278,7 @@ _CONTRADICTIONS: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     },
     "RankResult": {"an end of another rank": lambda end: replace(end, rank=end.rank + 1)},
 }
-"""How a record differs from the others."""
+"""Ways in which a record can differ from the others."""
 
 
 def _of_rules(evidence: Evidence) -> Iterator[Change]:
@@ -283,7 +287,7 @@ def _of_rules(evidence: Evidence) -> Iterator[Change]:
         rest = [*options["rules"][:place], *options["rules"][place + 1 :]]
         own = {**evidence.config.suite_options, "validate": {**options, "rules": rest}}
         config = evidence.config.model_copy(update={"suite_options": own})
-        yield "a rule taken", str(rule.get("name") or rule.get("check")), replace(evidence, config=config)
+        yield "a rule removed", str(rule.get("name") or rule.get("check")), replace(evidence, config=config)
 
 
 def main() -> None:
@@ -295,7 +299,7 @@ def main() -> None:
     for kind in dict.fromkeys(kind for kind, _, _ in judged):
         words = [word for name, _, word in judged if name == kind]
         raised = [word for word in words if ": " in word]
-        said = f", {len(raised)} cannot be concluded ({raised[0][:60]})" if raised else ""
+        said = f", {len(raised)} cannot be evaluated ({raised[0][:60]})" if raised else ""
         print(f"{len(words):5}  {words.count('READY'):5} READY  {kind}{said}")
     ready = [(kind, where) for kind, where, word in judged if word == "READY"]
     print(f"{len(judged)} changes, {len(ready)} READY")

@@ -1,13 +1,13 @@
 """How often is a host accused in a healthy fleet, and is a slow host found?
 
 Simulates fleets whose hosts differ only by chance (normal, and Student's t with 4 degrees of freedom; spread
-0.1, 0.5 and 2 %) and judges each as a run does, on one test and on twelve: once with tests that are
-independent on a host, once with tests that all share a host's deviation. Then fleets whose launches scatter
-by 5 % (one, three or five of each), log-normal hosts, whose longer tail is on the slow side and for which
-nothing is promised, rounded rates, tests missing on some hosts, and fleets with a slow host. Prints shares of
-fleets with their 95 % bound; asserts nothing. Promise: at most 5 % of healthy fleets (bound 6.5 %); a host 10
-% slow among 8 at 0.5 % spread is named in 99 %. Usage: python benchmarks/healthy_fleets.py [FLEETS]; 4,000
-take about a quarter of an hour.
+0.1, 0.5 and 2 %) and judges each as a run does, on one test and on twelve. Tests are either independent on a
+host, or all share the host's deviation. Then simulates fleets whose launches scatter by 5 % (one, three or
+five of each), log-normal hosts, whose longer tail is on the slow side and for which nothing is promised,
+rounded rates, tests missing on some hosts, and fleets with a slow host. Prints fractions of fleets with their
+95 % bound; asserts nothing. Promise: at most 5 % of healthy fleets (bound 6.5 %); a host 10 % slow among 8 at
+0.5 % spread is named in 99 %. Usage: python benchmarks/healthy_fleets.py [FLEETS]; 4,000 take about a quarter
+of an hour.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Fleet:
     spread: float = 0.005
     tails: str = "normal"
     alike: float = 0.0
-    """Share of the variance of a host's deviation that all its tests have in common."""
+    """Fraction of a host's deviation variance that all its tests have in common."""
     rounded: float = 0.0
     """The step to which rates are rounded; 0: no rounding."""
     launches: int = 0
-    """Launches of each test on each host, which scatter by `LAUNCH_SPREAD`; 0: almost no scatter."""
+    """Number of launches per test and host, which scatter by `LAUNCH_SPREAD`; 0: almost no scatter."""
     lacking: float = 0.0
-    """Share of tests that are missing on a host."""
+    """Fraction of tests that are missing on a host."""
     slow: tuple[float, ...] = ()
-    """By how much the first hosts are slower in all tests."""
+    """Fractions by which the first hosts are slower in all tests."""
 
 
 def rates(fleet: Fleet, rng: np.random.Generator) -> FloatArray:
@@ -155,11 +155,11 @@ def broken() -> Iterator[Fleet]:
 def main() -> None:
     """Simulate and print."""
     fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
-    print("healthy: share of fleets with any host accused, and its 95 % upper bound")
+    print("healthy: fraction of fleets with any host accused, and its 95 % upper bound")
     for seed, fleet in enumerate(healthy()):
         count, of = share(fleet, fleets, seed, bool)
         print(f"{count / of:6.2%}  under {upper_bound(count, of):6.2%}  {_told(fleet)}", flush=True)
-    print("with slow hosts: share of fleets in which exactly these are named")
+    print("with slow hosts: fraction of fleets in which exactly these are named")
     for seed, fleet in enumerate(broken()):
         wanted = {f"n{host}" for host in range(len(fleet.slow))}
         count, of = share(fleet, fleets, seed, wanted.__eq__)

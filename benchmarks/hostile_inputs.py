@@ -1,4 +1,4 @@
-"""How many damaged inputs cause a traceback? Run directories, recordings, inventories, changed randomly.
+"""How many damaged inputs cause a traceback? Randomly changes runs, recordings and inventories.
 
 Copies recorded runs, their recordings, and inventories in both forms; removes, truncates, duplicates or
 replaces a value, a line or bytes; reads each as the commands do. Prints how many were read, how many were
@@ -32,9 +32,8 @@ from gpuproof.readings.formats.exports import gpu_stats_rows, gputop_multi_gpu_s
 from gpuproof.report.formats import FORMATS, ReportFormat, render
 from gpuproof.store.run import RunDirectory
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[1] / "tests")
-)  # the synthetic recordings are from the tests
+# the synthetic recordings are from the tests
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import recordings as r
 
@@ -48,8 +47,8 @@ ODD: tuple[Any, ...] = (
 ODD_NUMBERS = (0, -1, 1, 2**40, 1e69, 1e300, 1e-69, 1e-300, -1e-9, float("nan"))
 ODD_TEXTS = ("", "x", "a/b", ">", 1)
 CHANGES = (5, 5, 10, 15, 65)
-"""How often a line is deeply nested, replaced by other bytes, truncated, removed, or has one value
-changed."""
+"""Percentage of changes in which a line is deeply nested, replaced by other bytes, truncated, removed, or has
+one value changed."""
 INVENTORIES = (
     "hosts:\n  - {host: 10.0.0.1, port: 2222, gpus: 8, price_per_hour: 2.5, key: ~/.ssh/id}\n  - host: b\n"
     "    user: me\ndefaults: {user: root}\ncurrency: EUR\n",
@@ -151,7 +150,7 @@ def end_of(read: Callable[[], object]) -> str:
 
 
 def run_ends(kind: str, number: int, *, seed: str = "") -> Iterator[str]:
-    """Conclude changed copies of a recorded run, and render each in every format."""
+    """Evaluate changed copies of a recorded run, and render each in every format."""
     draw, source = random.Random(f"{kind}{seed}"), RUNS / kind / "run"
     files = sorted(p.relative_to(source) for p in source.rglob("*.json*") if p.stat().st_size)
     described = [path for path in files if path.name == "run.json"]
@@ -170,7 +169,7 @@ def _report(root: Path) -> None:
 
 
 def value_ends(kind: str, number: int | None = None) -> Counter[str]:
-    """Conclude a recorded run with an odd value in each field of its records and cases, or in a sample."""
+    """Evaluate a recorded run with an odd value in each field of its records and cases, or in a sample."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(shutil.copytree(RUNS / kind / "run", Path(folder, "run")))
         tried = list(_odd_values(root))
@@ -273,7 +272,7 @@ def inventory_ends(number: int, *, seed: str = "") -> Iterator[str]:
 
 
 def main(num_runs: int = 2000, num_recordings: int = 1400, num_inventories: int = 938) -> int:
-    """Try this many of each; return the exit code."""
+    """Test this many inputs of each kind; return the exit code."""
     kinds = sorted(path.name for path in RUNS.iterdir())
     each = -(-num_runs // len(kinds))
     tried = {

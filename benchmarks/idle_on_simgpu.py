@@ -1,9 +1,9 @@
-"""On a device that its host keeps waiting: is its idle time found, and do windows end on time?
+"""If a device has to wait for its host, is its idle time measured, and do windows end on time?
 
-A kernel takes the simulated device 40 ms, and the host takes longer to launch it: the device is idle for 5,
-20, 50 and 80 % of the time. The reported value is compared with the device's own count over the same window.
-Then it runs steps of one kernel, launched immediately, in windows of 1 and 10 s. Requires the package
-`gpuproof-simgpu`.
+A kernel takes 40 ms on the simulated device, and the host takes longer to launch it, so that the device is
+idle for 5, 20, 50 and 80 % of the time. The reported value is compared with the device's own count over the
+same window. Then it runs steps of one kernel, launched immediately, in windows of 1 and 10 s. Requires the
+package `gpuproof-simgpu`.
 
     python benchmarks/idle_on_simgpu.py
 """
@@ -62,7 +62,7 @@ def window_of(step: Step, clock: EventClock, seconds: float, heard_s: list[float
 
 
 def try_idle(aimed: float, accelerator: Accelerator, device: torch.device, values: torch.Tensor) -> bool:
-    """Print the reported value next to the truth; return whether it is close and the report fits."""
+    """Print the reported value next to the truth; return whether both agree and the report is right."""
     clock = clock_for(device, synchronised=False)
     assert isinstance(clock, EventClock)
     step = step_of(KERNELS, host_s=KERNEL_S / (1 - aimed), values=values)
@@ -101,7 +101,7 @@ def try_pace(seconds: float, device: torch.device, values: torch.Tensor) -> bool
 
 
 def main() -> None:
-    """Run all trials; exit with 1 if one misses."""
+    """Run all trials; exit with 1 if any fails."""
     declared = {"devices": 2, "launch_latency_s": KERNEL_S, "memory_bytes_per_s": 1e15}
     os.environ["GPUPROOF_SIMGPU"] = json.dumps(declared)
     accelerator, device = choose_accelerator("simgpu"), torch.device("simgpu", 0)

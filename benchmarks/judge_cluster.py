@@ -1,10 +1,10 @@
-"""What does it take to judge a whole cluster from its files: 4,096 GPUs, read, concluded and rolled up?
+"""How much time and memory does it take to evaluate a cluster of 4,096 GPUs from its files?
 
-Writes the files of a validation of 512 hosts with eight GPUs (GEMMs on all GPUs of each host, a collective
-within each host and over all, training over all; made-up values of a healthy fleet with one slow GPU), then
-judges the run by the rules of the standard recipe in one fresh process, as `gpuproof validate --from` does.
-Prints CPU seconds, peak resident memory and the verdict; asserts nothing. Budget: 10 s of CPU time and 1 GB.
-Usage: python benchmarks/judge_cluster.py [HOSTS] [GPUS]
+Writes the files of a validation of 512 hosts with eight GPUs: GEMMs on all GPUs of each host, a collective
+within each host and over all hosts, and training over all hosts, with made-up values of a healthy fleet with
+one slow GPU. Then evaluates the run by the rules of the standard recipe in one fresh process, as `gpuproof
+validate --from` does. Prints CPU seconds, peak resident memory and the verdict; asserts nothing. Budget: 10 s
+of CPU time and 1 GB. Usage: python benchmarks/judge_cluster.py [HOSTS] [GPUS]
 """
 
 from __future__ import annotations

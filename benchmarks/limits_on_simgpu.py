@@ -1,12 +1,12 @@
-"""Does a run name the limit that its simulated device was given?
+"""Does a run report the limit that its simulated device was given?
 
 Devices are drawn at random so that one thing limits them: GEMMs, memory passes, a power cap, the link between
 two devices, or the host that launches kernels. Each is measured with the real command, and the first limit on
 its page is compared with the declared one. *Unknown* is not a wrong answer, and is counted separately. If the
-host is the limit, the maximum rate shown on the page is compared with what the device does without waiting:
-its kernels, each as long as declared; the number of kernels per step is measured on a device whose kernels
-take so long that the host is never the limit. Requires the package `gpuproof-simgpu`; no result here is for
-any hardware.
+host is the limit, the maximum rate shown on the page is compared with the rate of the device without waiting,
+where each kernel takes as long as declared. The number of kernels per step is measured on a device whose
+kernels take so long that the host is never the limit. Requires the package `gpuproof-simgpu`; no result here
+applies to any hardware.
 
     python benchmarks/limits_on_simgpu.py [--draws 20] [--beside 3]
 """
@@ -40,14 +40,14 @@ WINDOW = (
 SHORT = "--benchmark.measure_seconds=1.5"
 CEILINGS = "--profiling.ceilings=true"
 SMALL_BYTES = 2**28
-"""Device memory: the buffers used to measure ceilings are correspondingly small."""
+"""Size of the device memory; the buffers used to measure ceilings are correspondingly small."""
 SLOW_KERNEL_S = 1e-3
 AT_MOST = re.compile(r"at most about ([\d,]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A device, and the arguments of a run that only one thing limits."""
+    """A device, and the arguments of a run that has only one limit."""
 
     device: Mapping[str, Any]
     words: tuple[str, ...]
@@ -149,7 +149,7 @@ def bound_over_truth(trial: Trial, limited_by: Mapping[str, Any], kernels_a_step
 
 
 def kernels_of_a_step() -> float:
-    """Return how many kernels per step the host's trial launches."""
+    """Return how many kernels per step the host launches, measured with slow kernels."""
     trial = small_kernels(SLOW_KERNEL_S, batch_size=8)
     rate = float(measure_named("throughput", measures_of(trial))["value"])
     return trial.batch_size / rate / SLOW_KERNEL_S
@@ -167,14 +167,14 @@ def report_bounds(bounds: Sequence[float]) -> None:
 
 
 def report(truth: str, named: Sequence[str]) -> None:
-    """Print how often the truth was named, and what was named instead."""
+    """Print how often the true limit was reported, and what was reported instead."""
     right = named.count(truth)
     others = ", ".join(f"{name} {times}" for name, times in Counter(named).items() if name != truth)
     print(f"{truth:<18}{right:>4} of {len(named)}" + (f"   ({others})" if others else ""), flush=True)
 
 
 def main() -> None:
-    """Draw the devices for each truth and print the table."""
+    """Draw the devices for each true limit and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20, help="devices of each kind")
     parser.add_argument("--beside", type=int, default=3, help="concurrent runs, which mostly wait")

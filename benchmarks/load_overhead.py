@@ -1,4 +1,4 @@
-"""What does a load suite test cost outside its own steps? Budget: 0.25 s, regardless of the model.
+"""How long does a load suite test take outside its own steps? Budget: 0.25 s, for any model.
 
 The whole suite runs repeatedly, as `gpuproof load` runs it: forked tests, a sampler during each, a fresh
 model for each. A test is timed from when the campaign picks it up until its files are read back, minus its
@@ -32,7 +32,7 @@ WORDS = (
     "--load.num_epochs=1",
     "--load.num_batches=10",
     "--benchmark.warmup_steps=2",
-    "--run.capture_env=false",  # requested of the first test only
+    "--run.capture_env=false",  # captured only for the first test
 )
 
 
@@ -48,7 +48,7 @@ class Suite(Stopwatch):
 
 
 def main() -> None:
-    """Run the suite and judge."""
+    """Run the suite and compare the result with the budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 runs of the suite instead of 12")
     options = parser.parse_args()
@@ -57,7 +57,7 @@ def main() -> None:
         suites = [one_suite(Path(folder), number) for number in range(2 if options.quick else 12)]
     first, *others = (test.name for test in TESTS)
     starts_s = [suite.outside_by_test[first] for suite in suites]
-    print(f"the server's start, with the first test: {seconds(median(starts_s))}")
+    print(f"the server's start, including the first test: {seconds(median(starts_s))}")
     judge(suites, others)
     for name in others:
         print(f"  {name:26} {seconds(median(s.outside_by_test[name] for s in suites)):>8}")

@@ -1,8 +1,8 @@
-"""How often does a matrix name a best configuration that is not? Simulated, on shapes that mislead tests.
+"""How often does a matrix report a wrong best configuration? Simulated on misleading shapes.
 
-Each matrix has k configurations of n seeds, all truly equal. Any named configuration is wrong; with one error
-rate over all configurations, this should happen in under 5 % of matrices. Then one configuration is better by
-some standard deviations, and the benchmark counts how often it is named.
+Each matrix has k configurations of n seeds, all truly equal. Reporting any of them as best is wrong; with one
+error rate over all configurations, this should happen in under 5 % of matrices. Then one configuration is
+better by some standard deviations, and the benchmark counts how often it is reported as best.
 
     python benchmarks/matrix_best.py [--matrices N]
 """
@@ -79,12 +79,14 @@ def main() -> None:
     parser.add_argument("--matrices", type=int, default=2000)
     number = parser.parse_args().matrices
     rng = np.random.default_rng(1)
-    print(f"{number} matrices each; share that names a best one although all are equal")
+    print(f"{number} matrices each; fraction that reports a best configuration although all are equal")
     print(f"{'shape':<22}" + "".join(f"{f'k={k} n={n}':>12}" for k, n in SIZES))
     for name, draw in SHAPES.items():
         rates = [sum(best_of(draw(rng, k, n)) is not None for _ in range(number)) / number for k, n in SIZES]
         print(f"{name:<22}" + "".join(f"{rate:>12.2%}" for rate in rates))
-    print("share that names the better one (normal, c0 better by this many standard deviations)")
+    print(
+        "fraction that reports the better configuration (normal, c0 better by this many standard deviations)"
+    )
     for shift in (2.0, 5.0, 10.0):
         print(f"{shift:<22}" + "".join(f"{_power(rng, k, n, shift, number // 4):>12.2%}" for k, n in SIZES))
 

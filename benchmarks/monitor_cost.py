@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
 
 
 def _fake_nvml(folder: Path, gpus: int) -> dict[str, dict[str, str]]:
-    """Build the tests' fake NVML library; return empty if there is no compiler or no binding."""
+    """Build the tests' fake NVML library; return an empty mapping without a compiler or the binding."""
     sys.path.insert(0, str(REPOSITORY / "tests"))
     try:
         import pynvml  # noqa: F401  # whether the binding is there
@@ -92,16 +92,16 @@ def _measure(kind: str, variables: Mapping[str, str], *, options: argparse.Names
     written = [long.sample_bytes / long.samples for _, long in pairs]
     print(kind)
     _line("share of one core", [100 * cpu / options.seconds for cpu in cpu_s], "%")
-    _line("processor time a sample", [1000 * cpu / n for cpu, n in zip(cpu_s, samples, strict=True)], "ms")
+    _line("CPU time per sample", [1000 * cpu / n for cpu, n in zip(cpu_s, samples, strict=True)], "ms")
     _line("peak resident memory", [long.peak_rss_bytes / 2**20 for _, long in pairs], "MiB")
-    _line("on disk a sample", [n / 1024 for n in written], "KiB")
+    _line("on disk per sample", [n / 1024 for n in written], "KiB")
     _line(
         "start-up",
         [
             1000 * (short.cpu_s - c * SHORT_S / options.seconds)
             for (short, _), c in zip(pairs, cpu_s, strict=True)
         ],
-        "ms of processor time",
+        "ms of CPU time",
     )
     _line("latest reading", [1000 * long.max_jitter_s for _, long in pairs], "ms after its deadline")
     _line("missed ticks", [float(long.missed_ticks) for _, long in pairs], "")
@@ -121,7 +121,7 @@ def _record(seconds: float, variables: Mapping[str, str], *, interval_s: float, 
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"the sampler failed with {process.returncode}")
+        sys.exit(f"the sampler exited with {process.returncode}")
     lines = path.read_bytes().splitlines(keepends=True)
     samples = [line for line in lines if line.startswith(b'{"kind":"sample"')]
     end = json.loads(lines[-1])

@@ -1,8 +1,8 @@
-"""Does recording during the work slow a step down? Budget: the 95 % upper bound of the ratio is 1.01.
+"""Does recording slow a step down? Budget: the 95 % upper bound of the ratio is 1.01.
 
 Each launch is a fresh process that runs a hand-written training loop, leaving one CPU free, with and without
-the sampler of `gpuproof run` (five readings a second of eight fake devices and the host), in palindromes. The
-sampler runs as it does during a case: in a separate process, free to use any CPU.
+the sampler of `gpuproof run` (five readings a second of eight fake devices and the host), in palindromic
+order. The sampler runs as it does during a case: in a separate process, free to use any CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from timed_commands import python, timed
 
 SIDES = ("alone", "watched", "alone again")
 BATCH = 512
-"""A step of about 10 ms on one core of the development machines."""
+"""Batch size whose step takes about 10 ms on one core of the development machines."""
 INTERVAL_S = 0.2
 BUDGET = 1.01
 
@@ -41,7 +41,7 @@ def main() -> None:
     command = python(__file__, "--launch", str(num_blocks))
     launches: list[list[Block]] = [json.loads(timed(command).output) for _ in range(num_launches)]
     judgement = judge_ratios(
-        "step with the sampler running over a step without",
+        "ratio of a step with the sampler running to a step without",
         launch_ratios(launches, "watched", base="alone"),
         noise_values=launch_ratios(launches, "alone again", base="alone"),
         budget=BUDGET,

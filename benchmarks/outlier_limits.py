@@ -1,4 +1,4 @@
-"""From which modified Z-score is a host an outlier? Computes the table in `statistics/outliers.py`.
+"""Which modified Z-score makes a host an outlier? Computes the table in `statistics/outliers.py`.
 
 Treats a fleet's hosts as independent draws from one distribution. Computes the limit c that the largest
 |modified Z| of n of them exceeds with a given chance. By symmetry that chance is 2·n times the chance that
@@ -34,7 +34,7 @@ from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.estimate import FloatArray
 
 DRAWS = 3_000_000
-"""Fleets drawn for 5 hosts; with more hosts, fewer fleets with as many values in total."""
+"""Number of fleets drawn for 5 hosts; with more hosts, fewer fleets with as many values in total."""
 QUICK_DRAWS = 40_000
 FEWEST_DRAWS = 5_000
 VALUES_AT_ONCE = 4_000_000

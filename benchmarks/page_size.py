@@ -1,9 +1,9 @@
-"""How large is a page, and how long does it take to create: 8 GPUs over an hour, and 512 nodes?
+"""How large are the pages of 8 GPUs over an hour and of 512 nodes, and how long do they take?
 
-Writes synthetic files of such runs, concludes each, and writes its page; asserts nothing. The values in the
-records are made up; only their amount matches real runs. The time to conclude is reported separately from the
-time to lay out and write the page. Budget: under 3 MB and 3 s for the page of 8 GPUs over an hour, under 10
-MB and 20 s for that of 512 nodes. Usage: python benchmarks/page_size.py [NODES]
+Writes synthetic files of such runs, evaluates each run, and writes its page; asserts nothing. The values in
+the records are made up; only their amount matches real runs. The time to evaluate is reported separately from
+the time to lay out and write the page. Budget: under 3 MB and 3 s for the page of 8 GPUs over an hour, under
+10 MB and 20 s for that of 512 nodes. Usage: python benchmarks/page_size.py [NODES]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpu_run_by_hand import gpu_run
 
 
 def measured(title: str, run: RunDirectory) -> None:
-    """Conclude a run, create its page, and print the cost of both."""
+    """Evaluate a run, create its page, and print the cost of both."""
     marks = [(time.monotonic(), time.process_time())]
     concluded = conclude(run)
     marks.append((time.monotonic(), time.process_time()))

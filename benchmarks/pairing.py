@@ -1,10 +1,10 @@
 """Is B within its budget relative to A, on this machine, now? Shared by all benchmarks here.
 
 Sides run in palindromes (A B B A, then B A A B), so that a machine that warms up, slows down or is used by
-other processes affects them equally. Each block gives one ratio or one difference; each launch, or each block
-of fresh processes, gives one value; their interval is computed by `gpuproof.analysis`. A second A among the
-sides gives the noise floor: what the machine shows when there is no difference. The output is lines of text.
-Nothing here asserts: a slow machine is a reading, not a failure.
+other processes affects them equally. Each block yields one ratio or one difference, and each launch, or each
+block of fresh processes, yields one value. Their interval is computed by `gpuproof.analysis`. A second A
+among the sides gives the noise floor, i.e. the difference that this machine shows between equal sides. The
+output is lines of text. Nothing here asserts: a slow machine is not a failure.
 
 >>> palindromes(["A", "B"], num_blocks=2)
 [('A', 'B', 'B', 'A'), ('B', 'A', 'A', 'B')]
@@ -28,7 +28,7 @@ Finding = Literal["within budget", "over budget", "not shown", "not measurable h
 
 
 def palindromes(sides: Sequence[str], *, num_blocks: int) -> list[tuple[str, ...]]:
-    """Return the order of `num_blocks` blocks: each runs every side twice, every other one in reverse."""
+    """Return the order of `num_blocks` blocks: each runs all sides twice, every other one reversed."""
     forward, backward = tuple(sides), tuple(reversed(sides))
     return [forward + backward if block % 2 == 0 else backward + forward for block in range(num_blocks)]
 
@@ -67,14 +67,14 @@ class Judgement:
     label: str
     estimate: Interval | Unavailable
     noise: Interval | Unavailable
-    """The same result for A against A."""
+    """The same result with A compared with A."""
     budget: float
     parity: float
     unit: str = ""
 
     @property
     def noise_floor(self) -> float | None:
-        """How far A against A may be from parity; None if unknown."""
+        """Maximum distance from parity when A is compared with A; None if unknown."""
         if isinstance(self.noise, Unavailable):
             return None
         return max(abs(self.noise.high - self.parity), abs(self.noise.low - self.parity))
@@ -120,7 +120,7 @@ def interval_text(estimate: Interval | Unavailable, unit: str = "") -> str:
 def judge_ratios(
     label: str, values: Sequence[float], *, noise_values: Sequence[float], budget: float
 ) -> Judgement:
-    """Judge ratios, one per launch, against a budget such as 1.02."""
+    """Compare ratios, one per launch, with a budget such as 1.02."""
     return Judgement(
         label=label,
         estimate=interval_of_launches(values),
@@ -133,7 +133,7 @@ def judge_ratios(
 def judge_differences(
     label: str, values_s: Sequence[float], *, noise_values_s: Sequence[float], budget_s: float
 ) -> Judgement:
-    """Judge differences in seconds, one per block of fresh processes, against a budget such as 0.8 s."""
+    """Compare differences in seconds, one per block of fresh processes, with a budget such as 0.8 s."""
     return Judgement(
         label=label,
         estimate=interval_of_launches(values_s),

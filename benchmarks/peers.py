@@ -1,10 +1,10 @@
 """What do other tools and gpuproof report for the same model, relative to a bare loop run alongside?
 
-timm's resnet18 with random weights, forward only in fp32, with the same batch, image and threads: in a bare
-loop, in `gpuproof run`, in timm's own benchmark.py and in optimum-benchmark, each in a fresh process,
+Runs timm's resnet18 with random weights, forward only in fp32, with the same batch, image and threads: in a
+bare loop, in `gpuproof run`, in timm's own benchmark.py and in optimum-benchmark, each in a fresh process,
 interleaved, with the bare loop twice for the noise floor. Prints the rate that each reports relative to the
-bare loop's. A ratio other than 1 may be an error of the tool, or its own overhead that it includes. Missing
-tools are listed, with how to install them; the rest is still compared.
+bare loop's. A ratio other than 1 may be an error of the tool, or its own overhead, which it includes. Missing
+tools are listed, with how to install them; the others are still compared.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ hydra: {{run: {{dir: .}}, job: {{chdir: true}}}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The work that every peer runs."""
+    """The workload that every peer runs."""
 
     batch: int
     warmup: int
@@ -82,7 +82,9 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=6, help="palindromes, each of which gives a ratio")
+    parser.add_argument(
+        "--blocks", type=int, default=6, help="number of palindromes, each of which yields a ratio"
+    )
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1)
@@ -214,7 +216,7 @@ def _output(command: list[str], work: Work, folder: Path) -> str:
         check=False,
     )
     if result.returncode != 0:
-        raise RuntimeError((result.stderr.strip().splitlines() or ["it failed without a word"])[-1])
+        raise RuntimeError((result.stderr.strip().splitlines() or ["it failed without a message"])[-1])
     return result.stdout
 
 

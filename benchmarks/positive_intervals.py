@@ -1,14 +1,14 @@
 """How should the interval of a time or rate be shown if it reaches 0? Simulated coverage of each way.
 
-Launches of one configuration have values above 0; their Student's t interval may reach below 0, which no time
-can. Three ways are compared with the true mean: the interval cut off at 0 (ours: in result.json, while pages
-show "not measured well enough" instead), Student's t on logarithms, and the interval of a log-normal mean
-(Olsson 2005, https://doi.org/10.1080/10691898.2005.11910638). Only intervals that reach 0 differ. Prints, for
-each shape and number of launches: how often the interval reaches 0, how often each way then contains the
-mean, and the median ratio of the ends of the third interval, which shows how useful it would be to a reader.
-Asserts nothing. Promise: if launches scatter like steps on a busy machine (log-normal up to sigma 0.6),
-intervals that are cut off at 0 contain the mean at least as often as their nominal 95 %. Usage: python
-benchmarks/positive_intervals.py [DRAWS]; 20,000 take about five seconds.
+Launches of one configuration have values above 0; their Student's t interval may extend below 0, which is
+impossible for a time. Three intervals are compared with the true mean: the interval cut off at 0 (used by
+gpuproof in result.json, while pages show "not measured well enough" instead), Student's t on logarithms, and
+the interval of a log-normal mean (Olsson 2005, https://doi.org/10.1080/10691898.2005.11910638). Only
+intervals that reach 0 differ. Prints, for each shape and number of launches: how often the interval reaches
+0, how often each of the three then contains the mean, and the median ratio of the ends of the third interval,
+which shows how useful it would be to a reader. Asserts nothing. Promise: if launches scatter like steps on a
+busy machine (log-normal up to sigma 0.6), intervals that are cut off at 0 contain the mean at least as often
+as their nominal 95 %. Usage: python benchmarks/positive_intervals.py [DRAWS]; 20,000 take about five seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuproof.statistics.estimate import FloatArray
 DRAWS = 20_000
 LAUNCHES = (2, 3, 5, 8, 15)
 LEAST = 50
-"""Minimum number of intervals that reach 0 for printing a share of them."""
+"""Minimum number of intervals that reach 0 for printing a fraction of them."""
 Draw = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 SHAPES: Mapping[str, tuple[Draw, float]] = {
     **{
@@ -44,7 +44,7 @@ SHAPES: Mapping[str, tuple[Draw, float]] = {
 
 
 def ways(values: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield the lower and upper ends from each way: Student's t, t on logarithms, log-normal mean."""
+    """Yield the lower and upper ends by each method: Student's t, t on logarithms, log-normal mean."""
     num = values.shape[1]
     quantile = float(stdtrit(num - 1, 0.975))
     logs = np.log(values)
@@ -63,7 +63,7 @@ def main() -> None:
     """Print a line for each shape and number of launches."""
     draws = int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS
     rng = np.random.default_rng(0)
-    print(f"{draws:,} draws; of intervals that reach 0: share that contains the mean")
+    print(f"{draws:,} draws; of intervals that reach 0: fraction that contains the mean")
     print(f"{'launches':<18} n  reach 0   cut at 0   t on logs   log-normal mean (its ends apart)")
     for name, (draw, mean) in SHAPES.items():
         for num in LAUNCHES:

@@ -1,11 +1,11 @@
 """How often is a window at the power cap misjudged? Simulated controllers with fixed seeds.
 
-Prints, for windows of 20 periods (20 s if no period can be shown): how often they are VALID, how often their
-interval contains the mean step of an endless window, its median half width, and how often a drift and a drop
-across the window are found, each with its 95 % bounds; then the results for windows of fewer periods; then
-when the worker ends a window of 1 s that continues at the cap, and which period it saw. Asserts nothing. The
-controllers are those of `tests/controllers.py`; no result here is for any device. Usage: python
-benchmarks/power_cap_windows.py [--quick]
+For windows of 20 periods (20 s if no period can be shown), prints how often they are VALID, how often their
+interval contains the mean step of an endless window, its median half-width, and how often a drift and a drop
+across the window are found, each with its 95 % bounds. Then prints the results for windows of fewer periods,
+and when the worker ends a window of 1 s that continues at the cap, with the period that the worker detected.
+Asserts nothing. The controllers are those of `tests/controllers.py`; no result here applies to any device.
+Usage: python benchmarks/power_cap_windows.py [--quick]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORKER_WINDOWS = WINDOWS // 6
 PERIODS_S = (0.3, 1.0, 3.0)
 DEPTHS = (0.05, 0.10, 0.25)
 CHANGES = {0.03: (0.10, 0.08), 0.01: (0.035, 0.03)}
-"""Scatter between periods → the drift and the drop to be found."""
+"""Maps the scatter between periods to the drift and the drop to be found."""
 
 
 def rows() -> Iterator[Controller]:
@@ -44,7 +44,7 @@ def rows() -> Iterator[Controller]:
 
 
 def share(hits: Sequence[bool]) -> str:
-    """Format a share in percent with its exact 95 % bounds (Clopper and Pearson 1934)."""
+    """Format a fraction in percent with its exact 95 % bounds (Clopper and Pearson 1934)."""
     held, missed = sum(hits), len(hits) - sum(hits)
     low = beta_quantile(held, missed + 1, 0.025) if held else 0.0
     high = beta_quantile(held + 1, missed, 0.975) if missed else 1.0
@@ -52,7 +52,7 @@ def share(hits: Sequence[bool]) -> str:
 
 
 def half_width(windows: Sequence[PowerCapWindow]) -> str:
-    """Return the median half width of the intervals, relative."""
+    """Return the median relative half-width of the intervals."""
     widths = [w.interval.relative_half_width or 0.0 for w in windows if isinstance(w.interval, Interval)]
     return f"±{100 * np.median(widths):.2f} %" if widths else "–"
 
@@ -101,7 +101,7 @@ def print_fewer() -> None:
 
 
 def print_worker() -> None:
-    """Print when the worker ends a window, and how often it saw the period, or one that does not exist."""
+    """Print when the worker ends a window, and how often it detects the true period or a false one."""
     print("\n| steps | period seen within 10 %, % | another seen, % | window, 5–95 % |\n|---|---|---|---|")
     for seed, (name, period_s, draw) in enumerate(worker_rows()):
         rng = np.random.default_rng(seed)
@@ -131,7 +131,7 @@ def worker_rows() -> Iterator[tuple[str, float | None, Callable[[np.random.Gener
 
 
 def with_rhythm(controller: Controller, rng: np.random.Generator) -> FloatArray:
-    """Return a window's steps with every tenth one longer, as with gradient accumulation."""
+    """Return a window's steps with every tenth step longer, as with gradient accumulation."""
     steps = controller.draw(rng, window_s=90.0)
     steps[::10] *= 1.3
     return steps

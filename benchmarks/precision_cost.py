@@ -1,15 +1,15 @@
-"""What does ±1 % cost by precision, and what by 50 launches of 100 steps? Simulated and recorded.
+"""What does ±1 % cost by target precision or with 50 × 100 steps? Simulated and recorded.
 
 Both sides are studies of fresh launches with ten warm-up steps each. *Fixed*: 50 launches of 100 steps. *By
 precision*: five launches whose windows end by `measure_by: precision` at 1 %, then as many more as their
 spread requires (`required_launches`). Prints the half-width of fixed studies, the device time by precision
-relative to that of fixed studies (promised if those overshoot ±1 %: a third), in how many studies ±1 % was
-reached, and how often each interval contained the truth. A third of the launches suffices for ±1 % only if 50
-launches reach ±0.53 % (Student's t of 16 and of 50 launches); otherwise no plan can keep the promise, and the
-line says so. Windows have a limit of 200 steps (at least 100 are always measured, however long a step takes),
-or the default limit of 60 s (with a minimum of 15 s, unless 325 steps or more rule out a drift earlier).
-Recorded steps are those of launches in tests/replay, drawn in blocks. Asserts nothing. Usage: python
-benchmarks/precision_cost.py [--quick]
+relative to that of fixed studies (promised if fixed studies overshoot ±1 %: a third), in how many studies ±1
+% was reached, and how often each interval contained the truth. A third of the launches suffices for ±1 % only
+if 50 launches reach ±0.53 % (Student's t of 16 and of 50 launches). Otherwise, no plan can keep the promise,
+and the output line says so. Windows have a limit of 200 steps (at least 100 are always measured, however long
+a step takes), or the default limit of 60 s (with a minimum of 15 s, unless 325 steps or more rule out a drift
+earlier). Recorded steps are those of launches in tests/replay, drawn in blocks. Asserts nothing. Usage:
+python benchmarks/precision_cost.py [--quick]
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from shapes import Shape, autoregressive, log_normal, noisy, quantised, rare
 
 QUICK = "--quick" in sys.argv[1:]
 NUM_STUDIES = 4 if QUICK else 400
-"""For fixed windows, and for those with a limit of 200 steps; a quarter of it for 60 s."""
+"""Number of studies for fixed windows and for a limit of 200 steps; a quarter of it for 60 s."""
 TARGET, PILOT, MOST = 0.01, 5, 200
 FIXED_LAUNCHES, FIXED_STEPS, WARMUP_STEPS = 50, 100, 10
 CHUNK = 25
 STEPS_S = (0.001, 0.01, 0.1)
 OVERSHOOT = 0.0053
-"""Half-width of 50 launches if 16 of them, a third, give ±1 %."""
+"""Half-width of 50 launches if a third of them, 16, reach ±1 %."""
 RECORDED = Path(__file__).resolve().parents[1] / "tests/replay/runs"
 LAUNCHES = {
     "recorded inference, launch 1": "inference_latency/run/cases/main/0",
@@ -68,7 +68,7 @@ class Study:
 
 
 def recorded(launch: str) -> Shape:
-    """Return a recorded launch's steps, drawn in blocks of neighbours, with a mean of 1."""
+    """Return a recorded launch's steps, drawn in blocks of consecutive steps, with a mean of 1."""
     lines = (RECORDED / launch / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [
         r["durations_s"] for r in map(json.loads, lines) if r.get("phase") == "measure" and "durations_s" in r
@@ -108,7 +108,7 @@ def fixed(rng: np.random.Generator, shape: Shape, process: float) -> Study:
 def by_precision(
     rng: np.random.Generator, shape: Shape, process: float, *, step_s: float, limit_s: float
 ) -> Study:
-    """Run launches by precision: five, then as many as their spread requires."""
+    """Run launches by target precision: five, then as many as their spread requires."""
     means: list[float] = []
     num_steps, wanted = 0, PILOT
     while len(means) < wanted:
@@ -148,7 +148,7 @@ def main() -> None:
         rng = np.random.default_rng(3)
         plain = [fixed(rng, shape, process) for _ in range(NUM_STUDIES)]
         half = float(np.median([study.half_width for study in plain]))
-        possible = "" if half <= OVERSHOOT else ": a third cannot do it"
+        possible = "" if half <= OVERSHOOT else ": a third is not enough"
         print(f"{name}: fixed ±{half:.2%}, held {np.mean([study.held for study in plain]):.1%}{possible}")
         print(f"  limit of 200 steps: {told(shape, process, 0.01, 2.0, NUM_STUDIES)}", flush=True)
         for step_s in STEPS_S:
@@ -158,7 +158,7 @@ def main() -> None:
 
 
 def told(shape: Shape, process: float, step_s: float, limit_s: float, number: int) -> str:
-    """Summarise this many studies by precision."""
+    """Summarise this many studies by target precision."""
     rng = np.random.default_rng(4)
     found = [by_precision(rng, shape, process, step_s=step_s, limit_s=limit_s) for _ in range(number)]
     cost = np.array([study.num_steps for study in found]) / (FIXED_LAUNCHES * (FIXED_STEPS + WARMUP_STEPS))

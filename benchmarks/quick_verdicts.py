@@ -1,8 +1,8 @@
 """How often is `gpuproof run quick` VALID on this machine, and what makes the other runs SUSPECT?
 
-A quiet machine must reach VALID: a tool that warns about every run says nothing. Each run is a fresh command.
-The output is the share of VALID runs with its exact 95 % interval, how wide the intervals of their rates are,
-and, for the other runs, the first cause on their page and all their causes.
+A quiet machine must reach VALID: a tool that warns about every run is useless. Each run is a fresh command.
+The output is the percentage of VALID runs with its exact 95 % interval, how wide the intervals of their rates
+are, and, for the other runs, the first cause on their page and all their causes.
 
     python benchmarks/quick_verdicts.py                                 20 runs of the quick recipe as it is
     python benchmarks/quick_verdicts.py -- --distributed.device=simgpu  arguments for `gpuproof run` follow
@@ -39,7 +39,7 @@ class Verdict:
     codes: tuple[str, ...]
     """Codes of its warnings, the likeliest cause first."""
     relative_half_width: float | None
-    """Relative half-width of its first result's interval; None if there is none."""
+    """Relative half-width of the interval of the run's first result; None if there is none."""
     headline: str
 
 
@@ -68,7 +68,7 @@ def one_run(recipe: str, words: Sequence[str]) -> Verdict:
     """Run the recipe in a separate folder.
 
     Raises:
-        SystemExit: it produced no result; its standard error is the message.
+        SystemExit: the run produced no result; its standard error is the message.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = gpuproof("run", recipe, "--run.run_id=v", *words)
@@ -110,7 +110,7 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield f"their intervals: ±{share(widths[0])} to ±{share(widths[-1])}, median ±{share(middle)}"
     others = [verdict for verdict in verdicts if verdict.validity != "VALID" and verdict.codes]
     if others:
-        yield f"first cause in the others: {_counted(found.codes[0] for found in others)}"
+        yield f"first cause in the other runs: {_counted(found.codes[0] for found in others)}"
         yield f"all causes: {_counted(code for found in others for code in found.codes)}"
 
 

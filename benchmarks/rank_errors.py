@@ -1,6 +1,6 @@
 """How often is a normal rank accused, and a slow one missed? Each rank's own steps are simulated.
 
-The rule is the one used by reports (`gpuproof.launches.ranks.stands_apart`), applied to bursts as taken by
+The rule is the one used by reports (`gpuproof.launches.ranks.stands_apart`), applied to bursts as measured by
 the worker: five bursts, separated by equally many steps of all ranks. It only does arithmetic; nothing is
 run.
 """
@@ -75,7 +75,7 @@ def launch(rng: np.random.Generator, shape: Shape, *, ranks: int, steps: int) ->
 
 
 def errors(shape: Shape, *, ranks: int, steps: int, draws: int, slower: float = 1.0) -> tuple[float, float]:
-    """Return the share of launches in which the first rank is named, and in which any other rank is."""
+    """Return the fractions of launches in which the first rank is accused, and in which any other is."""
     rng = np.random.default_rng(1)
     first = others = 0
     for _ in range(draws):
@@ -93,13 +93,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="50 launches of each instead of 400")
     draws = 50 if parser.parse_args().quick else 400
     columns = [(ranks, steps) for ranks in RANKS for steps in STEPS]
-    print(f"launches of equal ranks with any rank accused, of {draws} each")
+    print(f"launches of equal ranks in which any rank is accused, out of {draws} each")
     print(f"{'':17} " + " ".join(f"{ranks:>3}r {steps:>2}s" for ranks, steps in columns))
     for name, shape in SHAPES.items():
         found = [max(errors(shape, ranks=ranks, steps=steps, draws=draws)) for ranks, steps in columns]
         print(f"{name:17} " + " ".join(f"{share(value):>7}" for value in found), flush=True)
     for slower in SLOWER:
-        print(f"launches in which the only rank at {slower} × is named")
+        print(f"launches in which the only slow rank, at {slower} ×, is named")
         for name, shape in SHAPES.items():
             found = [
                 errors(shape, ranks=ranks, steps=steps, draws=max(20, draws // 5), slower=slower)[0]

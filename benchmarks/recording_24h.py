@@ -1,11 +1,11 @@
 """How much space do a day's readings of eight GPUs take, and how long do `show`, `compare` and `plot` take?
 
 Lets the sampler of `record` write the day with its own journal: every metric of the NVIDIA adapter, at one
-reading a second, on a clock as fast as the writing. Only the numbers are made up: each gauge moves, one GPU
-is hot in the last third, energy and bytes grow. Then runs the commands, each in a separate process; `compare`
-compares the day with a copy of itself. Prints disk space, CPU seconds and peak resident memory; asserts
-nothing. Writing a day takes minutes: it is saved to FILE, or read from FILE if saved earlier. Usage: python
-benchmarks/recording_24h.py [SECONDS] [GPUS] [FILE]
+reading per second, on a simulated clock that advances as fast as readings are written. Only the numbers are
+made up: each gauge varies, one GPU is hot in the last third, energy and bytes grow. Then runs the commands,
+each in a separate process; `compare` compares the day with a copy of itself. Prints disk space, CPU seconds
+and peak resident memory; asserts nothing. Writing a day takes minutes: it is saved to FILE, or read from FILE
+if saved earlier. Usage: python benchmarks/recording_24h.py [SECONDS] [GPUS] [FILE]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpuproof.records.readings import DeviceIdentity, DeviceReading, DriverEvent
 
 GPM = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
 MEASURED_INSTEAD = {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}
-"""Reported only if bytes are not counted."""
+"""Metrics reported only if bytes are not counted."""
 GIVEN = ({m for source in SOURCES for m in source.metrics if m in METRICS} | set(GPM)) - MEASURED_INSTEAD
 STEADY = {
     "mem_reserved_bytes": 629_145_600, "pstate_level": 0, "power_limit_w": 700.0, "fan_percent": 0,
@@ -41,7 +41,7 @@ STEADY = {
 
 
 class Machine:
-    """A sampler's devices, listener and clock, one second at a time."""
+    """A sampler's devices, listener and clock, advancing one second at a time."""
 
     exit_code: int | None = None
     bad_marks = 0

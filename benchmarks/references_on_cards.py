@@ -1,13 +1,14 @@
 """How often do references accuse healthy and slow cards, and how many cards does READY require?
 
-Draws fleets of 1, 2 and 8 cards of a board, and the reference's cards with them: the memory of each differs
-by the spread given in the file (1, 3 or 5 %). They are judged as in a validation, by references that could be
-shipped: drawn again until they agree with the independent value. For healthy fleets, it prints how many are
-NOT-READY because a card fails, and how many are READY (every result passes and would show 20 %). For fleets
-with one card slowed by the printed loss, it prints how many are found because it fails, and how many are
-missed (READY). Takes about two minutes; --quick a tenth of it. With --all-rates each card has three rates
-that vary this way, GEMMs (simulated, at three quarters of the data sheet), memory and copies from the host,
-all of which must pass, and the first card has lost some of its GEMM rate; about two minutes.
+Draws fleets of 1, 2 and 8 cards of a board, and the reference's cards with them: the memory rate of each
+differs by the spread given in the file (1, 3 or 5 %). They are judged as in a validation, by references that
+could be shipped; these are drawn again until they agree with the independent value. For healthy fleets, it
+prints how many are NOT-READY because a card fails, and how many are READY (every result passes and would
+reveal a loss of 20 %). For fleets with one card slowed by the printed loss, it prints how many are found
+because the card fails, and how many are missed (READY). Takes about two minutes; --quick takes a tenth of it.
+With --all-rates, each card has three rates that vary this way, GEMMs (simulated, at three quarters of the
+data sheet), memory and copies from the host. All of them must pass, and the first card has lost some of its
+GEMM rate; this takes about two minutes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SIMULATED = replace(
     value=0.75 * 989.4e12,
     stack={**TRUTH.stack, "driver": "fake fake"},
 )
-"""Three quarters of the data sheet's dense bf16."""
+"""Three quarters of the data sheet's dense bf16 rate."""
 CARDS, OF_REFERENCE, SPREADS = (1, 2, 8), (1, 3, 10), (0.01, 0.03, 0.05)
 COLUMNS = ("spread", "cards of reference", "cards", "loss shown", "NOT-READY", "READY", "found", "missed")
 
@@ -76,7 +77,7 @@ def known_with(
 def fleet(
     of_board: list[BoardReference], spread: float, num_cards: int, draw: random.Random, *, loss: float
 ) -> FleetFacts:
-    """Return the results of a fleet whose first card has lost a share of its first rate."""
+    """Return the results of a fleet whose first card has lost a fraction of its first rate."""
     stack = of_board[0].stack
     vendor, _, version = stack["driver"].partition(" ")
     static = {
@@ -132,7 +133,7 @@ def judged(known: BoardReferences, facts: FleetFacts) -> list[Outcome]:
 
 
 def is_ready(outcomes: list[Outcome], detects: float) -> bool:
-    """Return whether every result passed and would have shown the loss to be detected."""
+    """Return whether every result passed and would have revealed the loss to be detected."""
     return all(one.status == "PASS" and (one.minimum_detectable or 1.0) <= detects for one in outcomes)
 
 

@@ -20,7 +20,7 @@ from gpuproof.suites.recipe.plan import is_precise
 
 TRUTH = 100.0
 TARGET = 0.03
-"""As in the quick recipe."""
+"""Target precision, as in the quick recipe."""
 MOST = 12
 """Maximum number of launches within the quick recipe's time."""
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="200 runs")
     options = parser.parse_args()
     runs = 200 if options.quick else options.runs
-    print(f"{runs} runs each; share of intervals that contain the truth, mean number of launches")
+    print(f"{runs} runs each; fraction of intervals that contain the truth, mean number of launches")
     for repeats in (3, 5):
         for shape, draw in SHAPES.items():
             for spread in (0.005, 0.01, 0.02, 0.03, 0.05):

@@ -5,13 +5,13 @@ six tests of each GPU, seven of each host with eight GPUs, two of all hosts toge
 runs in one session repeat to 0.1 %; sessions differ by 1 %, all results together ("shared") or each
 separately ("apart"). The fleet is judged on a different day than its baseline was recorded on. Shapes:
 normal, Student's t with 4 degrees of freedom, a long slow tail (exponential), a longer one (log-normal, sigma
-0.8), results rounded to 0.5 %; tests that share a GPU's deviation. "New": the baseline is from other GPUs of
-the same kind. "Ready": every rule of the baseline passed, and would show a loss of 10 %. Prints shares of
-fleets with their 95 % upper bound, by kind of rule; asserts nothing. Promise: required rules accuse in at
-most 1 % of healthy fleets; a GPU 10 % below its own history fails in 95 % and never passes all tests; 95 % of
-healthy fleets are ready; 4,096 GPUs are judged in 10 s and 1 GB. "Events": healthy fleets whose drivers
-report events caused by applications, also judged by the check `xid`. Usage: rules_on_fleets.py [FLEETS
-[cost|repeats|rules|healthy|slow|events]]; 1,000 take an hour.
+0.8), results rounded to 0.5 %, and tests that share a GPU's deviation. "New": the baseline is from other GPUs
+of the same kind. "Ready": every rule of the baseline passed, and would have detected a loss of 10 %. Prints
+fractions of fleets with their 95 % upper bound, by kind of rule; asserts nothing. Promise: required rules
+accuse in at most 1 % of healthy fleets; a GPU 10 % below its own history fails in 95 % and never passes all
+tests; 95 % of healthy fleets are ready; 4,096 GPUs are judged in 10 s and 1 GB. "Events": healthy fleets
+whose drivers report events caused by applications, also judged by the check `xid`. Usage: rules_on_fleets.py
+[FLEETS [cost|repeats|rules|healthy|slow|events]]; 1,000 take an hour.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gpuproof.verdict.rules.model import Rules
 FLEETS = 1000
 GPUS_A_HOST = 8
 RATE = 1e12
-"""Below what the board can do in any test, so that each result is plausible."""
+"""Rate that is below what the board can do in any test, so that each result is plausible."""
 BOARD = "NVIDIA H100 80GB HBM3"
 DETECTS = 0.1
 PRODUCTS, PATTERNS = ("fp32", "tf32", "bf16", "fp8"), ("copy", "triad")
@@ -57,7 +57,8 @@ TESTS = len(DEVICE_TESTS)
 LOG_SIGMA = 0.8
 APPLICATION_XIDS = (13, 31, 43, 45, 94)
 FAULT_SHARE, CLEANUP_SHARE = 0.02, 0.1
-"""Assumed share of GPUs with an application fault per hour of validation, and of fleets with a job ending."""
+"""Assumed fraction of GPUs with an application fault per hour of validation, and of fleets with a job
+ending."""
 RUN_S = 3600.0
 FIRST_GPU, FIRST_HOST = "host/g0/gpu/GPU-g0", "host/g0"
 
@@ -77,17 +78,17 @@ class HealthyFleet:
     """Number of baseline runs on each of the baseline's days; 0: there is no baseline."""
     days: int = 2
     of_baseline: int = 0
-    """Number of other GPUs that the baseline is from; 0: it is from the same ones."""
+    """Number of other GPUs that the baseline is from; 0: it is from the same GPUs."""
     shape: str = "normal"
     alike: float = 0.0
     """Correlation of a GPU's deviation between its tests."""
     alike_on_host: float = 0.0
     """Correlation of the deviations between the GPUs on a host."""
     slow: float = 0.0
-    """By how much the first GPUs are slower …"""
+    """Fraction by which the first GPUs are slower."""
     slow_gpus: int = 1
     slow_tests: int = TESTS
-    """… in this many tests."""
+    """Number of tests in which these GPUs are slower."""
 
     def __str__(self) -> str:
         """Describe what differs from the defaults."""
@@ -146,7 +147,7 @@ class Figures:
     whole: FloatArray
 
     def measures(self, prefix: str, gpus_a_host: int) -> list[Measure]:
-        """Return them in the form used in a result."""
+        """Return the results as the measures that a run's result would contain."""
         together = [{**test, "at_once": True} for test in DEVICE_TESTS]
         alone = [{**test, "at_once": False} for test in DEVICE_TESTS]
         return [
@@ -182,7 +183,7 @@ def measure(subject: str, labels: Mapping[str, object], rate: float) -> Measure:
 
 
 def session(fleet: HealthyFleet, off: FloatArray, runs: int, rng: np.random.Generator) -> list[Figures]:
-    """Draw the results of several runs in one session on GPUs that are `off`."""
+    """Draw the results of several runs in one session on GPUs that deviate by `off`."""
     num_hosts = -(-off.shape[0] // fleet.gpus_a_host)
     by_host = np.stack([part.mean(0) for part in np.array_split(off, num_hosts)])
     hosts = np.concatenate([by_host, by_host[:, :1]], axis=1)
@@ -219,7 +220,7 @@ def hosts_of(gpus: int, prefix: str, gpus_a_host: int) -> dict[str, dict[str, An
 
 
 def baseline_of(fleet: HealthyFleet, off: FloatArray, rng: np.random.Generator) -> Baseline | None:
-    """Record the baseline of a fleet whose GPUs are `off`, or of other GPUs; None if it has none."""
+    """Record the baseline of a fleet that deviates by `off`, or of other GPUs; None if there is none."""
     if not fleet.runs:
         return None
     prefix, gpus = ("b", fleet.of_baseline) if fleet.of_baseline else ("g", fleet.gpus)
@@ -253,7 +254,7 @@ def judged_of(
     rules: Rules,
     rng: np.random.Generator,
 ) -> list[Judged]:
-    """Draw a run on GPUs that are `off`, in another session, and judge it."""
+    """Draw a run on GPUs that deviate by `off`, in another session, and judge it."""
     (figures,) = session(fleet, off, 1, rng)
     facts = FleetFacts(
         measures=figures.measures("g", fleet.gpus_a_host),
@@ -305,7 +306,7 @@ def with_listed(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def with_events(most: int) -> Iterator[str]:
-    """Yield in how many healthy fleets a required rule accuses a GPU despite only application events."""
+    """Yield how many healthy fleets a required rule accuses though all events are from applications."""
     rules, everything = shipped_rules(), Counter[str]()
     for shape in ("normal", "t4", "slow tail", "longer tail"):
         rng, seen = np.random.default_rng(8), Counter[str]()
@@ -473,11 +474,14 @@ def by_rule(num_fleets: int) -> Iterator[str]:
     for name in {**alarms, **power}:
         bound = upper_bound(alarms[name], num_fleets)
         shares = f"alarms {alarms[name] / num_fleets:.2%} (bound {bound:.2%})"
-        yield f"{name}: {shares}, power {power[name] / num_fleets:.1%}, closes {ready[name] / num_fleets:.1%}"
+        yield (
+            f"{name}: {shares}, power {power[name] / num_fleets:.1%}, suffices for READY in "
+            f"{ready[name] / num_fleets:.1%}"
+        )
 
 
 def _closes(item: Judged) -> bool:
-    """Return whether an outcome closes its cell at the required resolution; peer rules never do."""
+    """Return whether an outcome decides its cell at the required resolution; peer rules never do."""
     loss = item.outcome.minimum_detectable
     is_absolute = item.basis != "peers"
     return is_absolute and item.outcome.status == "PASS" and loss is not None and loss <= DETECTS

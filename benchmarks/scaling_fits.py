@@ -1,9 +1,9 @@
 """How often are the intervals of fitted scaling laws and their predictions wrong? Simulated.
 
 Throughputs of launches are drawn around known curves: one that follows Amdahl's law, one that follows the
-universal scaling law, and ones that follow neither (a cost that grows with the logarithm of the number of
+universal scaling law, and others that follow neither (a cost that grows with the logarithm of the number of
 devices, and a step where a slower link begins). Each device count has several launches with scattered
-throughputs, and the machine of a study is faster or slower as a whole. Run it: python
+throughputs, and the machine of each study is faster or slower as a whole. Usage: python
 benchmarks/scaling_fits.py
 """
 
@@ -45,7 +45,7 @@ class Tally:
     sigma_missed: Counter[str] = field(default_factory=Counter)
     predictions: int = 0
     missed: Counter[int] = field(default_factory=Counter)
-    """By factor: studies whose efficiency interval did not contain the truth."""
+    """Number of studies, by factor, whose efficiency interval did not contain the truth."""
     widths: dict[int, list[float]] = field(default_factory=dict)
 
 

@@ -1,13 +1,13 @@
-"""Does a scaling study match its timeline? 1 to 8 simulated devices, checked by hand computation.
+"""Does a scaling study match its timeline? Checked by hand on 1 to 8 simulated devices.
 
 The devices have declared speeds: GEMMs run at 0.5 GFLOP/s, a kernel launch takes 100 µs, an all-reduce 20 µs
 plus 2 (n - 1) / n of its bytes at 200 MB/s per direction. `large` sends two buckets: the first one during the
-rest of the backward pass, the second one after it. So, computed by hand for a step on n devices: exposed time
-(and the difference between runs with and without gradient averaging) is the second all-reduce, minus the time
-in which the first bucket is copied back meanwhile; overlapped time is the rest of both all-reduces;
-all-reduces without other work take the sum of both; and the step is longer than that of one device by the
-exposed time and the copies of gradients into buckets and back. Requires the package `gpuproof-simgpu`, and
-about 25 minutes on two busy CPUs.
+rest of the backward pass, the second one after it. For a step on n devices, this gives the following values
+by hand. Exposed time (and the difference between runs with and without gradient averaging) is the second
+all-reduce, minus the time in which the first bucket is copied back meanwhile. Overlapped time is the rest of
+both all-reduces. All-reduces without other work take the sum of both. The step is longer than that of one
+device by the exposed time and the copies of gradients into buckets and back. Requires the package
+`gpuproof-simgpu`, and about 25 minutes on two busy CPUs.
 
     python benchmarks/scaling_on_simgpu.py
 """
@@ -34,7 +34,7 @@ DECLARED = {
 }
 NUM_TENSORS, NUM_IN_FIRST, NUM_PARAMETERS = 12, 6, 2_021_379
 ROUNDING_MS = 1e-5
-"""Times are recorded to the nanosecond."""
+"""Rounding error in milliseconds: times are recorded to the nanosecond."""
 WORDS = (
     *("--model", "large", "--device", "simgpu", "--max-devices", "8", "--gpu-mode", "multi"),
     *("--batch-sizes", "16", "--scaling", "weak", "--runs", "3", "--benchmark.own_compute=false"),
@@ -118,7 +118,7 @@ def _line(number: int, name: str, hand: float, measured: float, interval: Sequen
 
 
 def main() -> int:
-    """Run the study, or load an existing one, and print its results next to those computed by hand."""
+    """Run the study, or load an existing study, and print its results next to those computed by hand."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, help="the folder of a study that was run with these arguments")
     asked = parser.parse_args()

@@ -1,16 +1,17 @@
-"""How accurate are load clients' results? Against our own server with specified response times.
+"""How accurate are load clients, measured against a server with specified response times?
 
-Runs the client of `kind: serving`, target endpoint, in this process, and a twin endpoint in another: the
-first chunk after 20 ms, then one every 5 ms. Runs a few launches at each of several rates, ascending and
-descending alternately. For each rate: responses per second, the error of the median time to first token (from
-the schedule) and of the median gap between chunks, p99 issue lateness, CPU time per request and peak memory
-of the client. With `--ceiling`, finds instead the highest rate at which p99 lateness stays below 0.2 ms, for
-responses of one chunk and of 32 sent at once. Results are reliable on a quiet machine with two cores or more.
+Runs the client of `kind: serving`, target endpoint, in this process. In another process, a twin endpoint
+sends the first chunk after 20 ms, then one chunk every 5 ms. Runs a few launches at each of several rates,
+ascending and descending alternately. For each rate, prints responses per second, the error of the median time
+to first token (from the schedule) and of the median gap between chunks, p99 issue lateness, CPU time per
+request and peak memory of the client. With `--ceiling`, it finds instead the highest rate at which p99
+lateness stays below 0.2 ms, for responses of one chunk and of 32 chunks sent at once. Results are reliable on
+a quiet machine with two cores or more.
 
-With `--environments FOLDER`, the command `gpuproof run serving`, guidellm and aiperf are compared instead,
-interleaved, each against a fresh server that records its actual write times (`told_server.py`,
-`client_runs.py`): errors are what a client reports minus what the server did. Each peer is installed into
-FOLDER once. Our time to first token starts at the schedule, theirs when they send, so ours includes all
+With `--environments FOLDER`, the command `gpuproof run serving`, guidellm and aiperf are compared instead.
+They run interleaved, each against a fresh server that records its actual write times (`told_server.py`,
+`client_runs.py`). The error is what a client reports minus what the server did. Each peer is installed into
+FOLDER once. Our time to first token starts at the scheduled time, theirs when they send, so ours includes all
 lateness.
 """
 
@@ -55,7 +56,7 @@ LATE_S = 0.2e-3
 WINDOW_S, QUICK_WINDOW_S, LAUNCHES = 10.0, 2.0, 3
 COMPARED_WINDOW_S, COMPARED_LAUNCHES = 5.0, 2
 START_RATE_PER_S, START_WINDOW_S = 30, 1.0
-"""For the launch that measures a client's startup cost."""
+"""Rate and window of the launch that measures a client's startup cost."""
 MOST_ERROR, MOST_FIRST_ERROR_S = 0.05, 1e-3
 """Maximum error for a client's results to count as accurate; the issued rate must also be within it."""
 
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rates, windows of 2 s")
     parser.add_argument("--ceiling", action="store_true", help="the highest rate that is issued on time")
     parser.add_argument("--environments", type=Path, help="compare with guidellm and aiperf, installed here")
-    parser.add_argument("--rates", type=int, nargs="+", help="of the comparison, instead of all five")
+    parser.add_argument("--rates", type=int, nargs="+", help="rates to compare, instead of all five")
     options = parser.parse_args()
     window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
     print(machine_line())
@@ -185,7 +186,7 @@ class Compared:
 
     @property
     def gap_error(self) -> float:
-        """Error of the median time between tokens, as a share."""
+        """Error of the median time between tokens, as a fraction."""
         return self.said.gap_s / self.truth.gap_s - 1
 
     def is_true(self, rate_per_s: int) -> bool:
@@ -236,7 +237,7 @@ def one_launch(client: Client, rate_per_s: int, *, window_s: float, seed: int) -
     if served.truth is None:
         return "the server has too few responses"
     if served.truth.lengths != (PROMPT_TOKENS, NEW_TOKENS):
-        return f"asked for other lengths: {served.truth.lengths}"
+        return f"the client requested other lengths: {served.truth.lengths}"
     return Compared(said, served.truth)
 
 
@@ -249,7 +250,7 @@ def compared_line(results: Sequence[Compared | str], start_s: float | str) -> st
     above = ""
     if not isinstance(start_s, str):
         above_s = median((row.said.cpu_s - start_s) / row.truth.num_requests for row in rows)
-        above = f" ({seconds(above_s)} above its start)" if above_s > 0 else ""
+        above = f" ({seconds(above_s)} excluding its start)" if above_s > 0 else ""
     return (
         f"{median(row.truth.answered_per_s for row in rows):.0f}/s answered; first token "
         f"{seconds(median(row.said.first_s for row in rows))}, "

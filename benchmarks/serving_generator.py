@@ -1,10 +1,10 @@
 """How late does the load generator issue requests? Budget: p99 of 1 ms at 20,000 requests/s, two cores.
 
 Runs `gpuproof run serving` against a no-op server at several rates, ascending and descending alternately,
-with a few launches each. One launch gives one p99 of issue time minus schedule, over all requests of its
-window. Then it reports the highest rate up to which every rate is within the budget. Poisson arrivals, no
-sampler running; the generator and the batcher that counts its requests are two processes. Before each launch
-a bare loop sleeps a thousand times for 1 ms: its wake-up lateness is what this machine imposes on any
+with a few launches each. Each launch yields one p99 of issue time minus schedule, over all requests of its
+window. Then it reports the highest rate up to which every rate is within the budget. Arrivals are Poisson,
+and no sampler runs; the generator and the batcher that counts its requests are two processes. Before each
+launch, a bare loop sleeps a thousand times for 1 ms: its wake-up lateness is what this machine imposes on any
 generator.
 """
 
@@ -41,7 +41,7 @@ WORDS = (
 
 
 def main() -> None:
-    """Run all rates and judge."""
+    """Run all rates and compare them with the budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3 rates, 2 launches of 1 s each")
     options = parser.parse_args()
@@ -69,7 +69,7 @@ def bare_lateness_s() -> float:
         sleep(SLEEP_S)
         late_s.append(monotonic() - due_s)
     value_s = percentile(late_s, 99).value
-    assert value_s is not None  # a thousand values are enough for it
+    assert value_s is not None  # a thousand values are enough for a p99
     return value_s
 
 
@@ -93,7 +93,7 @@ def finding_of(late_s: Sequence[float], *, floor_s: float) -> Finding:
 
 
 def sustained_per_s(late_s: Mapping[int, Sequence[float]], *, floor_s: float) -> int | None:
-    """Return the highest rate up to which all are within the budget; None if the lowest is not.
+    """Return the highest rate up to which all rates are within the budget; None if the lowest is not.
 
     >>> sustained_per_s({10: [1e-4] * 2, 20: [2e-4] * 2, 40: [1.0] * 2, 80: [1e-4] * 2}, floor_s=1e-4)
     20

@@ -1,9 +1,9 @@
-"""In how many fleets of equal servers is one accused over its latencies, and is a slow one found?
+"""How often is one of several equal servers accused over its latencies, and a slow one found?
 
-Simulated requests, 1,000 per launch at 100 a second, judged as in `suites/by_host`: p50 and p99 latency in
-addition to completed requests. Latencies are heavy-tailed, autocorrelated (queues at 60 and 80 % of the
-server's capacity), in steps of 10 ms, or stalled (all that arrive within a second wait for its end). Hosts
-differ by 1 % (standard deviation), launches on one host by 1 %. Prints percentages of fleets.
+Simulates requests, 1,000 per launch at 100 per second, and judges them as in `suites/by_host`: p50 and p99
+latency in addition to completed requests. Latencies are heavy-tailed, autocorrelated (queues at 60 and 80 %
+of the server's capacity), in steps of 10 ms, or stalled (all requests that arrive within a second wait for
+its end). Hosts differ by 1 % (standard deviation), launches on one host by 1 %. Prints percentages of fleets.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def host(name: str, latencies: Array, q: float) -> HostMeasured:
 
 
 def named(pool: Array, hosts: int, launches: int, slower: float) -> set[str]:
-    """Return which host is accused if the first takes `slower` times as long as the others."""
+    """Return which host is accused if the first host takes `slower` times as long as the others."""
     figures: dict[str, list[HostMeasured]] = {"p50": [], "p99": [], "answered": []}
     for place in range(hosts):
         latencies = pool[rng.integers(len(pool), size=launches)]

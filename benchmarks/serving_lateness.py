@@ -1,10 +1,10 @@
 """Up to which rate are requests issued on time? Goal: 5,000 one-chunk responses/s on four cores.
 
 Increases the rate, with a few launches each, until the launches' median p99 lateness (from schedule to issue)
-exceeds 0.2 ms; for responses of 1 and of 32 chunks that a twin endpoint sends at once. CPUs are assigned:
-half to the clients, the rest to their twins, one each. Before each launch a bare loop sleeps a thousand times
-for 1 ms: its wake-up lateness is what this machine imposes on any client. A rate at which that alone exceeds
-0.2 ms shows nothing.
+exceeds 0.2 ms. Does so for responses of 1 and of 32 chunks that a twin endpoint sends at once. Half of the
+CPUs are assigned to the clients, the rest to their twins, one each. Before each launch, a bare loop sleeps a
+thousand times for 1 ms: its wake-up lateness is what this machine imposes on any client. A rate at which that
+alone exceeds 0.2 ms shows nothing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ def main() -> None:
     """Increase the rate for responses of both lengths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="windows of 2 s")
-    parser.add_argument("--clients", type=int, help="processes that send [default: half of the CPUs]")
+    parser.add_argument(
+        "--clients", type=int, help="number of processes that send [default: half of the CPUs]"
+    )
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise SystemExit("only one CPU: the twin has none of its own")
+        raise SystemExit("only one CPU: the twin has no CPU of its own")
     ours, theirs = cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]
     num = options.clients or len(ours)
     window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
@@ -53,7 +55,7 @@ def main() -> None:
 def climb(
     chunks: int, *, num: int, ours: Sequence[int], theirs: Sequence[int], window_s: float
 ) -> Iterator[str]:
-    """Yield a line for each rate, and the highest that was issued on time."""
+    """Yield a line for each rate, and the highest rate that was issued on time."""
     highest, ended = 0, "there are no higher rates"
     for rate_per_s in RATES_PER_S:
         late_s, bare_s = [], []
@@ -67,9 +69,9 @@ def climb(
         if median(late_s) > LATE_S:
             is_floor = median(bare_s) > LATE_S
             ended = (
-                "above it a bare loop is just as late: not measurable here"
+                "above it, a bare loop is just as late: not measurable here"
                 if is_floor
-                else "above it they are later"
+                else "above it, requests are later"
             )
             break
         highest = rate_per_s

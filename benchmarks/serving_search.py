@@ -38,12 +38,12 @@ SERVICES: dict[str, Draw] = {
 }
 LOADS = (0.7, 0.8, 0.9, 0.95)
 EFFORT = Effort(confirmations=3, min_requests=1000, window_s=10.0, time_at_a_rate_s=300.0)
-"""The recipe's defaults."""
+"""Search settings: the recipe's defaults."""
 SHORT = Effort(confirmations=3, min_requests=30, window_s=0.5, time_at_a_rate_s=2.0)
 PRECISION = 0.05
 TRUTH_REQUESTS = 4_000_000
 INSIDE = 0.8
-"""Share of the true highest rate that is comfortably within the limit."""
+"""Fraction of the true highest rate that is comfortably within the limit."""
 LAUNCH_S = 5.0
 """Cost of a launch in addition to its arrivals, as a round number."""
 SEED = 20261122
@@ -116,7 +116,7 @@ def _long_run(server: Server, load: float) -> FloatArray:
 
 
 def true_share_over(server: Server, load: float, limit_s: float) -> float:
-    """Return the share of all requests at a load that exceed a limit."""
+    """Return the fraction of all requests at a load that exceed a limit."""
     return float((_long_run(server, load) > limit_s).mean())
 
 
@@ -125,7 +125,7 @@ class Found:
     """The result of one search."""
 
     met: float | None
-    """As a share of the capacity."""
+    """Highest rate that met the bound, as a fraction of the capacity."""
     refuted: float | None
     num_launches: int
     arrivals_s: float
@@ -214,9 +214,9 @@ def hostile_line(name: str, found: Sequence[Found], too_high: int) -> str:
 
 
 def main() -> None:
-    """Run the searches and judge."""
+    """Run the searches and compare them with the promise."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--searches", type=int, default=100, help="of each server (default 100)")
+    parser.add_argument("--searches", type=int, default=100, help="number per server (default 100)")
     parser.add_argument("--quick", action="store_true", help="3 of each")
     options = parser.parse_args()
     number, wrong, total = 3 if options.quick else options.searches, 0, 0

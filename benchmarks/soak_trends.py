@@ -1,9 +1,9 @@
 """How often does a soak's trend fail a machine with constant speed, and how often is a slowdown seen?
 
-Draws step times of soaks: of 24 launches, as in a day with one per hour, and of one launch; flat, with
-stalls, in spells (AR(1)), quantised, in a sawtooth (a machine that warms up and cools down), and rising. Each
+Draws step times of soaks, with 24 launches (as in a day with one per hour) or with one. They are flat, with
+stalls, in spells (AR(1)), quantised, in a sawtooth (a machine that warms up and cools down), or rising. Each
 is judged as in a validation: FAIL if the whole interval of the rise is above `max_drift`, PASS if it is
-below, and ERROR in between. Prints shares, with the 95 % upper bound of FAIL; asserts nothing. Seeds are
+below, and ERROR in between. Prints fractions, with the 95 % upper bound of FAIL; asserts nothing. Seeds are
 fixed. Usage: python benchmarks/soak_trends.py [SERIES]
 """
 
@@ -31,7 +31,7 @@ def noise(of: float) -> Shape:
 
 
 def stalls(chance: np.random.Generator, place: np.ndarray) -> np.ndarray:
-    """One step in a hundred takes ten times as long."""
+    """Make one step in a hundred take ten times as long."""
     return noise(0.02)(chance, place) * np.where(chance.random(len(place)) < 0.01, 10.0, 1.0)
 
 
@@ -47,17 +47,17 @@ def spells(alike: float, of: float) -> Shape:
 
 
 def rounded(chance: np.random.Generator, place: np.ndarray) -> np.ndarray:
-    """Clocks with a resolution of a tenth of a step."""
+    """Simulate clocks with a resolution of a tenth of a step."""
     return np.round(noise(0.05)(chance, place) * 10) / 10
 
 
 def sawtooth(teeth: float) -> Shape:
-    """A third slower at the top of each tooth; a partial tooth at the end can look like a trend."""
+    """Make steps a third slower at each tooth's top; a final partial tooth can look like a trend."""
     return lambda chance, place: (1 + 0.33 * (place * teeth % 1)) * noise(0.02)(chance, place)
 
 
 def rising(by: float, shape: Shape) -> Shape:
-    """Return a shape that takes longer by this share at the end."""
+    """Return a shape that takes longer by this fraction at the end."""
     return lambda chance, place: (1 + by * place) * shape(chance, place)
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     """Draw, judge, print."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     place = np.linspace(0, 1, STEPS)
-    print(f"{count} soaks each, {STEPS} steps; FAIL is a certain rise of more than {MAX_DRIFT:.0%}")
+    print(f"{count} soaks each, {STEPS} steps; FAIL means a certain rise of more than {MAX_DRIFT:.0%}")
     for launches in (24, 5, 1):
         print(f"{f'of {launches} launches':<32}{'PASS':>8}{'ERROR':>8}{'FAIL':>8}  (under)")
         for name, shape in SHAPES.items():

@@ -2,10 +2,10 @@
 
     python benchmarks/spinning_false_alarms.py [HOURS]
 
-For each kind of work, HOURS hours of readings at 5 Hz and at 1 Hz (`tests/spinning_traces.py`): how many
-stretches the rule reports as busy without work; for hangs of random length, how many of those over ten
-seconds it finds. The traces are synthetic, not measured: they show how the rule handles noise, not how GPUs
-behave.
+For each kind of workload, simulates HOURS hours of readings at 5 Hz and at 1 Hz (`tests/spinning_traces.py`),
+and counts the periods that the rule reports as busy without work. For hangs of random length, counts how many
+of those over ten seconds it finds. The traces are synthetic, not measured: they show how the rule handles
+noise, not how GPUs behave.
 """
 
 from __future__ import annotations

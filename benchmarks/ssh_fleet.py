@@ -1,8 +1,8 @@
-"""What does a fleet cost the controller? N hosts with a waiting command: wall time and our CPU time.
+"""How much time does a fleet cost the controller? Measured on N hosts with a waiting command.
 
-Real sshd, one per loopback address with its own host key; so the hosts share this machine's CPUs with the
-controller, which is harder than in practice. Budgets: the wait plus 0.15 s per host, and at most twice the
-CPU time of bare asyncssh connections that run the same command. Needs openssh-server and root.
+Runs real sshd processes, one per loopback address with its own host key, so the hosts share this machine's
+CPUs with the controller, which is harder than in practice. Budgets: the wait plus 0.15 s per host, and at
+most twice the CPU time of bare asyncssh connections that run the same command. Needs openssh-server and root.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--wait", type=float, default=20.0, metavar="S", help="how long each command waits")
     parser.add_argument(
-        "--repeats", type=int, default=3, help="for both sides, interleaved; medians are judged"
+        "--repeats", type=int, default=3, help="repeats of both sides, interleaved; medians are compared"
     )
     parser.add_argument("--quick", action="store_true", help="8 hosts that wait 2 s")
     options = parser.parse_args()
@@ -104,7 +104,7 @@ async def _bare(world: SshWorld, wait_s: float) -> None:
 
 
 def _fleet(world: SshWorld, folder: Path, wait_s: float) -> None:
-    """Connect, copy the node side over, run the command, fetch its files, and clean up."""
+    """Connect, copy the node side to the host, run the command, fetch its files, and clean up."""
     archive = build_archive(folder / "gpuproof-node.pyz").read_bytes()
     hosts = [
         InventoryHost(name=s.address, address=s.address, port=s.port, place="-", python=sys.executable)

@@ -1,4 +1,4 @@
-"""How fast is `gpuproof --help`, compared with Python importing only click? Budget: 5 times.
+"""How much slower is `gpuproof --help` than Python importing only click? Budget: 5 times.
 
 Also lists the modules that the help must not import, and whether it imported any.
 """
@@ -25,7 +25,7 @@ main()
 
 
 def main() -> None:
-    """Time both, interleaved, and check what was imported."""
+    """Time both commands, interleaved, and check what was imported."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="4 blocks instead of 20")
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> None:
         for order in palindromes(list(COMMANDS), num_blocks=4 if options.quick else 20)
     ]
     judgement = judge_ratios(
-        "gpuproof --help over python -c 'import click'",
+        "gpuproof --help relative to python -c 'import click'",
         ratios(blocks, "help", base="click"),
         noise_values=ratios(blocks, "click again", base="click"),
         budget=BUDGET,
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def heavy_modules_of_help() -> list[str]:
-    """Name the heavy modules in memory after the help was printed."""
+    """Return the names of the heavy modules in memory after the help was printed."""
     loaded = json.loads(timed(python("-c", MODULES_OF_HELP)).output.splitlines()[-1])
     return [name for name in HEAVY if name in loaded]
 

@@ -1,6 +1,6 @@
 """What does gpuproof add to a step? Budgets: 1.02 × a bare loop for steps of 10 ms, 1.05 × for 0.2 ms.
 
-Each launch is a fresh process that runs all sides (see `step_sides`) interleaved, leaving one core free; its
+Each launch is a fresh process that runs all sides (see `step_sides`) interleaved, leaving one core free. Its
 value is the median wall-time ratio over blocks. Then a model that sleeps 20 ms per step goes through the
 whole `gpuproof run`, which must report 50 steps/s.
 """
@@ -97,7 +97,7 @@ def measure_steps(size: StepSize, effort: Effort) -> None:
     noise = launch_ratios(launches, "bare again", base="bare")
     for side, what in (("engine", "engine alone"), ("worker", "whole worker step")):
         values = launch_ratios(launches, side, base="bare")
-        label = f"{what} over a bare loop, {seconds(size.step_s)}"
+        label = f"{what} relative to a bare loop, {seconds(size.step_s)}"
         judgement = judge_ratios(label, values, noise_values=noise, budget=size.budget)
         print("\n".join(judgement.lines()))
 
@@ -172,7 +172,7 @@ def measure_sleep(effort: Effort) -> None:
 
 
 def bare_sleeps_per_s(num_steps: int) -> float:
-    """Return how many sleeps of 20 ms per second this machine manages in a loop that only sleeps."""
+    """Return how many 20 ms sleeps per second this machine completes in a loop that only sleeps."""
     begin_s = perf_counter()
     for _ in range(num_steps):
         sleep(SLEEP_S)

@@ -1,8 +1,8 @@
 """The sides of the step benchmark in one process, and how one segment of each is timed.
 
-`bare` is a hand-written training loop, `engine` is that loop's step run by gpuproof's engine, `worker` is
-what a case really runs: the worker's step in the engine. `bare again` is a second bare loop. Each has its own
-model, with equal weights, and reads the same samples.
+`bare` is a hand-written training loop, `engine` is that loop's step run by gpuproof's engine, and `worker` is
+what a case actually runs: the worker's step in the engine. `bare again` is a second bare loop. Each has its
+own model, with equal weights, and reads the same samples.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""How often could any rule find a slow GPU or host among its peers, if healthy ones may have a long tail?
+"""How often could any rule find a slow GPU or host among peers that may have long tails?
 
-n GPUs, or hosts by the mean of their GPUs, are compared with each other by one result each; one of them is
+n GPUs, or hosts by the mean of their GPUs, are compared with each other by one result each. One of them is
 slow by several standard deviations: 10 correspond to 5 % at a spread of 0.5 %, in one test or in fully
 correlated tests; 24.5 correspond to the same in the mean over six independent tests; 69 to the same for a
 host's eight independent GPUs. The frontier is the best that any rule could do that sees only how many
 standard deviations the lowest result is below the mean of the others, and their L-skewness. The candidates
-are all rules that accuse in at most this share of healthy fleets, whether these follow Student's t (4 degrees
-of freedom), an exponential or a log-normal (sigma 0.8), and that also fail GPUs that are further off; a
-linear program over the cells of a table finds the one that names the slow one most often. Ours
-(`statistics/dispersion.py`) also sees L-kurtosis; its share of alarms is that of the worst of these shapes,
-normal included. Prints the shares; asserts nothing. Promise: ours names the slow one at least 0.9 × as often
-as the frontier at our share of alarms, which is at most 0.5 %. Usage: python benchmarks/tail_knowledge.py
+are all rules that accuse in at most a given fraction of healthy fleets, whether these follow Student's t (4
+degrees of freedom), an exponential or a log-normal (sigma 0.8), and that also fail GPUs that are further off.
+A linear program over the cells of a table finds the rule that names the slow GPU or host most often. Ours
+(`statistics/dispersion.py`) also sees L-kurtosis; its alarm rate is that of the worst of these shapes, normal
+included. Prints the fractions; asserts nothing. Promise: ours names the slow GPU or host at least 0.9 × as
+often as the frontier at our alarm rate, which is at most 0.5 %. Usage: python benchmarks/tail_knowledge.py
 [DRAWS]; 60,000 take about three minutes.
 """
 
@@ -59,10 +59,10 @@ class Suspects:
 
     num_others: int
     distance: FloatArray
-    """How far it is below the mean of the others, in their standard deviations."""
+    """Distance of the lowest result below the mean of the others, in their standard deviations."""
     skewness: FloatArray
     weight: FloatArray
-    """As in `tail_weight`."""
+    """Weight of the tails, as in `tail_weight`."""
 
     def cells(self) -> FloatArray:
         """Return how often each cell of the table occurs."""
@@ -70,7 +70,7 @@ class Suspects:
         return np.asarray(counts.ravel() / self.distance.size)
 
     def share_named(self, error_rate: float) -> float:
-        """Return how often our limit names the suspects."""
+        """Return how often our limit flags the suspects."""
         factor, factor_of_one = (tail_factor(self.num_others, weight) for weight in (0.0, 1.0))
         limits = [
             HealthyValue(
@@ -114,7 +114,7 @@ def suspects(shape: str, num: int, slow: float, *, draws: int) -> Suspects:
 
 
 def frontier(slow: Suspects, healthy: list[Suspects], error_rate: float) -> float:
-    """Return the share of slow ones named by the best rule."""
+    """Return the fraction of slow GPUs or hosts named by the best rule."""
     wrong = csr_array(np.array([of_shape.cells() for of_shape in healthy]))
     cells = np.arange(wrong.shape[1]).reshape(len(DISTANCES) - 1, len(SKEWNESSES) - 1)
     nearer, farther = cells[:-1].ravel(), cells[1:].ravel()
@@ -129,7 +129,7 @@ def frontier(slow: Suspects, healthy: list[Suspects], error_rate: float) -> floa
 
 
 def main() -> None:
-    """Print the shares."""
+    """Print the fractions."""
     most = int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS
     for num, distance in CASES:
         draws = min(most, MOST_FIGURES // num)

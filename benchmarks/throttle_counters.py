@@ -1,10 +1,11 @@
 """How often is a correct counter of throttled time rejected, and a wrong one accepted?
 
 Simulates a device that is throttled in bursts, in alternating phases of a few milliseconds, in sync with the
-readings, for one stretch, or hardly ever; read every 0.2 s by the dithered sampler, its counter on the slow
-lane. The counter is exact, or in whole seconds, or stuck, or counts only a tenth of the time. Prints one line
-each: how often it was rejected, how often the samples were reported in addition, and the maximum error of the
-reported share. Asserts nothing. Usage: python benchmarks/throttle_counters.py [TRIALS]
+readings, for one continuous period, or hardly ever. It is read every 0.2 s by the dithered sampler, with its
+counter on the slow lane. The counter is exact, or in whole seconds, or stuck, or counts only a tenth of the
+time. Prints one line per combination: how often the counter was rejected, how often the samples were reported
+in addition, and the maximum error of the reported fraction. Asserts nothing. Usage: python
+benchmarks/throttle_counters.py [TRIALS]
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ Counter = Callable[[Floats], Floats]
 
 
 def bursts(rng: np.random.Generator, steps: int) -> Flags:
-    """Throttle it for 0.5 s on average, and release it for as long."""
+    """Throttle the device for 0.5 s on average, and release it for as long."""
     return (np.cumsum(rng.random(steps) < STEP_S / 0.5) % 2).astype(bool)
 
 
 def turns(period_s: float, share: float) -> Truth:
-    """Throttle it for a share of each period, starting at a random time."""
+    """Throttle the device for a fraction of each period, starting at a random time."""
 
     def truth(rng: np.random.Generator, steps: int) -> Flags:
         return np.asarray((np.arange(steps) * STEP_S / period_s + rng.random()) % 1 < share)
@@ -44,13 +45,13 @@ def turns(period_s: float, share: float) -> Truth:
 
 
 def stretch(rng: np.random.Generator, steps: int) -> Flags:
-    """Throttle it from one random time to another."""
+    """Throttle the device from one random time to another."""
     begin, end = np.sort(rng.integers(0, steps, 2))
     return np.asarray((np.arange(steps) >= begin) & (np.arange(steps) < end))
 
 
 def rare(rng: np.random.Generator, steps: int) -> Flags:
-    """Throttle it for 20 ms once every ten seconds."""
+    """Throttle the device for 20 ms once every ten seconds."""
     return np.asarray(np.convolve(rng.random(steps) < STEP_S / 10, np.ones(10), "full")[:steps] > 0)
 
 
@@ -77,7 +78,7 @@ class Trial:
 
     @property
     def error(self) -> float:
-        """By how much the reported share is too low (negative) or too high."""
+        """Error of the reported fraction: negative if it is too low."""
         return sum(item.share for item in self.told.shares) - self.share
 
 

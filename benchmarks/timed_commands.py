@@ -34,7 +34,7 @@ class TimedCommand:
 
 
 def python(*words: str) -> list[str]:
-    """Return a command line for this same Python."""
+    """Return a command line for the running Python."""
     return [sys.executable, *words]
 
 
@@ -47,7 +47,7 @@ def timed(command: Sequence[str], *, cwd: Path | None = None) -> TimedCommand:
     """Run a command to completion.
 
     Raises:
-        SystemExit: it failed; its standard error is the message.
+        SystemExit: the command failed; its standard error is the message.
     """
     environment = _environment()
     begin_s = monotonic()

@@ -1,9 +1,10 @@
 """A server with specified response times that reports the actual ones, to compare load clients with.
 
-`python benchmarks/told_server.py '{"chunks": 16, "first_s": 0.02, "gap_s": 0.005}'` prints its port, answers
-POST on any path like `/completions`, and when its standard input ends, prints what happened as one line of
-JSON: medians of the time to the first chunk and of the gaps, timed when they are written, and what was
-requested. On a busy machine chunks are written later than specified, which is not an error of the client.
+`python benchmarks/told_server.py '{"chunks": 16, "first_s": 0.02, "gap_s": 0.005}'` prints its port and
+answers POST on any path like `/completions`. When its standard input ends, it prints what happened as one
+line of JSON: medians of the time to the first chunk and of the gaps, timed when they are written, and what
+was requested. On a busy machine, chunks are written later than specified, which is not an error of the
+client.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpuproof.worker.serving.clients import run_precisely
 from gpuproof.worker.serving.twin import HEAD, Answering, TwinAnswer, event_chunk
 
 INNER = 0.1
-"""Share of the requests at each end that the rate excludes: trials before a window, and stragglers."""
+"""Fraction of requests at each end excluded from the rate: trials before a window, and stragglers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class Log:
 
 
 class Witness(Answering):
-    """A connection that records when it wrote."""
+    """A connection that records its write times."""
 
     def __init__(self, told: TwinAnswer, log: Log) -> None:
         super().__init__(told)
@@ -119,7 +120,7 @@ async def serve(told: TwinAnswer, log: Log) -> None:
 
 
 class Served:
-    """A running server, and, once it has exited, what it did."""
+    """A running server and, once it has exited, what it did."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -131,7 +132,7 @@ def told_server(told: TwinAnswer) -> Iterator[Served]:
     """Start a server in a separate process; after the block its actual times are known.
 
     Raises:
-        SystemExit: it did not start.
+        SystemExit: the server did not start.
     """
     command = [sys.executable, str(Path(__file__).resolve()), json.dumps(asdict(told))]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:

@@ -1,11 +1,11 @@
 """How often is a window misjudged? Simulated shapes of step times with fixed seeds.
 
-Prints, for windows of several lengths: the share of unsteady shapes and of flat ones that is flagged; how
-often the interval of the rate within one launch contains the truth, and how often there is no interval; how
-often the interval by Student's t on a few launches contains it; and for windows that stop by precision, how
-often they report that it was reached, and how often their interval then contains the mean of an endless
-window. Asserts nothing. The shapes are those of `tests/shapes.py`; no result here is for any device. Usage:
-python benchmarks/unsteady_windows.py [--quick]
+Prints, for windows of several lengths: the fraction of unsteady shapes and of flat shapes that is flagged;
+how often the interval of the rate within one launch contains the truth, and how often there is no interval;
+and how often the interval by Student's t on a few launches contains it. For windows that stop by precision,
+it prints how often they report that the precision was reached, and how often their interval then contains the
+mean of an endless window. Asserts nothing. The shapes are those of `tests/shapes.py`; no result here applies
+to any device. Usage: python benchmarks/unsteady_windows.py [--quick]
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_flagged(times: FloatArray) -> bool:
 
 
 def print_flagged() -> None:
-    """Print the flagged share of unsteady windows, lowest first, and of flat ones."""
+    """Print the flagged fraction of unsteady windows, lowest first, and of flat windows."""
     print(f"Unsteady shapes: flagged of {NUM_FLAGGED} windows, lowest over noises of {', '.join(NOISES)}")
     print(f"{'shape':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
     for name in shapes.unsteady(noisy(0.01)):
@@ -100,8 +100,8 @@ def print_spells() -> None:
     """Print how often the interval within one launch is wrong if steps have slow spells, and why."""
     lengths = (100, 200, 300, 500, 700, 999, 2000)
     print(
-        "\nSlow spells, 10 % longer: share of intervals that contain the truth, and share of "
-        "windows: none given / wrong, the window in one state throughout / wrong otherwise"
+        "\nSlow spells, 10 % longer: fraction of intervals that contain the truth, and fraction "
+        "of windows: none given / wrong, the window in one state throughout / wrong otherwise"
     )
     print(f"{'share, steps of a spell':<26}" + "".join(f"{n:>22,}" for n in lengths))
     for share, length in ((0.5, 20), (0.5, 100), (0.3, 50), (0.1, 20), (0.1, 100)):
@@ -128,7 +128,7 @@ def _spells(share: float, length: int, steps: int) -> str:
 
 def print_cannot_tell() -> None:
     """Print how much a flat window may scatter and still pass as steady."""
-    print(f"\nFlat windows of independent steps: share that passes as steady, of {NUM_FLAGGED}")
+    print(f"\nFlat windows of independent steps: fraction that passes as steady, of {NUM_FLAGGED}")
     print(f"{'deviation':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
     for deviation in (0.01, 0.02, 0.03, 0.05, 0.1):
         shares = [1 - _num_flagged(noisy(deviation).draw, n) / NUM_FLAGGED for n in LENGTHS]
@@ -179,7 +179,7 @@ def _coverage_of_launches(shape: Shape, number: int) -> float:
 
 
 def stopped(times_s: Sequence[float], *, target: float) -> tuple[PrecisionLimit, float, float]:
-    """Run a window by precision over steps of about 10 ms; return the plan, mean step and seconds."""
+    """Run a precision-based window over steps of about 10 ms; return the plan, mean step and seconds."""
     plan = PrecisionLimit(target, min_steps=100, limit_s=LIMIT_S, agree=int, step_s=STEP_S)
     done, elapsed_s = 0, 0.0
     while plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=CHUNK) and done < len(times_s):
@@ -191,7 +191,7 @@ def stopped(times_s: Sequence[float], *, target: float) -> tuple[PrecisionLimit,
 
 
 def shapes_of_stops() -> Iterator[tuple[str, Shape]]:
-    """Yield shapes for windows by precision: the time limit is 60 s, or 6,000 steps of 10 ms."""
+    """Yield shapes for precision-based windows: the time limit is 60 s, or 6,000 steps of 10 ms."""
     for deviation in (0.002, 0.01, 0.05):
         yield f"normal, {deviation:.1%}", noisy(deviation)
     yield "AR(1) 0.9, 2 %", noisy(0.02, autoregressive(0.9))
@@ -205,7 +205,7 @@ def shapes_of_stops() -> Iterator[tuple[str, Shape]]:
 
 
 def print_stops() -> None:
-    """Print how windows by precision end, and whether "reached" is correct."""
+    """Print how precision-based windows end, and whether "reached" is correct."""
     print(
         f"\nStop at a precision of 1 %: of {NUM_STOPS} windows, reached, median seconds, and correct of those"
     )
@@ -238,7 +238,7 @@ def print_rare() -> None:
 def _rare(times: float, seen: int, steps: int, *, expected: int, is_exponential: bool = False) -> str:
     """Return results for windows with `seen` slow steps, if `expected` are slow in the long run.
 
-    Their excess is always the same, or exponential with this mean.
+    The excess time of slow steps is always the same, or exponential with this mean.
     """
     rng = np.random.default_rng(steps)
     drawn = 1 + 0.0005 * shapes.white(rng, NUM_COVERED, steps)

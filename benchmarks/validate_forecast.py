@@ -1,8 +1,8 @@
-"""How accurate is the duration that `gpuproof validate` predicts? Ranges vs. actual times.
+"""How accurate is the duration that `gpuproof validate` predicts? Compares it with actual times.
 
-Each validation runs for real, on this machine's GPUs or, without one, on its CPU; prints the forecast range
-and launches, the actual ones, the share of the plan it took, and the load at its end: ranges assume an
-otherwise idle machine. Run it: python benchmarks/validate_forecast.py [--quick]
+Each validation really runs, on this machine's GPUs or, if there are none, on its CPU. Prints the forecast
+range and number of launches, the actual ones, the fraction of the planned time that it took, and the load at
+its end. Ranges assume an otherwise idle machine. Usage: python benchmarks/validate_forecast.py [--quick]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMMON = ("--recipe", "quick", "--allow-cpu", "--nproc", "2", "--model", "resnet
 
 
 def score(words: tuple[str, ...], folder: Path) -> tuple[bool, str]:
-    """Run one validation; return whether its range held, and the line that reports it."""
+    """Run one validation; return whether its time was within its range, and the report line."""
     command = [sys.executable, "-m", "gpuproof", "validate", *COMMON, *words, "--run.run_id=v"]
     began_s = monotonic()
     subprocess.run(command, cwd=folder, capture_output=True, check=False)
@@ -54,7 +54,7 @@ def score(words: tuple[str, ...], folder: Path) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Print a line for each validation, and how many ranges held."""
+    """Print a line for each validation, and how many ranges were correct."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the two shortest")
     options = parser.parse_args()
@@ -66,7 +66,7 @@ def main() -> int:
             held, line = score(words, Path(folder))
         num_held += held
         print(f"{name:27} {line}", flush=True)
-    print(f"{num_held} of {len(chosen)} ranges held")
+    print(f"{num_held} of {len(chosen)} ranges were correct")
     return 0 if num_held == len(chosen) else 1
 
 

@@ -2,7 +2,7 @@
 
 A process runs the engine with the worker's step, clock and recorder, and checks its own resident memory at
 ten points of the window. Anything retained by mistake, such as every step's time, grows by tens of bytes per
-step. Three fresh processes give the interval of the slope.
+step. The interval of the slope is computed from three fresh processes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
     print(f"growth from the 2nd point to the last: {', '.join(growth)}, over {num_steps:,} steps")
     slopes = interval_of_launches([slope_of(points[1:]) for points in launches])
     print(f"slope  {interval_text(slopes, ' bytes a step')}")
-    print(f"       keeping every step's time would be {BYTES_OF_A_FLOAT} bytes per step")
+    print(f"       storing every step's time would cost {BYTES_OF_A_FLOAT} bytes per step")
 
 
 def slope_of(points: Sequence[Point]) -> float:

@@ -24,14 +24,14 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parents[1]
 SITE = Path("build") / "site"
 LISTED_ELSEWHERE = ("decisions/", "lab/", "lab-log.md")
-"""Pages below docs/ that are not in the navigation, but linked from a page that is."""
+"""Pages below docs/ that are not in the navigation but are linked from a page that is."""
 OUTSIDE = ("README.md", "CONTRIBUTING.md")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+?) *#*$", re.MULTILINE)
 
 Section = tuple[str, Sequence[tuple[str, str]]]
-"""A section's title, and (title, page) of each entry below it."""
+"""Title of a section, and (title, page) of each entry below it."""
 
 
 def sections(root: Path) -> list[Section]:

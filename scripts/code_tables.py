@@ -23,7 +23,7 @@ MAKERS = {"check", "gpu_check", "host_check", "stated_check", "_mode_check"}
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRow:
-    """A check: its name, what a PASS says, what to do otherwise, and who acts."""
+    """A check: its name, what a PASS means, what to do otherwise, and who acts."""
 
     name: str
     summary: str
@@ -38,7 +38,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def constants(path: Path) -> dict[str, str]:
-    """Return the named texts of a file: its own, and those imported from our modules."""
+    """Return the named strings of a file: its own, and those imported from our modules."""
     named: dict[str, str] = {}
     for node in tree(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpuproof."):
@@ -64,7 +64,7 @@ def _own_constants(path: Path) -> dict[str, str]:
 
 
 def text_of(node: ast.expr | None, named: dict[str, str]) -> str:
-    """Return a text as written, with … for the values filled in; "" if the node is not a text."""
+    """Return a string as written, with … for values filled in; "" if the node is not a string."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -79,7 +79,7 @@ def text_of(node: ast.expr | None, named: dict[str, str]) -> str:
 
 
 def _assigned(function: ast.AST, named: dict[str, str]) -> dict[str, str]:
-    """Return the texts that are assigned to names in a function's body."""
+    """Return the strings that are assigned to names in a function's body."""
     return {
         target.id: text_of(node.value, named)
         for node in ast.walk(function)

@@ -2,9 +2,9 @@
 
     python scripts/monitor_pictures.py
 
-Runs `gpuproof monitor exec` twice, on two healthy fake devices and on two fake devices of which the second is
-too hot, and the live view on four fake devices, the last of which is lost. Nothing here comes from a GPU, and
-each picture says so.
+Runs `gpuproof monitor exec` on two healthy fake devices, runs it again on two fake devices of which the
+second is too hot, and shows the live view of four fake devices, the last of which is lost. Nothing here comes
+from a GPU, and each picture says so.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 The recordings verify that runs of earlier versions can be read and that every derived file stays
 byte-identical. So recordings are added, not replaced: for another schema of the records, add a kind with the
-schema in its name. Export files may only change if the change is intended; read the diff, and mention it in
-CHANGELOG.md.
+schema in its name. Export files may only change if the change is intended; read the diff, and mention the
+change in CHANGELOG.md.
 
 Needs Linux, root and openssh-server: hosts are named node0, node1, … through UTS namespaces, and fleets are
 loopback addresses, each with its own sshd (tests/sshd.py). Runs are created in a separate folder; its path,
@@ -78,13 +78,13 @@ LOAD = ("load", "--quick", "--device=cpu", "--output=results.json")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How to create a kind of run."""
+    """How a kind of run is created."""
 
     words: Sequence[str]
     hosts: int = 0
     """Number of hosts over SSH; 0 means a run on this machine."""
     dead_hosts: int = 0
-    """How many of these hosts, counted from the last, are unreachable."""
+    """Number of these hosts, counted from the last, that are unreachable."""
     host_keys: Mapping[str, object] | None = None
 
 

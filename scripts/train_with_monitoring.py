@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training with its monitor, under its old name; now `gpuproof monitor exec`.
+"""Training with monitoring, under its old name; now `gpuproof monitor exec`.
 
 src/gpuproof/cli/older.py maps its options to gpuproof's.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two recordings side by side, under its old name; now `gpuproof monitor compare`.
+"""The comparison of two recordings, under its old name; now `gpuproof monitor compare`.
 
 src/gpuproof/cli/older.py maps its options to gpuproof's.
 """

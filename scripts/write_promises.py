@@ -1,9 +1,9 @@
-"""Write docs/promises.md: each promise, its command, and the tests marked as showing it.
+"""Write docs/promises.md: each promise, its command, and the tests marked as demonstrating it.
 
     python scripts/write_promises.py
 
-`@pytest.mark.promise("S1.16", …)` on a test means that the test shows these rows. Rows and commands are in
-docs/promises.toml; a test compares the page with the output of this program.
+`@pytest.mark.promise("S1.16", …)` on a test means that the test demonstrates these rows. Rows and commands
+are in docs/promises.toml; a test compares the page with the output of this program.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python scripts/write_reference.py
 
-Commands come from click's tree, keys from the recipe schema; records, metrics and checks from their tables
-and classes. `pytest tests/golden --update-golden` also writes them, and a test compares them.
+Commands come from click's tree and keys from the recipe schema; records, metrics and checks come from their
+tables and classes. `pytest tests/golden --update-golden` also writes these pages, and a test compares them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import code_tables
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 WRITTEN = ROOT / "scripts" / "reference"
-"""Texts that are not in the code: page headers, and where each vendor's adapter reads a metric."""
+"""Texts that are not in the code: page headers, and the location where each vendor's adapter reads a
+metric."""
 SOURCES = WRITTEN / "metric_sources.csv"
 WIDTH = 100
 
@@ -47,7 +48,7 @@ def _cell(value: object) -> str:
 
 
 def code(text: str) -> str:
-    """Return a text as code, or an empty string for None."""
+    """Return a string as code, or an empty string for None."""
     return f"`{text}`" if text else ""
 
 
@@ -257,7 +258,7 @@ def metrics() -> str:
     return "\n".join([
         head("metrics"),
         table(columns, [*rows, (*row, "`gpuproof_gpu_throttle_seconds_total`", "")]),
-        "REASON is a single vocabulary across vendors, on each sample and in these counters: "
+        "REASON uses a single vocabulary for all vendors, in each sample and in these counters: "
         f"{reasons}.\n`idle`, `application_clocks` and `display_clocks` are states, not faults.\n",
         "## Of the host\n",
         table(("metric", "read", "kind", "meaning", "Prometheus"), host),
@@ -266,7 +267,7 @@ def metrics() -> str:
 
 
 def _ports() -> list[str]:
-    """Return the port counters and the comments in their table, which name the counters' sources."""
+    """Return the port counters and the comments in their table, which list the counters' sources."""
     from gpuproof.base.files import packaged_text
     from gpuproof.records.ports import PORT_COUNTERS
 
@@ -294,7 +295,7 @@ def metric_sources() -> dict[str, tuple[str, str, str]]:
 
 
 def checks() -> str:
-    """Return the checks, each with the action it recommends."""
+    """Return the checks, each with the action that it recommends."""
     columns = ("check", "a PASS says", "what to do otherwise", "who acts")
     parts = [
         head("checks"),
@@ -351,9 +352,9 @@ def exit_codes() -> str:
         "DONE": "done; for a verdict: VALID, READY, no regression",
         "OUR_BUG": "a bug in gpuproof; the traceback is printed",
         "USAGE": ("an error in a command line or a recipe, reported with its location; nothing was started"),
-        "FAILED": "a launch failed, a required check failed, or a regression was shown",
+        "FAILED": "a launch failed, a required check failed, or a regression was detected",
         "INCONCLUSIVE": ("nothing was measured, the results are INVALID, or a question could not be decided"),
-        "UNFIT_ENVIRONMENT": "the machine lacks something, which is reported",
+        "UNFIT_ENVIRONMENT": "the machine lacks something; the message says what",
         "TIMEOUT": "a time limit was reached",
         "INTERRUPTED": "Ctrl-C or SIGTERM; measurements are saved, and `--resume` continues",
     }

@@ -13,14 +13,14 @@ from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepOptions:
-    """How long one forward pass sleeps."""
+    """Duration of the sleep in one forward pass, in seconds."""
 
     sleep_s: float = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseOptions:
-    """Input and output features of the one layer."""
+    """Number of input and output features of the only layer."""
 
     width: int = 128
 

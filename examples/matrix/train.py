@@ -1,6 +1,6 @@
 """A program to try `gpuproof matrix` with: it trains a small network to separate two rings of points.
 
-It knows nothing about gpuproof: its settings are arguments, its results go to a JSON file.
+The program knows nothing about gpuproof: its settings are arguments, and its results go to a JSON file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """gpuproof: measure GPUs under deep-learning load, explain the results, and judge them.
 
 The Python API consists of `run`, `load_result`, `load_step_times`, `compare` and `monitor`, and of
-`RunResult`, which most of them return. Each is imported on first use, because the package is also imported by
-the command line, by workers on nodes that have only Python and PyTorch, and by monitors that have only
-Python.
+`RunResult`, which most of these functions return. Each is imported on first use, because the package is also
+imported by the command line, by workers on nodes that have only Python and PyTorch, and by monitors that have
+only Python.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MOVED = {
     "gpuproof.suites.exports": "gpuproof.suites.results",
     "gpuproof.suites.measures": "gpuproof.suites.results",
 }
-"""Modules documented in 0.2, and their current locations: the old names still work."""
+"""Modules documented in 0.2, and their current locations; the old names still work."""
 
 
 class _Moved:
-    """Finds and loads a module under its name from 0.2; the result is the same module object."""
+    """Finds and loads a module under its name from 0.2; the result is the current module object."""
 
     @staticmethod
     def find_spec(name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:

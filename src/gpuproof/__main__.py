@@ -1,6 +1,6 @@
 """`python -m gpuproof` is the `gpuproof` command; it imports nothing from the working directory.
 
-A gpuproof/ in that directory would run instead, before this module starts: in a folder that belongs to
+A gpuproof/ folder in that directory would run instead, before this module starts. In a folder that belongs to
 someone else, start `gpuproof` itself, or `python -P -m gpuproof`.
 """
 

@@ -121,7 +121,8 @@ def test_the_library_comes_first_and_the_files_give_what_it_does_not(
     of_library = {name: value for name, value in FAST.items() if name not in ("power_instant_w", "energy_j")}
     assert fast.reading.values == pytest.approx(of_library | of_files)
     assert fast.unavailable["energy_j"] == (
-        "not supported: gpu_metrics 1.3 does not document its energy unit; amdsmi: not supported by this card or driver"
+        "not supported: gpu_metrics 1.3 does not document its energy unit; "
+        "amdsmi: not supported by this card or driver"
     )
     of_files = {"fan_percent": 20, "fan_rpm": 1520, "ecc_corrected_count": 14, "ecc_uncorrected_count": 1}
     of_library = {name: value for name, value in SLOW.items() if not name.endswith("x_bytes")}

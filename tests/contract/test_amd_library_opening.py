@@ -62,7 +62,7 @@ def test_events_of_every_card_in_their_order(amdsmi: amdsmi_library.FakeAmdSmi, 
             vendor_index=MI300,
             event="thermal_throttle",
             code=None,
-            message="the card throttles because of heat: 77:1",
+            message="the card is thermally throttled: 77:1",
         ),
         VendorEvent(
             vendor_index=W7900,

@@ -41,7 +41,7 @@ DECLARED: Mapping[str, str] = {
     "scale": r"[\d.]+ × on \d+ devices \(.*\)|\d+ devices: cannot tell: .+"
     r"|[\d,]+ samples/s (±[\d.]+ %|\(uncertainty unknown\)), batch \d+ on \d devices?",
     "validate": r"(not shown|failed): .+|.+ was measured FAIL: .+",
-    "ab": r"throughput .+ %.*|no ratio of throughput|[01] of 2 points",
+    "ab": r"throughput .+ %.*|no ratio for throughput|[01] of 2 points",
     "probe": r"[\d.]+ GB/s link bandwidth",
     "collective": r"[\d.]+ GB/s busbw, all_reduce of [\d.]+ MiB",
     "matrix": r"\d+ of 6 cases",
@@ -95,7 +95,7 @@ TWO = ("resnet18_adamwprune_state_70", "resnet18_adamw_magnitude_70")
 @pytest.mark.parametrize(
     ("failed_tests", "absent_tests", "headline"),
     [
-        ((), (), "mean memory 1,381.5 against 1,494.0 MiB: 7.5 % less .* cannot tell .*"),
+        ((), (), "mean memory 1,381.5 MiB compared with 1,494.0 MiB: 7.5 % less .* cannot tell .*"),
         ((), TWO[1:], "1 of 1 cases"),
         (TWO[:1], (), "1 of 2 cases"),
         (TWO, (), "0 of 2 cases"),

@@ -489,7 +489,7 @@ def test_a_gpu_without_nvlink_gpm_fans_or_pstate_says_so(nvml: nvml_library.Fake
 
     for name in ("nvlink_links_active", "sm_active_percent", "fan_percent", "nvlink_tx_bytes"):
         assert slow.unavailable[name] == "not supported by this device or its current mode"
-    assert fast.unavailable["pstate_level"] == "the driver does not recognise it"
+    assert fast.unavailable["pstate_level"] == "the driver does not know it"
     assert "power_w" not in fast.reading.values
 
 

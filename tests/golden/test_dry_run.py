@@ -62,7 +62,11 @@ def test_what_would_run_is_said_in_a_few_lines(verb: str, golden: Callable[[str,
 
 @pytest.mark.parametrize(
     ("verb", "start"),
-    [("run_on_kubernetes", "# To look at"), ("run_on_slurm", "#!/bin/bash"), ("validate_slurm", "salloc ")],
+    [
+        ("run_on_kubernetes", "# For inspection"),
+        ("run_on_slurm", "#!/bin/bash"),
+        ("validate_slurm", "salloc "),
+    ],
 )
 def test_verbose_prints_what_would_be_started_and_that_alone_on_standard_output(
     verb: str, start: str

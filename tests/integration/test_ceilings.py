@@ -70,7 +70,7 @@ def test_a_cache_whose_passes_take_no_longer_than_their_launches_has_no_bandwidt
 ) -> None:
     monkeypatch.setattr(ceilings, "LEAST_LAUNCHES", 1e9)  # as of a device that is far faster than its host
     _, cache = try_costs(0, device=CPU, cache_bytes=2**22, clock=HostClock(), beat=lambda: None)
-    assert (cache.value, cache.missing) == (None, "a pass finishes before the host has launched the next")
+    assert (cache.value, cache.missing) == (None, "a pass ends before the host can launch the next one")
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_a_data_set_is_fetched_once_and_its_other_part_is_there_too(
 @pytest.mark.parametrize(
     ("name", "checksum", "said"),
     [
-        ("absent.tar.gz", "md5:" + "0" * 32, "the server responds 404"),
+        ("absent.tar.gz", "md5:" + "0" * 32, "the server responded with 404"),
         ("cifar.tar.gz", "md5:" + "0" * 32, "expected " + "0" * 32),
     ],
 )

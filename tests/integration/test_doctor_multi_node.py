@@ -75,7 +75,7 @@ def test_hosts_that_reach_each_other(hosts: list[Host]) -> None:
     first, second = both(hosts)
     assert first["MASTER_ADDR"]["status"] == "PASS"
     assert first[f"port {PORT}"]["status"] == "PASS"
-    assert first["node 1"]["measured"] == "node1 connected from 198.18.7.2, and could be reached back"
+    assert first["node 1"]["measured"] == "node1 connected from 198.18.7.2, and could be reached from here"
     assert second[f"way to 198.18.7.1:{PORT}"]["measured"] == "node0 answered 198.18.7.2"
     assert [second[f"other ports {where}"]["status"] for where in ("here", "there")] == ["PASS", "PASS"]
     assert second["interfaces"]["measured"].startswith("v1 up 198.18.7.2")
@@ -107,7 +107,7 @@ def test_where_nothing_listens_it_is_said_and_a_rejecting_firewall_looks_the_sam
     for _ in range(2):
         found = visit(hosts[1])
         assert found["measured"].startswith("refused: the host is up, but nothing listens")
-        assert "If node 0's doctor reports that it listens, it is the firewall" in found["next_step"]
+        assert "If node 0's doctor reports that it listens, the firewall is the cause" in found["next_step"]
         hosts[0].firewall("-A", "INPUT", "-p", "tcp", "--dport", str(PORT), "-j", "REJECT")
 
 
@@ -133,7 +133,7 @@ def test_an_interface_that_is_down(hosts: list[Host]) -> None:
         hosts[1].ip("link", "set", "v1", "up")
     assert found["interfaces"]["status"] == "FAIL"
     assert "v1 down" in found["interfaces"]["measured"]
-    assert found["GLOO_SOCKET_IFNAME"]["measured"] == "v1: v1 is not up with an address"
+    assert found["GLOO_SOCKET_IFNAME"]["measured"] == "v1: v1 is down or has no address"
     assert found[f"way to 198.18.7.1:{PORT}"]["measured"].startswith("no route")
 
 
@@ -153,7 +153,7 @@ def test_an_address_of_nobody_and_one_of_the_wrong_host(hosts: list[Host]) -> No
     unknown = read(finish(start_doctor(hosts[1], wait_s=1, master="no.such.host.invalid")))
     assert "does not resolve to an address" in unknown["MASTER_ADDR"]["measured"]
     own = read(finish(start_doctor(hosts[1], wait_s=1, master="198.18.7.2")))
-    assert own["MASTER_ADDR"]["measured"] == "198.18.7.2: this host's own, and it is node 1"
+    assert own["MASTER_ADDR"]["measured"] == "198.18.7.2: this host's own address, but this host is node 1"
     not_own = read(finish(start_doctor(hosts[0], wait_s=1, master="198.18.7.2")))
     assert not_own["MASTER_ADDR"]["status"] == "WARN"
     assert not_own["node 1"]["measured"] == f"did not connect to port {PORT} in time"

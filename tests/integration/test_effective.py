@@ -101,7 +101,7 @@ def test_layouts_by_hand() -> None:
 def test_a_step_without_such_work_says_so() -> None:
     seen = look(lambda: torch.ones(3) + 1)
     assert seen.work == ()
-    assert seen.missing == "no product, convolution or attention of known work was observed"
+    assert seen.missing == "no product, convolution or attention with a known FLOP count was seen"
 
 
 def test_looking_changes_no_result() -> None:

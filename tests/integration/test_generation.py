@@ -308,7 +308,7 @@ def test_the_shipped_config_runs(
     assert setup.kv_cache_bytes == 2 * cache_tokens * 2 * 16 * 4
     assert setup.flops_per_step is not None
     assert setup.flops_per_step_counted is None
-    assert setup.flops_not_counted == "a phase of generation is only known from its closed form"
+    assert setup.flops_not_counted == "the FLOPs of a generation phase are known only from its closed form"
     if (model, phase) == ("decoder", "decode"):
         # 7 to 10 tokens read and one written, of 32 numbers, for two sequences.
         assert setup.bytes_per_step == 4 * (WEIGHTS + 2 * (8.5 + 1) * 32)

@@ -312,7 +312,7 @@ def test_the_command_runs_a_case_and_the_dry_run_sends_nothing(
     shown = gpuproof(*words, "--dry-run", "--verbose", cwd=tmp_path, environment=environment)
     reason_against, manifests = shown.stdout.split("\n", 1)
     assert reason_against.startswith(
-        "# To look at, not to apply: gpuproof-node.pyz has no content here, and nothing"
+        "# For inspection, not to apply: gpuproof-node.pyz is empty here, and nothing"
     )
     assert manifests.startswith("---\napiVersion: v1\nkind: ConfigMap"), shown.stderr
     assert world.calls == []

@@ -338,5 +338,5 @@ def test_what_lies_elsewhere_than_where_the_run_was_begun_is_named(loading: str,
     prepare(asked, tmp_path, world_size=1, say=print)
     ids.rename(tmp_path / "elsewhere.bin")  # as on a host that was sent the listing alone
     shape = InputShape(kind="tokens", shape=(4,), num_targets=100)
-    with pytest.raises(EnvironmentUnfitError, match=r"which this host does not have: .*ids\.bin"):
+    with pytest.raises(EnvironmentUnfitError, match=r"which does not exist on this host: .*ids\.bin"):
         opened(asked, shape, tmp_path)

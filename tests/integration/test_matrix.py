@@ -175,7 +175,7 @@ def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     (case,) = result["detail"]["cases"]
     assert case["metrics"] == {"loss": 0.5}
-    assert case["memory"]["missing"] == "no GPU was recorded during it"
+    assert case["memory"]["missing"] == "no GPU was recorded during the case"
     assert case["resident"]["peak_bytes"] > 2**20
     missing = gpuproof("run", "m.yaml", "--command.argv=[no-such-program]", cwd=tmp_path)
     assert missing.returncode == 2

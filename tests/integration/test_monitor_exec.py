@@ -282,7 +282,7 @@ def test_a_sampler_that_is_killed_takes_nothing_with_it(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert (stdout, process.returncode) == ("still\n", 4)
-    assert "the sampler was stopped by SIGKILL before the command" in stderr
+    assert "the sampler was stopped by SIGKILL before the command finished" in stderr
     assert names(tmp_path) == [".json", ".jsonl", "_summary.txt"]
     data = recording(tmp_path)
     assert data.end is None

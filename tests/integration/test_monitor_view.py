@@ -129,7 +129,7 @@ def test_a_missing_file_and_an_empty_directory_are_one_paragraph(tmp_path: Path)
     [
         (("live",), "monitor live: needs a terminal"),
         (("show", "empty.jsonl"), "empty.jsonl: is empty"),
-        (("plot", "-o", "run.xyz", "run.jsonl"), "run.xyz: is not a picture that can be drawn"),
+        (("plot", "-o", "run.xyz", "run.jsonl"), "run.xyz: is not a supported picture format"),
         (("compare", "run.jsonl"), "monitor compare: takes two recordings, A and B; 1 given"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_tree_of_recordings_alone_is_a_finished_matrix_of_memory(tmp_path: Pat
     done = typed(f"scripts/generate_gpu_memory_comparison.py {folder.name}", tmp_path)
     said = " ".join(done.stdout.split())
     assert done.returncode == ExitCode.DONE, done.stderr
-    assert "mean memory 1,381.5 against 1,494.0 MiB: 7.5 % less" in said
-    assert "cannot tell whether other runs would be" in said
+    assert "mean memory 1,381.5 MiB compared with 1,494.0 MiB: 7.5 % less" in said
+    assert "cannot tell whether this applies to other runs" in said
     assert "No such file" not in said
     assert (folder / "graphs" / "training_memory_comparison.png").is_file()

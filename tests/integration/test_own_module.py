@@ -83,7 +83,7 @@ UNFIT: tuple[tuple[str, dict[str, object], str], ...] = (
     ),
     ("python:own_models:Absent", {}, "own_models:Absent cannot be imported: "),
     ("python:absent_models:Probe", {}, "absent_models:Probe cannot be imported: No module named"),
-    ("python:own_models:not_a_module", {}, "creates a int, not a torch.nn.Module"),
+    ("python:own_models:not_a_module", {}, "returns int, not a torch.nn.Module"),
 )
 
 

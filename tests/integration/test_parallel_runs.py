@@ -72,14 +72,14 @@ def test_the_rate_is_that_of_samples_done_once(
     assert {m.rank for m in records.of(Memory)} == set(range(ranks))
     alone = records.of(OwnCompute)
     assert [(each.rank, each.bursts_s) for each in alone] == [(rank, ()) for rank in range(ranks)]
-    assert f"a step with {strategy} gathers what other ranks hold" in str(alone[0].missing)
+    assert f"a step with {strategy} gathers data from other ranks" in str(alone[0].missing)
     assert f"{strategy} (" in result.stdout
     for rank in range(ranks):
         assert (run.root / "cases" / "main" / "0" / f"stderr-{rank}.txt").read_text() == ""
 
 
 def test_bfloat16_gradients_are_refused_where_ranks_talk_over_gloo() -> None:
-    with pytest.raises(EnvironmentUnfitError, match="over NCCL only, and these ranks use gloo"):
+    with pytest.raises(EnvironmentUnfitError, match="over NCCL, and these ranks use gloo"):
         compress_gradients(cast("DistributedDataParallel", None), "bf16", backend="gloo")
 
 

@@ -37,7 +37,7 @@ def test_a_window_at_the_cap_settles_goes_on_and_says_that_its_limit_was_too_sho
     (window,) = records.of(Window)
     assert (window.requested_s, window.stop_reason) == (1.0, "3 s at the power cap")
     why = (
-        r"1 s per launch requested, continued for periods of 0\.\d+ s of the power cap \(benchmark\.power_cap"
+        r"1 s per launch requested, then extended for periods of 0\.\d+ s of the power cap \(benchmark\.power"
     )
     assert re.search(why, " ".join(shown.stdout.split()))
     assert window.wall_s >= 3

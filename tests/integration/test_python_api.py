@@ -66,7 +66,7 @@ def test_a_run_returns_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     before_files, _, files = html(concluded.page).partition("<h2>Files</h2>")
     assert files
     assert page_in(gpuproof.load_result("results/quick/r")).startswith(before_files)
-    with pytest.raises(UsageError, match=r"^between_sessions: 2 is not a share"):
+    with pytest.raises(UsageError, match=r"^between_sessions: 2 is not a fraction in \[0, 1\)"):
         gpuproof.compare("results/quick/r", "results/quick/r", between_sessions=2)
 
 
@@ -190,7 +190,7 @@ def test_a_device_that_is_not_there_is_refused_before_the_block(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        pytest.raises(UsageError, match=r"devices=\[99\]: the sampler refused its options"),
+        pytest.raises(UsageError, match=r"devices=\[99\]: the sampler rejected its options"),
         gpuproof.monitor(tmp_path / "b", devices=[99]),
     ):
         raise AssertionError("the block began")

@@ -58,7 +58,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
         "missing": "torch does not count memory on this type of device",
     }
     assert multi[0]["detailed_runs"][1]["step_memory_mb"]["missing"].startswith(
-        "steps of this run have no breakdown"
+        "steps of this run were not broken down"
     )
     assert list((tmp_path / "out" / "scale").glob(f"*/{run['records']}/rank-0.jsonl"))
     assert result.stderr.count(": done, ") == 4

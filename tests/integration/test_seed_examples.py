@@ -304,7 +304,7 @@ EXAMPLES = (
             f"test_matrix_results_20250829_040425/graphs/{name}.png": None
             for name in ("gpu_memory_timeline", "training_memory_comparison")
         },
-        prints=("mean memory 1,381.5 against 1,494.0 MiB: 7.5 % less",),
+        prints=("mean memory 1,381.5 MiB compared with 1,494.0 MiB: 7.5 % less",),
     ),
 )
 

@@ -262,7 +262,7 @@ def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:
     result = serve(tmp_path, *words, "--serving.endpoint.model=tiny")
     assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
     assert "NOTHING MEASURED" in result.stdout
-    assert f"{server.url} answers no request" in " ".join(result.stdout.split())
+    assert f"{server.url} does not answer requests" in " ".join(result.stdout.split())
 
 
 def test_what_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
@@ -320,4 +320,4 @@ def test_a_bound_on_time_per_token_needs_the_count_of_tokens(tmp_path: Path) -> 
             *("--serving.endpoint.model=tiny", "--serving.rate_per_s=50", "--serving.bounds.tpot_s=1"),
         )
     assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
-    assert "sends no token counts (usage)" in " ".join(result.stdout.split())
+    assert "does not send token counts (usage)" in " ".join(result.stdout.split())

@@ -230,7 +230,7 @@ def test_windows_of_few_steps_continue_and_the_file_counts_what_was_measured(tmp
     environment = simulated(devices=1, zero_products=True)
     done = gpuproof(*words, cwd=tmp_path, environment=environment)
     assert done.returncode == ExitCode.DONE, done.stdout + done.stderr
-    assert "4 steps per launch requested, continued" in done.stdout
+    assert "4 steps per launch requested, then extended" in done.stdout
     file = json.loads((tmp_path / "results.json").read_text())
     assert (file["parameters"]["num_epochs"], file["parameters"]["num_batches"]) == (2, 2)
     assert len(file["results"]) == len(TESTS)

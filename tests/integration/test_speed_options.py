@@ -145,7 +145,7 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
 
 def test_what_this_machine_lacks_is_refused(tmp_path: Path) -> None:
     lacking = (
-        "training.precision: TF32 is a format of NVIDIA's tensor cores",
+        "training.precision: TF32 needs NVIDIA's tensor cores",
         "training.cuda_graphs: CUDA graphs are for CUDA devices",
     )
     points = [

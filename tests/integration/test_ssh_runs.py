@@ -171,7 +171,7 @@ def test_a_name_of_ssh_config_is_reached_as_it_says_and_its_key_is_checked(
     shutil.copy(hosts.world.known_hosts, home / ".ssh" / "known_hosts")
     done = command_line.run(*TINY, *words, "--run.run_id=r", HOME=str(home))
     assert done.returncode in MEASURED, done.stdout + done.stderr
-    assert f"{server.address} is the same as gpu-1: one host" in done.stderr
+    assert f"{server.address} is the same as gpu-1: they count as one host" in done.stderr
     assert "config:1: Match exec is skipped: its command is not run" in done.stderr
     assert not command.exists()
     (records,) = RunDirectory.open(command_line.path("r")).cases()

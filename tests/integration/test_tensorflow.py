@@ -52,7 +52,7 @@ def test_one_process_on_two_logical_devices_writes_the_records_of_a_study(tmp_pa
         assert (setup.items_per_step, window.items, window.num_steps) == (64, 30 * 64, 30)
         assert setup.flops_per_step == one.setups[0].flops_per_step / num_devices  # type: ignore[operator]
         assert window.clock == "host"
-        assert "timed by the host's clock: a step is done when it returns" in setup.notes
+        assert "timed by the host's clock: a step is complete when its call returns" in setup.notes
         # of normal targets the mean squared error is about 1, however many replicas share the batch
         assert end.last_loss is not None
         assert 0.5 < end.last_loss < 1.7

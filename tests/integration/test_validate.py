@@ -262,4 +262,4 @@ def test_a_precision_that_a_device_has_not_got_is_not_asked_of_it(tmp_path: Path
     ]
     assert [cell["labels"]["dtype"] for cell in cells] == ["fp32", "tf32"]
     assert [cell["standing"] for cell in cells] == ["undecided", "passed"]
-    assert "nothing to measure: TF32 is a format of NVIDIA's tensor cores" in cells[1]["reason"]
+    assert "nothing to measure: TF32 needs NVIDIA's tensor cores" in cells[1]["reason"]

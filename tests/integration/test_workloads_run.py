@@ -121,7 +121,7 @@ def test_the_report_says_tokens_and_what_a_batch_is(language: Path) -> None:
     assert "tokens/s" in said
     assert "batch 6 × 12 tokens" in said
     assert "model.num_classes" in said
-    assert "the vocabulary replaces them" in said
+    assert "the vocabulary is used instead" in said
 
 
 def test_accuracy_of_a_language_model_is_over_its_tokens(language: Path) -> None:
@@ -147,16 +147,17 @@ def test_accuracy_of_a_language_model_is_over_its_tokens(language: Path) -> None
         ),
         (
             ["--model.name=decoder", "--data.name=digits"],
-            "data.name: decoder takes tokens, but digits are images",
+            "data.name: decoder expects tokens, but digits are images",
         ),
         (
             ["--model.name=lenet5", "--data.name=CIFAR100", "--data.path=.", "--model.num_classes=100"],
-            "data.name: CIFAR100 are images with 3 channels, lenet5 takes 1. "
-            "Use another model, or if it has the option: model.options.channels=3",
+            "data.name: CIFAR100 are images with 3 channels, but lenet5 expects 1. "
+            "Set model.options.channels=3 if the model has it, or use another",
         ),
         (
             ["--model.name=resnet", "--data.name=CIFAR100", "--data.path=.", "--model.num_classes=null"],
-            "model.num_classes: CIFAR100 has 100 classes, resnet by default 10. Set model.num_classes to 100",
+            "model.num_classes: CIFAR100 has 100 classes, but resnet has 10 by default. "
+            "Set model.num_classes to 100",
         ),
         (
             ["--model.name=vit_b_16", "--data.image_size=100"],

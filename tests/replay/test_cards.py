@@ -140,7 +140,7 @@ def test_a_comparison_says_that_a_rate_of_the_host_says_nothing_about_the_device
         assert gpuproof("report", side, cwd=tmp_path).returncode == 0
     shown = gpuproof("compare", "a", "b", "--verbose", cwd=tmp_path)
     shown_text = " ".join(shown.stdout.split())
-    assert "the limit of A is its host, so its rate says nothing about its device" in shown_text
+    assert "A is limited by its host, so its rate says nothing about its device" in shown_text
     assert "different limits" not in shown_text
 
 

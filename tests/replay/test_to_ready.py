@@ -98,14 +98,19 @@ CONTRADICTIONS: list[tuple[str, str, Change, str]] = [
         "facts of host vm are among the records of rank 0 on another",
     ),
     ("fingerprint", "environment", lambda _: {"host": "another"}, "facts of host another are among"),
-    ("training", "steps", lambda _: {"first_step": 3}, "step times of rank 0 continue with 3, after 0"),
+    ("training", "steps", lambda _: {"first_step": 3}, "step times of rank 0 continue at step 3, after 0"),
     (
         "training",
         "steps",
         lambda x: {"durations_s": x["durations_s"][1:]},
         "99 step times of rank 0 were stored",
     ),
-    ("training", "window", lambda x: {"items": x["items"] + 8}, "counts 808 items, but its steps make 800"),
+    (
+        "training",
+        "window",
+        lambda x: {"items": x["items"] + 8},
+        "counts 808 items, but its steps add up to 800",
+    ),
     ("gemm-fp32-device0", "window", lambda x: {"num_steps": x["num_steps"] + 1}, "its steps make 28"),
     ("links", "window", lambda x: {"num_steps": x["num_steps"] + 9}, "lists 130 repeats"),
     ("links", "window", lambda x: {"items": x["items"] + 9}, "lists 130 repeats"),
@@ -134,9 +139,9 @@ def test_a_launch_whose_records_contradict_each_other_leaves_the_run_open(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"hosts": ["another"]}, "it was placed on another, but its ranks ran on vm"),
-        ({"ranks_per_host": 4}, "it was placed as 4 ranks, but has 2"),
-        ({"hosts": ["vm", "another"]}, "it was placed as 4 ranks, but has 2"),
+        ({"hosts": ["another"]}, "it was scheduled on another, but its ranks ran on vm"),
+        ({"ranks_per_host": 4}, "it was scheduled with 4 ranks, but has 2"),
+        ({"hosts": ["vm", "another"]}, "it was scheduled with 4 ranks, but has 2"),
     ],
 )
 def test_a_launch_that_ran_elsewhere_than_it_was_placed_leaves_the_run_open(

@@ -32,8 +32,9 @@ def test_figures_of_sides_give_their_ratio_and_a_throughput_has_one_value(tmp_pa
     (compared,) = done.result.detail["ab"]["measures"]
     ratio = compared["comparison"]["ratio"]["centre"]
     assert compared["b"]["value"] / compared["a"]["value"] == pytest.approx(ratio, rel=1e-12)
-    assert "A and B are geometric means of launches, and B against A is their ratio; elsewhere" in text_of(
-        done
+    assert (
+        "A and B are geometric means of the launches, and B against A is the ratio B/A; elsewhere"
+        in text_of(done)
     )
     for side in ("a", "b"):
         values = [m.value for m in done.result.measures if m.case == side and m.name == "throughput"]
@@ -120,13 +121,13 @@ def test_what_launches_in_turns_come_to(
     assert (("confirmation" in row) and bool(row["confirmation"].text)) is (launches == 16)
     shown = words_of(done)
     assert "training.precision: " in shown
-    assert "4 pairs find a difference of 5.0 %" in shown
+    assert "4 pairs are needed to find a difference of 5.0 %" in shown
 
 
 def test_a_gate_that_lacks_the_launches_it_takes_passes_nothing(tmp_path: Path) -> None:
     done = concluded(tmp_path, 0.0, max_regression=0.0, find=0.002)
     assert (done.result.verdict, done.result.exit_code) == ("CANNOT TELL", 4)
-    assert "of which max_pairs allows 8" in words_of(done)
+    assert "but max_pairs allows only 8" in words_of(done)
 
 
 def test_launches_that_fail_decide_the_exit_code(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_the_command_plans_both_sides(words: tuple[str, ...], num: int, tmp_path
         (("--aa", "quick", "--a.data.batch_size=2"), "--aa takes one configuration"),
         (("--ab", "quick", "--b.data.batch_sze=2"), "did you mean batch_size"),
         (("one",), "expected two runs to compare, not 1"),
-        (("--ab", "quick", "scale"), "scale: each side must be one recipe, but this is from the suite scale"),
+        (("--ab", "quick", "scale"), "scale: each side must be one recipe, not the suite scale"),
         (("--ab", "quick", "quick", "--across", "x"), "are for two finished runs"),
         (("quick", "quick", "--find", "2%"), "two finished runs are compared, and nothing is launched"),
         (("quick", "quick", "--dry-run"), "Omit --dry-run"),

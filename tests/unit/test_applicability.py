@@ -90,7 +90,7 @@ def test_a_layout_of_images_is_idle_without_images_and_said_once() -> None:
 def test_how_weights_are_stored_is_said_by_the_block_of_the_kind() -> None:
     assert "kind of this run is training" in keys(case())["inference.weights"]
     asked = case(kind="inference", training={"weights": "precision"})
-    assert "inference.weights decides" in keys(asked)["training.weights"]
+    assert "inference.weights applies instead" in keys(asked)["training.weights"]
     assert "inference.weights" not in keys(asked)
     own = case(kind="inference", model={"name": "python:package.module:Class"})
     assert (own.model_work.stored_type, own.model_work.weights) == ("float32", "precision")
@@ -138,7 +138,8 @@ def test_adam_has_no_momentum() -> None:
 
 
 def test_adamw_has_no_momentum_either() -> None:
-    assert keys(case(training={"optimizer": "AdamW"}))["training.momentum"].startswith("AdamW has none")
+    of_adamw = keys(case(training={"optimizer": "AdamW"}))
+    assert of_adamw["training.momentum"].startswith("AdamW does not use it")
 
 
 def test_inference_keeps_nothing_to_compute_again() -> None:

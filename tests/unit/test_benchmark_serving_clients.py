@@ -63,7 +63,7 @@ def test_a_client_is_true_up_to_the_rate_before_its_first_error() -> None:
 def test_a_line_has_errors_and_cpu_time_a_request_with_and_without_the_start() -> None:
     line = compared_line([compared()], 0.5)
     assert "100/s answered; first token 20.5 ms, +0.50 ms off" in line
-    assert "CPU 2.00 ms per request (1.50 ms above its start), 100 MiB" in line
+    assert "CPU 2.00 ms per request (1.50 ms excluding its start), 100 MiB" in line
     assert compared_line(["it ended"], 0.5) == "it ended"
 
 
@@ -100,7 +100,7 @@ def test_a_client_that_fails_is_said_with_what_it_printed(tmp_path: Path) -> Non
     ask = ClientAsk(url="", rate_per_s=1, window_s=1.0, seed=0, folder=tmp_path)
     reason = run_client(client, ask)
     assert isinstance(reason, str)
-    assert reason.startswith("ended with 3, and its report cannot be read (FileNotFoundError")
+    assert reason.startswith("exited with 3, and its report cannot be read (FileNotFoundError")
     assert reason.endswith("it printed: no such option)")
 
 

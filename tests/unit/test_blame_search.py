@@ -163,8 +163,8 @@ def test_a_member_with_which_tests_fail_is_named(failure: float | None) -> None:
 @pytest.mark.parametrize(
     ("members", "noise", "figure", "why"),
     [
-        (2, 0.01, slow_with("n1"), "with fewer than three members none can be identified"),
-        (1, 0.01, slow_with("n0"), "with fewer than three members none can be identified"),
+        (2, 0.01, slow_with("n1"), "with fewer than three members, the slow one cannot be identified"),
+        (1, 0.01, slow_with("n0"), "with fewer than three members, the slow one cannot be identified"),
         (232, 0.2, slow_with("n1"), "noise is too large"),
         (8, 0.01, lambda group: None, "too few healthy partners"),
         (8, 0.01, lambda group: 95.0 if "n3" in group.members else 100.0, "between slow and not slow"),
@@ -204,7 +204,7 @@ def test_what_is_no_figure_is_refused(figure: float) -> None:
     ("members", "noise", "slowdown"), [(["a", "a"], 0.1, 0.1), (["a"], -1, 0.1), (["a"], 0, 0)]
 )
 def test_what_makes_no_sense_is_refused(members: list[str], noise: float, slowdown: float) -> None:
-    with pytest.raises(ValueError, match=r"listed twice|are shares"):
+    with pytest.raises(ValueError, match=r"listed twice|must be at least 0 and below 1, and slowdown"):
         begin(members, noise=noise, slowdown=slowdown)
 
 

@@ -245,15 +245,15 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
     memory = table_of(done, "Memory of the rank that uses the most")
     # 40 MB over 33,342,064 bytes
     assert memory[0]["measured over expected"].text == "1.20 ×"
-    overheads = table_of(done, "Overhead of a step: what it takes beyond its share of one device's step")
+    overheads = table_of(done, "Overhead of a step: time beyond its share of one device's step")
     assert [row["overhead"].text.split(" (")[0] for row in overheads] == ["200 µs", "600 µs", "1.40 ms"]
-    title = "Predicted, not measured: beyond the limits of the host, as if its own links continued"
+    title = "Predicted, not measured: extrapolated beyond the host, as if its own links continued"
     predicted = table_of(done, title)
     # 1 / (1 + 0.02 · 15), 1 / (1 + 0.02 · 31), 1 / (1 + 0.02 · 63)
     assert [row["efficiency"].text for row in predicted] == ["77 %", "62 %", "44 %"]
     assert {row["rests on"].text for row in predicted} == {"Amdahl's law"}
     laws = lines_of(done, "Scaling laws")
-    assert any("Amdahl's law: σ 0.02 (" in line for line in laws)
+    assert any("Amdahl's law: fraction that cannot be divided: σ 0.02 (" in line for line in laws)
     assert any(
         "Amdahl's law, without 8 devices, predicts an efficiency of 88 % there, and 88 % was measured" in x
         for x in laws

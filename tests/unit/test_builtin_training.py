@@ -98,9 +98,13 @@ def test_the_folder_is_looked_through_by_name_and_then_for_dot_config(tmp_path: 
         (
             ("--optimiser", "adamw"),
             "lenet5",
-            "--optimiser: no option of the built-in training. Use --optimizer, ",
+            "--optimiser: not an option of the built-in training. Use --optimizer, ",
         ),
-        (("--optimizer", "adamw", "train.py"), "lenet5", "train.py: no option of the built-in training. "),
+        (
+            ("--optimizer", "adamw", "train.py"),
+            "lenet5",
+            "train.py: not an option of the built-in training. ",
+        ),
         (("--optimizer", "--lr", "1"), "lenet5", "--optimizer: no value is given. Write --optimizer VALUE."),
         (("--lr", "1"), None, "--model: no model is named. "),
     ],

@@ -44,8 +44,8 @@ def test_a_variable_that_somebody_set_is_not_overridden() -> None:
     [
         ("cuda", 2, "auto", None),
         ("cuda", 1, "auto", "one rank does not communicate with others"),
-        ("cuda", 2, "gloo", "its settings are NCCL's, and ranks use gloo"),
-        ("cpu", 2, "auto", "its settings are NCCL's, and ranks use gloo"),
+        ("cuda", 2, "gloo", "its settings are for NCCL, and ranks use gloo"),
+        ("cpu", 2, "auto", "its settings are for NCCL, and ranks use gloo"),
     ],
 )
 def test_where_a_profile_does_nothing_is_said(

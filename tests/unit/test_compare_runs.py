@@ -146,9 +146,9 @@ def test_the_interval_holds_the_launches_and_both_sessions() -> None:
     assert interval is not None
     assert interval.low - 1 == pytest.approx(-0.029, abs=5e-4)
     assert interval.high - 1 == pytest.approx(0.030, abs=5e-4)
-    with pytest.raises(UsageError, match="not a share"):
+    with pytest.raises(UsageError, match="not a fraction"):
         compare_runs(finished(rate(RATES)), finished(rate(RATES)), between_sessions=2.0)
-    assert "each launch repeats the measurement" in text(found)
+    assert "each launch uses fresh processes" in text(found)
 
 
 def test_many_measures_share_one_error_rate() -> None:
@@ -333,7 +333,7 @@ def test_measures_of_one_side_are_named() -> None:
     extra = rate(RATES, name="other", case="main")
     found = compare_runs(finished(rate(RATES)), finished(rate(times(1.1)), extra, name="results/y"))
     assert len(ratios(found)) == 1
-    assert "other at main is only in B" in text(found)
+    assert "other at main exists only in B" in text(found)
 
 
 @pytest.mark.parametrize("form", [form for form in get_args(ReportFormat) if form != "junit"])

@@ -206,7 +206,8 @@ def test_environment_and_trace_are_those_of_any_launch_that_has_them(tmp_path: P
     assert not any("is gone" in note for note in notes_of(conclusion))
     profile = detail_of(RecipeDetail, conclusion).profile
     assert profile is not None
-    assert profile["missing"] == "trace_rank0.json is gone"  # of launch 2; that of launch 3 holds no work
+    # of launch 2; that of launch 3 holds no work
+    assert profile["missing"] == "trace_rank0.json no longer exists"
 
 
 def test_a_torn_journal_is_salvaged_and_said(tmp_path: Path) -> None:

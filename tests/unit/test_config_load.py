@@ -124,7 +124,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         ),
         (
             "data:\n",
-            "run.yaml:1: data: expected a section, found null. Give it one of its keys (name, path, ",
+            "run.yaml:1: data: expected a section, found null. Set one of its keys (name, path, ",
         ),
         ("data: 3\n", "run.yaml:1: data: expected a section, found 3. "),
         (
@@ -143,32 +143,32 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         ("data:\n  batch_size: " + "9" * 90 + "\n", "found " + "9" * 40 + "… (90 characters). "),
         (
             "data:\n  batch_size: " + "9" * 5000 + "\n",
-            "infinity and NaN are not allowed. Write a finite number.",
+            "cannot be infinite or NaN. Write a finite number.",
         ),
         ("data:\n  batch_size: null\n", "from 1 to 1,048,576, found null. "),
         ("data:\n  batch_size: [1]\n", "from 1 to 1,048,576, found [1]. "),
         (
             "data:\n  batch_size: {a: 1}\n",
-            "run.yaml:2: data.batch_size: data.batch_size holds one value and has no keys of its own. "
+            "run.yaml:2: data.batch_size: data.batch_size has a single value and no keys below it. "
             "The key means: ",
         ),
         (
             "data:\n  pin_memory: no\n",
             'run.yaml:2: data.pin_memory: expected true or false, found the text "no". '
-            "YAML 1.2 only has the words true and false, without quotes.",
+            "YAML 1.2 accepts only true and false, without quotes.",
         ),
         ("training:\n  precision: 16\n", "training.precision: expected one of fp64, fp32, tf32, amp, bf16, "),
         (
             "training:\n  learning_rate: .nan\n",
-            "run.yaml:2: training.learning_rate: infinity and NaN are not allowed",
+            "run.yaml:2: training.learning_rate: cannot be infinite or NaN",
         ),
-        ("training:\n  learning_rate: 1e999\n", "infinity and NaN are not allowed"),
+        ("training:\n  learning_rate: 1e999\n", "cannot be infinite or NaN"),
         ("training:\n  momentum: 1.0\n", "expected a number from 0 below 1, found 1.0. "),
         ("training:\n  compile: true\n", "run.yaml:2: training.compile: expected a section, found true. "),
         ("model:\n  options: 3\n", "run.yaml:2: model.options: expected a mapping of options, found 3. "),
         (
             "model:\n  options: {a: [{b: .inf}]}\n",
-            "run.yaml:2: model.options.a: infinity and NaN are not allowed",
+            "run.yaml:2: model.options.a: cannot be infinite or NaN",
         ),
         (
             "run:\n  run_id: ../x\n",
@@ -180,7 +180,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         ("run:\n  repeats: 1001\n", "expected a whole number from 1 to 1,000, found 1001. "),
         (
             "distributed:\n  devices: [0, -1]\n",
-            "expected a list, each a whole number from 0 to 1,023, or null, found [0, -1]",
+            "expected a list, each item a whole number from 0 to 1,023, or null, found [0, -1]",
         ),
     ],
 )
@@ -200,13 +200,13 @@ def test_each_mistake_says_place_cause_and_next_step(text: str, message: str) ->
         ("--data..name=3", 'command line: "--data..name" is not a key of the config'),
         ("--data.batch_size", "command line: data.batch_size: no value is given. Write null for none."),
         ("--data.batch_size=", "command line: data.batch_size: no value is given. Write null for none."),
-        ("--run.notes=\x1b[1m", "command line: run.notes: the value contains control characters"),
-        ("--data.path=\udcff", "command line: data.path: the value contains control characters"),
+        ("--run.notes=\x1b[1m", "command line: run.notes: the value has control characters"),
+        ("--data.path=\udcff", "command line: data.path: the value has control characters"),
         ("--data.batch_size=[", "command line: data.batch_size: not YAML"),
         ("--data.batch_sise=3", "command line: data.batch_sise: unknown key; did you mean batch_size?"),
         ("--batch_size=3", "command line: batch_size: unknown key; did you mean data.batch_size?"),
         ("--data.batch_size=-1", "command line: data.batch_size: expected a whole number from 1"),
-        ("--data.batch_size.x=1", "command line: data.batch_size.x: data.batch_size holds one value"),
+        ("--data.batch_size.x=1", "command line: data.batch_size.x: data.batch_size has a single value"),
         ("--data=3", "command line: data: expected a section, found 3"),
     ],
 )
@@ -244,7 +244,8 @@ def test_a_declared_rank_must_agree_with_the_launch() -> None:
         in alone
     )
     assert (
-        "run.yaml:3: distributed.local_rank: local_rank is declared as 1, but the one rank here is 0" in alone
+        "run.yaml:3: distributed.local_rank: local_rank is declared as 1, but the only rank here is rank 0"
+        in alone
     )
 
 
@@ -291,14 +292,14 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
     [
         (
             "absent.yaml",
-            "absent.yaml: there is no such file or recipe. Give the path of a YAML file, or a recipe. ",
+            "absent.yaml: there is no such file or recipe. Give a YAML file's path, or a recipe. ",
         ),
         (
             "quik",
             "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are ",
         ),
         ("", '"": '),
-        (".", ".: this is a folder, not a config file. Name the file in it."),
+        (".", ".: this is a folder, not a config file. Specify the file in it."),
         ("x" * 300, "x" * 300 + ": cannot be read (File name too long)"),
         ("a\x00b", "a b: cannot be read (embedded null byte)"),
         ("file/run.yaml", "file/run.yaml: cannot be read (Not a directory)"),

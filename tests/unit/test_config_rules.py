@@ -61,7 +61,8 @@ CASES = [
     (
         f"training: {{{GRAPHS}, optimizer: adamwspam}}",
         f"training: {{{GRAPHS}, optimizer: adamw}}",
-        f"{CAPTURE}updates are not all identical with AdamWSpam, but a graph always replays the same. ",
+        f"{CAPTURE}updates are not all identical with AdamWSpam, but a graph always replays the same "
+        "operations. ",
     ),
     (
         "{kind: serving, serving: {rate_per_s: 5, clients: 2, target: noop}}",
@@ -72,7 +73,7 @@ CASES = [
     (
         "training: {pruning: {method: magnitude, end_step: 9}}",
         "training: {pruning: {method: magnitude, end_step: 9, target_sparsity: 0.7}}",
-        "x.yaml:1: training.pruning.method: the share of weights to prune is not given: "
+        "x.yaml:1: training.pruning.method: the fraction of weights to prune is not set: "
         "training.pruning.target_sparsity is null. Set training.pruning.target_sparsity, for example to 0.7.",
     ),
     (
@@ -95,8 +96,8 @@ CASES = [
     (
         f"{{training: {{{MAGNITUDE}}}, benchmark: {{measure_steps: 8, warmup_steps: 0}}}}",
         f"{{training: {{{MAGNITUDE}}}, benchmark: {{measure_steps: 9, warmup_steps: 0}}}}",
-        "x.yaml:1: training.pruning.end_step: the target is reached at update 9, but warm-up and window are "
-        "8 updates. ",
+        "x.yaml:1: training.pruning.end_step: the target is reached at update 9, but warm-up and window "
+        "have only 8 updates. ",
     ),
     (
         f"training: {{pruning: {{method: magnitude, {PRUNED}, begin_step: 9}}}}",
@@ -106,7 +107,7 @@ CASES = [
     (
         f"{{training: {{pruning: {{method: magnitude, {PRUNED}}}}}, distributed: {{strategy: fsdp}}}}",
         f"{{training: {{pruning: {{method: magnitude, {PRUNED}}}}}, distributed: {{strategy: ddp}}}}",
-        "x.yaml:1: distributed.strategy: pruning works on whole weights, but fsdp gives each rank a share. ",
+        "x.yaml:1: distributed.strategy: pruning works on whole weights, but fsdp gives each rank a shard. ",
     ),
     (
         f"training: {{precision: amp, {FUSED}, pruning: {{method: movement, {PRUNED}}}}}",
@@ -196,12 +197,12 @@ CASES = [
     (
         "distributed: {devices: [0, 1, 0]}",
         "distributed: {nproc: 3, devices: [0, 1, 2]}",
-        "x.yaml:1: distributed.devices: a device is named twice in [0, 1, 0]. Name each device once.",
+        "x.yaml:1: distributed.devices: a device is listed twice in [0, 1, 0]. Name each device once.",
     ),
     (
         "distributed: {nproc: 3, devices: [0, 1]}",
         "distributed: {nproc: 2, devices: [0, 1]}",
-        "x.yaml:1: distributed.nproc: 3 ranks are requested, but distributed.devices names 2. ",
+        "x.yaml:1: distributed.nproc: 3 ranks are requested, but distributed.devices lists 2. ",
     ),
     (
         "{kind: inference, benchmark: {sync_cuda: true}}",
@@ -318,17 +319,17 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
         ),
         (
             "model:\n  name: medium\ndata:\n  name: digits\n",
-            "x.yaml:4: data.name: medium takes features, but digits are images. ",
+            "x.yaml:4: data.name: medium expects features, but digits are images. ",
         ),
         (
             "model: {name: resnet18}\ndata:\n  name: CIFAR10\n  path: d\nmatrix:\n"
             "  model.name: [resnet18, lenet5]\n",
-            "x.yaml:3: data.name: CIFAR10 are images with 3 channels, lenet5 takes 1 "
+            "x.yaml:3: data.name: CIFAR10 are images with 3 channels, but lenet5 expects 1 "
             "(point model.name=lenet5)",
         ),
         (
             "model: {name: simple_cnn}\ndata:\n  name: CIFAR100\n  path: d\n",
-            "x.yaml:3: data.name: CIFAR100 has 100 classes, simple_cnn by default 10. ",
+            "x.yaml:3: data.name: CIFAR100 has 100 classes, but simple_cnn has 10 by default. ",
         ),
         (
             "kind: serving\nmodel: {name: gemm}\nserving: {rate_per_s: 1}\n",
@@ -345,7 +346,7 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
         ),
         (
             "model: {name: medium}\ndistributed:\n  nodes: 2\n",
-            "x.yaml:3: distributed.nodes: one job over 2 hosts, but no hosts are named. ",
+            "x.yaml:3: distributed.nodes: one job spans 2 hosts, but no hosts are named. ",
         ),
     ],
 )
@@ -359,10 +360,10 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
     text = "data:\n  name: digits\nmatrix:\n  model.name: [resnet18, medium, transformer]\n"
     lines = refused(text, HERE, tmp_path, monkeypatch).splitlines()
     assert lines[1].strip() == (
-        "x.yaml:2: data.name: medium takes features, but digits are images (point model.name=medium). "
+        "x.yaml:2: data.name: medium expects features, but digits are images (point model.name=medium). "
         "Use data.name=synthetic, or a model of images."
     )
-    assert "transformer takes tokens" in lines[2]
+    assert "transformer expects tokens" in lines[2]
 
 
 @pytest.mark.parametrize(
@@ -383,7 +384,7 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
         (
             "distributed: {nodes: 3}",
             Facts(hosts=UNSAID),
-            "x.yaml:1: distributed.nodes: one job over 3 hosts, but there are 2",
+            "x.yaml:1: distributed.nodes: one job spans 3 hosts, but there are 2",
         ),
         (
             "distributed: {nodes: 2}",
@@ -393,18 +394,18 @@ def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest
         (
             "distributed: {devices: [0, 5]}",
             HERE,
-            "x.yaml:1: distributed.devices: 2 devices are named, but only 1 of them would be used: "
-            "one per rank. Start 2 ranks (--nproc 2), or name one device per rank.",
+            "x.yaml:1: distributed.devices: 2 devices are listed, but only 1 of them would be used: "
+            "one per rank. Start 2 ranks (--nproc 2), or list one device per rank.",
         ),
         (
             "distributed: {nproc: 2}\nmatrix:\n  distributed.devices: [[0, 1], [0, 1, 2]]\n",
             HERE,
-            "x.yaml:3: matrix.distributed.devices: 3 devices are named, but only 2 of them would be used",
+            "x.yaml:3: matrix.distributed.devices: 3 devices are listed, but only 2 of them would be used",
         ),
         (
             "distributed: {devices: [0, 5]}",
             Facts(is_attached=True, environment={"LOCAL_WORLD_SIZE": "1"}),
-            "x.yaml:1: distributed.devices: 2 devices are named, but only 1 of them would be used",
+            "x.yaml:1: distributed.devices: 2 devices are listed, but only 1 of them would be used",
         ),
         (
             "matrix:\n  distributed.nproc: [1, 2]\n",

@@ -89,7 +89,7 @@ def test_text_over_several_lines_is_read() -> None:
         ("a: !!python/object:os.system x\n", "run.yaml:1: a: ", "tags (`!…`) are rejected"),
         ("!!map {a: 1}\n", "run.yaml:1: ", "tags (`!…`) are rejected"),
         ("a: 1\n---\nb: 2\n", "run.yaml:2: ", "a second document"),
-        ("%YAML 1.1\n---\na: no\n", "run.yaml:2: ", "a YAML version other than 1.2"),
+        ("%YAML 1.1\n---\na: no\n", "run.yaml:2: ", "a version other than 1.2"),
         ("a:\n  1: x\n", "run.yaml:2: a.1: ", "a key must be text"),
         ("a:\n  ? [1, {b: 2}]\n  : x\n", "run.yaml:2: a.?: ", "a key must be text"),
         ('a:\n  "\\0": x\n', "run.yaml:2: a. : ", "a key must be printable text"),

@@ -117,8 +117,8 @@ def test_a_token_costs_its_own_experts_only() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_heads": 5}, "d_model 256 is not divisible into 5 heads of an even width"),
-        ({"d_model": 36}, "d_model 36 is not divisible into 4 heads of an even width"),
+        ({"num_heads": 5}, "d_model 256 is not divisible into 5 heads of even width"),
+        ({"d_model": 36}, "d_model 36 is not divisible into 4 heads of even width"),
         ({"num_kv_heads": 5}, "4 heads cannot evenly share 5 key-value heads"),
         ({"seq_len": 0}, "seq_len is 0, but must be 1 or more"),
     ],

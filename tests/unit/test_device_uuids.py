@@ -76,7 +76,7 @@ def test_the_energy_of_a_divided_gpu_is_not_that_of_one_instance() -> None:
         readings = WindowReadings(begin_monotonic_s=0, end_monotonic_s=1, devices=devices, host=host)
         told.append(energy_per_item(readings, items=5, item="sample"))
     assert [found.energy_j_per_item for found in told] == [2.0, None]
-    assert "in MIG mode, its energy is that of all its instances" in told[1].sentence
+    assert "in MIG mode, its energy includes that of all its instances" in told[1].sentence
 
 
 def test_a_display_is_a_note_and_no_doubt(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_longer_counter_that_runs_over_keeps_its_rate(tmp_path: Path) -> None:
     total = bytes_counted(tmp_path, counting(50e9, bits=40))
     assert not total.is_least
     assert total.increase / total.covered_s == pytest.approx(50e9, rel=0.1)
-    assert total.note == "its counter went back 3 times"
+    assert total.note == "its counter went backwards 3 times"
 
 
 def test_a_counter_that_only_grows_has_no_word(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_without_torch_nothing_can_be_measured() -> None:
         ({"devices": []}, "CUDA", "CUDA_VISIBLE_DEVICES"),
         ({"devices": [], "torch_cuda": None}, "CUDA", "built for the CPU only"),
         ({"torch": "2.3.1+cu118"}, "PyTorch", "pip install 'torch>=2.4'"),
-        ({"nccl": None}, "NCCL", "build of torch that has it"),
+        ({"nccl": None}, "NCCL", "build of torch that includes it"),
         ({"modules": {"psutil": True, "pynvml": False}}, "GPU readings", "pip install nvidia-ml-py"),
         ({"modules": {"psutil": False, "pynvml": True}}, "host readings", "pip install psutil"),
         ({"compiler": None}, "C++ compiler", "g++"),

@@ -148,7 +148,7 @@ def test_a_single_file_is_fetched_as_it_is_and_only_if_it_is_the_right_one(
     server: Server, tmp_path: Path
 ) -> None:
     server.content = b"a single file"
-    with pytest.raises(EnvironmentUnfitError, match="it is removed"):
+    with pytest.raises(EnvironmentUnfitError, match="it was removed"):
         fetch_file(server.archive(f"md5:{32 * '0'}"), tmp_path, say=quiet)
     assert left_in(tmp_path) == set()
     for _ in range(2):
@@ -216,12 +216,12 @@ def test_without_a_network_it_is_said_how_to_place_the_files(address: str, tmp_p
         fetch(Archive(url=address, checksum="md5:0"), folder, folder=FOLDER, say=quiet)
     assert address in str(caught.value)
     assert f"unpack it with `tar -xf set.tar.gz -C '{folder}'`" in str(caught.value)
-    assert f"into a container, mount the folder {folder}" in str(caught.value)
+    assert f"for a container, mount the folder {folder}" in str(caught.value)
 
 
 def test_a_server_that_does_not_have_it_is_quoted(server: Server, tmp_path: Path) -> None:
     server.status = 404
-    with pytest.raises(EnvironmentUnfitError, match="the server responds 404 Not Found"):
+    with pytest.raises(EnvironmentUnfitError, match="the server responded with 404 Not Found"):
         fetch(server.archive(), tmp_path, folder=FOLDER, say=quiet)
     assert left_in(tmp_path) == set()
 

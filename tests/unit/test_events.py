@@ -223,7 +223,7 @@ NO_EVENTS = [
     "amdgpu 0000:c3:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block",
     "amdgpu 0000:28:00.0: amdgpu: GPU reset succeeded, trying to resume",
     "amdgpu 0000:33:00.0: amdgpu: ring gfx_0.0.0 uses VM inv eng 0 on hub 0",
-    "[ 1.0] GPU ist vom Bus gefallen",
+    "[ 1.0] GPU vom Bus gefallen",
 ]
 
 

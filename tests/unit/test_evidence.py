@@ -117,9 +117,9 @@ KILLED = "the sampler was killed; its last reading came"
         (
             30,
             31,
-            [f"no readings are in the window: {KILLED} 10.0 s before it"],
+            [f"there are no readings in the window: {KILLED} 10.0 s before it"],
         ),
-        (5.25, 5.75, ["no readings are in the window"]),
+        (5.25, 5.75, ["there are no readings in the window"]),
         (
             18,
             28,
@@ -142,7 +142,7 @@ def test_what_is_missing_says_why(tmp_path: Path) -> None:
     assert found.recording(MONITORED, "node7") == MissingReadings(reason="No such file or directory")
     (tmp_path / "main-node8.jsonl").write_text("")
     missing = found.readings(MONITORED, "node8", begin_monotonic_s=0, end_monotonic_s=1)
-    assert missing == MissingReadings(reason="holds no recording line")
+    assert missing == MissingReadings(reason="contains no recording line")
 
 
 def test_two_questions_about_a_launch_read_its_file_once_and_few_are_kept(

@@ -138,7 +138,7 @@ def test_energy_is_that_of_all_launches(tmp_path: Path) -> None:
 def test_energy_of_one_launch_is_not_that_of_the_run(tmp_path: Path) -> None:
     measure = measure_of(two_launches(tmp_path, power_w=300.0, second_is_read=False), "energy")
     assert measure.value is None
-    assert str(measure.missing).startswith("known of 1 of 2 launches: launch 2: no energy: not every device")
+    assert str(measure.missing).startswith("known for 1 of 2 launches: launch 2: no energy: not every device")
 
 
 @pytest.mark.parametrize("recording", [None, ["garbage"]])
@@ -151,7 +151,7 @@ def test_missing_readings_are_said_and_take_nothing_with_them(
         (run.case_folder(launch.case) / "monitor-node7.jsonl").write_text("garbage\n")
     report = conclude(run)
     assert report.result.measures[0].value == pytest.approx(4000 / 10)
-    assert "no readings of node7" in lines_of(report, DURING)[0]
+    assert "no readings from node7" in lines_of(report, DURING)[0]
     assert not [measure for measure in report.result.measures if measure.name == "energy"]
 
 
@@ -180,14 +180,14 @@ def read_during(folder: Path, *, ticks: range, interval_s: float, was_ended: boo
 
 def test_a_window_without_a_reading_is_said(tmp_path: Path) -> None:
     (cut_to_header,) = read_during(tmp_path / "a", ticks=range(0), interval_s=0.1, was_ended=False)
-    assert cut_to_header == "launch 1: no readings are in the window"
+    assert cut_to_header == "launch 1: there are no readings in the window"
     (killed_before,) = read_during(tmp_path / "b", ticks=range(-20, -5), interval_s=0.1, was_ended=False)
     assert killed_before == (
-        "launch 1: no readings are in the window: the sampler was killed; "
+        "launch 1: there are no readings in the window: the sampler was killed; "
         "its last reading came 600 ms before it"
     )
     (too_seldom,) = read_during(tmp_path / "c", ticks=range(-1, 0), interval_s=30.0)
-    assert too_seldom == "launch 1: no readings are in the window"
+    assert too_seldom == "launch 1: there are no readings in the window"
 
 
 def test_a_sampler_killed_within_the_window_is_said_with_when(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
     assert [doubt.code for doubt in report.result.doubts] == [code]
     assert lines_of(report, DURING) == [
         "host: monitored during every launch (readings cover all of each window), "
-        "and apart from the other processes named above nothing unusual"
+        "and apart from the processes named above nothing unusual"
     ]
 
 

@@ -156,12 +156,12 @@ def dripping(port: int) -> bool | None:
 
 def test_what_cannot_guard_is_refused(pair: tuple[Path, Path], password: Path, tmp_path: Path) -> None:
     certificate, key = pair
-    with pytest.raises(UsageError, match="belong together"):
+    with pytest.raises(UsageError, match="must be given together"):
         read_access(certificate=certificate, key=None, password_file=None)
     with pytest.raises(UsageError, match="private key"):
         read_access(certificate=certificate, key=certificate, password_file=None)
     password.chmod(0o644)
-    with pytest.raises(UsageError, match="others may read it"):
+    with pytest.raises(UsageError, match="other users can read it"):
         read_access(certificate=certificate, key=key, password_file=password)
     password.chmod(0o600)
     for text in ("", "user", "user:", ":word", "a:b\nc:d"):

@@ -29,7 +29,7 @@ def test_equal_failures_are_one_notice_with_the_first_and_their_number() -> None
     other = failure("out_of_memory", message="tried to allocate")
     first, second = failures_section([*equal, other]).notices
     assert "at optimizer=adam width=0: status 2: no such file" in first.text
-    assert first.text.endswith("(the first of 15 like it; result.json has all)")
+    assert first.text.endswith("(the first of 15 such failures; result.json has all)")
     assert "like it" not in second.text
 
 

@@ -116,7 +116,7 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
     plain = case_of("quick", "--model.name=medium", "--data.name=synthetic")
     time, memory = foreseen(plain, plain, plain, memory_bytes=GIB)
     assert time.startswith(
-        "time: at least 12 s for 3 launches; each also takes its start-up and a warm-up of "
+        "time: at least 12 s for 3 launches; each launch also needs its start-up and a warm-up of "
     )
     assert memory.endswith("activations not included)")
     many, _ = foreseen(plain, plain, plain, num=600)
@@ -135,7 +135,7 @@ def test_hosts_share_launches_and_a_queue_is_waited_for() -> None:
     assert foreseen(on_two, on_two, num=3, at_once=2)[0].startswith("time: at least 12 s for 3 launches; ")
     queued = foreseen(plain, num=5, at_once=None)[0]
     assert queued.startswith(
-        "time: at least 4 s in each of 5 launches, plus the wait in the queue; each also "
+        "time: at least 4 s in each of 5 launches, plus the wait in the queue; each launch also "
     )
 
 
@@ -144,7 +144,9 @@ def test_launches_that_may_be_more_are_not_said_to_be_all() -> None:
     suite = suite_on(quick, THIS_MACHINE)
     remaining = suite.remaining(suite.begin(quick, THIS_MACHINE))
     (time, *_) = forecast(remaining, [build_case(quick, 0)] * 5, hosts_at_once=1)
-    assert time.startswith("time: at least 20 s for 5 launches or more, until ±3 % or 60 s; each also takes ")
+    assert time.startswith(
+        "time: at least 20 s for 5 launches or more, until ±3 % or 60 s; each launch also needs "
+    )
 
 
 @pytest.mark.parametrize(

@@ -413,12 +413,12 @@ def test_a_dict_with_samples_counts_from_its_start(tmp_path: Path, cut: bool) ->
     [
         ("", "is empty"),
         ("hello\n", "not in a format"),
-        ("[]", "holds no reading"),
+        ("[]", "contains no reading"),
         ('[{"a": 1}]', "its objects are not readings"),
-        ("[1, 2]", "holds no reading"),
+        ("[1, 2]", "contains no reading"),
         ("a, b\n1, 2\n", "not an nvidia-smi header"),
-        ("timestamp, power.draw [W]\nnever, 7\n", "holds no reading"),
-        ('[{"timestamp": "soon", "utilization": 1}]', "holds no reading"),
+        ("timestamp, power.draw [W]\nnever, 7\n", "contains no reading"),
+        ('[{"timestamp": "soon", "utilization": 1}]', "contains no reading"),
     ],
 )
 def test_what_is_no_recording_is_refused_with_its_name(tmp_path: Path, text: str, message: str) -> None:

@@ -89,7 +89,7 @@ def test_a_group_of_an_inventory_of_ansible(text: str, name: str, tmp_path: Path
     assert reached(f"{tmp_path / name}:gpu") == expected
     if name == "hosts.ini":
         assert reached(f"{tmp_path / name}:cluster") == expected
-    with pytest.raises(ConfigError, match="no hosts in a group 'cpu'"):
+    with pytest.raises(ConfigError, match="no hosts in group 'cpu'"):
         load_inventory(f"{tmp_path / name}:cpu")
 
 
@@ -117,7 +117,7 @@ def test_what_lambda_s_api_answers(tmp_path: Path) -> None:
 def test_two_spellings_of_a_host_are_one_with_a_note() -> None:
     inventory = load_inventory("n1,N1,n1.,n1:22,n2")
     assert [host.address for host in inventory.hosts] == ["n1", "n2"]
-    assert inventory.notes[0] == "N1 is the same as n1: one host"
+    assert inventory.notes[0] == "N1 is the same as n1: they count as one host"
     assert len(inventory.notes) == 3
 
 
@@ -126,7 +126,7 @@ def test_two_spellings_of_a_host_are_one_with_a_note() -> None:
     [
         (
             "hosts:gpu",
-            "neither a host 'hosts' with a port, since 'gpu' is not a number, nor a file with a group",
+            "neither host 'hosts' with a port ('gpu' is not a number) nor a file with a group",
         ),
         ("gpu[1-99999999]", "too many hosts"),
         ("gpu[1-", "not a range"),
@@ -248,7 +248,7 @@ def test_a_way_to_a_host_that_is_not_followed(
 def test_an_alias_and_its_address_are_one_host(named: str, ssh_config: Path) -> None:
     inventory = load_inventory(named)
     assert [(host.name, host.user) for host in inventory.hosts] == [("gpu1", "bob")]
-    assert inventory.notes[-1] == "10.0.0.5 is the same as gpu1: one host"
+    assert inventory.notes[-1] == "10.0.0.5 is the same as gpu1: they count as one host"
 
 
 def test_an_alias_and_its_address_with_another_user_are_refused(ssh_config: Path) -> None:

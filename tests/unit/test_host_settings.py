@@ -166,7 +166,7 @@ def test_gpus_outside_their_fabric_and_hot_ones_are_warned_of(tmp_path: Path) ->
     settings = host_settings({}, gpus, root=tree(tmp_path, HEALTHY), clock=lambda: 0)
     warned = {item.name: item.outcome.measured for item in judged(settings, gpus) if not item.is_required}
     assert warned["NVLink fabric"] == "completed, in progress"
-    assert warned["temperature before work"] == "30 to 88 °C, a spread of 58 K; a GPU is at its maximum"
+    assert warned["temperature before work"] == "30 to 88 °C, a spread of 58 K; a GPU reached its maximum"
 
 
 def test_what_a_driver_does_not_report_is_missing(tmp_path: Path) -> None:

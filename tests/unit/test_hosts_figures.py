@@ -123,7 +123,7 @@ def test_two_servers_say_who_is_slower_and_accuse_nobody(tmp_path: Path) -> None
     assert conclusion.result.exit_code == ExitCode.DONE
     told = " ".join(lines_of(conclusion, "Outlier hosts"))
     assert "in 1 of the results: highest rate b 63 % slower" in told
-    assert "judged by highest rate: the other results" in told
+    assert "compared by highest rate: the other results" in told
     assert "two hosts cannot show which of them is at fault" in told
 
 
@@ -209,7 +209,7 @@ def test_servers_are_not_compared_by_latencies_of_one_launch(tmp_path: Path) -> 
     _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
     told = lines_of(conclusion, "Outlier hosts")
     assert not [line for line in told if " outlier in " in line], told
-    assert [line for line in told if line.startswith("judged by answered: the other results are")]
+    assert [line for line in told if line.startswith("compared by answered: the other results are")]
 
 
 def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
     # A batch that fits is a count, and no rate by which a host could be slow.
     told = " ".join(lines_of(conclusion, "Outlier hosts"))
     assert "largest that fits" not in told
-    assert "judged by best throughput: the other results are counts" in told
+    assert "compared by best throughput: the other results are counts" in told
 
 
 def test_collectives_within_each_host(tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def test_the_slow_host_is_named_by_its_mean_over_tests(tmp_path: Path) -> None:
     assert [(apart.host, len(apart.tests)) for apart in fleet.summary.apart] == [("n4", 0)]
     shown = " ".join(text_of(conclusion).split())
     assert "n4: 36 % slower than the median of NVIDIA H200" in shown  # 0.0256 / 0.04 is 0.64
-    assert "in the mean over tests" in shown
-    assert "1 of 5 hosts; the limits are modified Z 11." in shown
+    assert "on average over tests" in shown
+    assert "outliers: 1 of 5 hosts; limits: mean over 12 tests modified Z 11." in shown
 
 
 @pytest.mark.promise("S0.30")

@@ -78,7 +78,7 @@ def test_no_place_for_the_results(listener: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--matrix.distributed.nodes=[1, 2]"], "matrix.distributed.nodes: the named hosts determine"),
+        (["--matrix.distributed.nodes=[1, 2]"], "matrix.distributed.nodes: the listed hosts determine"),
         (["--matrix.distributed.nproc=[1, 2]"], "matrix.distributed.nproc: the inventory sets how many"),
     ],
 )

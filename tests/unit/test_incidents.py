@@ -275,7 +275,7 @@ def test_lines_of_the_log_are_of_the_device_or_the_host_that_they_are_recorded_o
         *((at_s, 0, "pcieport 0000:00:03.1:    [ 6] BadTLP                ") for at_s in (9.0, 9.5)),
         (10.0, 0, "amdgpu 0000:28:00.0: ring gfx_0.0.0 timeout, signaled seq=57638, emitted seq=57641"),
         (11.0, 0, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.45.04"),
-        (12.0, 0, f"{UNREAD}2 lines of drivers beyond 10000"),
+        (12.0, 0, f"{UNREAD}2 driver lines beyond 10000"),
     )
     found = incidents_in(told)
     of_gpu = {one.title: one.num_events for one in found[NODE7] if one.title != "ecc_corrected_count"}
@@ -285,7 +285,7 @@ def test_lines_of_the_log_are_of_the_device_or_the_host_that_they_are_recorded_o
     concluded = conclude(switch, [switch], told)
     assert (concluded.status, concluded.word) == ("FAIL", "restart the host")
     assert [e.unheard for e in (told.events or {})["host/node7"] if e.unheard] == [
-        "2 lines of drivers beyond 10000"
+        "2 driver lines beyond 10000"
     ]
 
 

@@ -147,7 +147,7 @@ def test_a_journal_has_one_writer_and_others_can_tell(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.jsonl"
     journal = Journal(path)
     assert has_writer(path)
-    with pytest.raises(RecordError, match="another process is writing it"):
+    with pytest.raises(RecordError, match="another process is writing to it"):
         Journal(path)
     journal.close()
     assert not has_writer(path)

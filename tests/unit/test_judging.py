@@ -159,7 +159,7 @@ def test_a_check_of_another_package_is_given_what_ours_are() -> None:
     [
         ({"status": "OK", "reason": "x"}, "'OK' is not a status"),
         ({"status": "PASS"}, "PASS needs what was measured"),
-        ({"status": "WARN", "measured": "1", "expected": "2"}, "and from where"),
+        ({"status": "WARN", "measured": "1", "expected": "2"}, "and the source of the expectation"),
         ({"status": "FAIL", "measured": "1", "expected": "2", "source": "x"}, "FAIL needs a next step"),
         ({"status": "SKIP"}, "SKIP needs a reason"),
         ({"status": "NOT-APPLICABLE"}, "NOT-APPLICABLE needs a reason"),

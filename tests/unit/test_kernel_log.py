@@ -106,9 +106,9 @@ def test_a_flood_is_kept_in_part_and_the_rest_is_counted(log: Path, monkeypatch:
     monkeypatch.setattr(kernel_log, "MOST_LINES", 3)
     reader = KernelLog(log)
     write(log, *[XID.format(bus="01")] * 5)
-    assert told(reader) == [*[(0, XID.format(bus="01"))] * 3, (None, f"{UNREAD}2 lines of drivers beyond 3")]
+    assert told(reader) == [*[(0, XID.format(bus="01"))] * 3, (None, f"{UNREAD}2 driver lines beyond 3")]
     write(log, XID.format(bus="01"))
-    assert told(reader) == [(None, f"{UNREAD}1 lines of drivers beyond 3")]
+    assert told(reader) == [(None, f"{UNREAD}1 driver lines beyond 3")]
 
 
 def test_a_log_that_has_nothing_new_does_not_hold_the_sampler_up(

@@ -94,7 +94,7 @@ def test_files_come_over_whole_and_only_into_the_launch_s_folder(
     [
         ("run_as_user: 0", "pods never run as root"),
         ("engine: trainjob", "needs a claim"),
-        ("claim: results", "claim and claim_folder go together"),
+        ("claim: results", "claim and claim_folder must be set together"),
         ("imag: x", "Perhaps you mean image"),
         ("shm: lots", "not in the form this key requires"),
     ],

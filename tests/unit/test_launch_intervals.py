@@ -65,7 +65,7 @@ def test_one_launch_is_named_so_and_not_for_comparison() -> None:
     [
         ([], "no launches"),
         ([[1.0], [], [2.0], []], "no steps in launch 2, 4"),
-        ([[1.0, 2.0]], "too few values for an interval (at least 10 needed, 2 measured)"),
+        ([[1.0, 2.0]], "an interval needs at least 10 values (2 measured)"),
     ],
 )
 def test_too_few_steps(launches: list[list[float]], reason: str) -> None:

@@ -96,7 +96,7 @@ def test_collectives_beside_which_nothing_is_computed() -> None:
     )
     limits = limits_of(replace(on_gpu(), extra=[overlap]).launch())
     assert names(limits) == ["communication"]
-    assert "25 % of a step" in limits.found[0].text
+    assert "25 % of each step" in limits.found[0].text
     assert "1,333 samples/s" in limits.found[0].text
 
 
@@ -174,7 +174,7 @@ def test_what_nobody_could_time_is_unknown_with_the_reason() -> None:
         "the driver returns no timestamps"
     )
     on_cpu = limits_of(Story().launch())
-    assert on_cpu.unknown.startswith("how busy the CPU was")
+    assert on_cpu.unknown.startswith("how busy this workload kept the CPU")
 
 
 def test_of_a_command_readings_say_it() -> None:
@@ -211,7 +211,7 @@ def test_the_host_limits_a_command_where_every_gpu_that_it_used_idled(
 
 
 def test_what_was_read_beside_requests_and_collectives_is_not_lost() -> None:
-    by_design = communication_limit("its steps do nothing else")
+    by_design = communication_limit("its steps do nothing but communicate")
     assert names(with_readings(by_design, [read(CAPPED)])) == ["communication", "power cap"]
     kept = limits_of_requests(None, 500.0, is_ours=True)
     assert names(with_readings(kept, [read(CAPPED)])) == ["power cap"]
@@ -222,7 +222,7 @@ def test_nobody_says_that_a_device_was_busy_that_may_have_waited() -> None:
     unsure = replace(on_gpu(caught_up_steps=90), extra=[busy(0.007, 0.0095, 0.0099)])
     assert "too uncertain to tell" in limits_of(unsure.launch()).unknown
     latency = case(kind="inference", inference={"mode": "latency"})
-    assert "each batch is waited for" in limits_of(replace(on_gpu(), case=latency).launch()).unknown
+    assert "the host waits for each batch" in limits_of(replace(on_gpu(), case=latency).launch()).unknown
 
 
 def test_readings_do_not_contradict_a_device_that_was_timed_and_kept_up() -> None:
@@ -315,4 +315,4 @@ def test_a_recording_whose_gpu_idled_names_the_host() -> None:
     idle = limit_of("decode_h100")
     assert idle is not None
     assert idle.text == "host"
-    assert idle.detail.startswith("each GPU reported being idle for ")
+    assert idle.detail.startswith("each GPU reported idling for at least ")

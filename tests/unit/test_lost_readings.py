@@ -133,10 +133,10 @@ OF_FIRST = Device(kind="cuda", index=0, name="Fake GPU 80", uuid="GPU-0000", mem
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        ("none", "not recorded: No such file or directory (next to main/1)"),
-        ("short", "not recorded: the recording ended early (next to main/1)"),
-        ("without", "not recorded: the recording does not list it (next to main/1)"),
-        ("deaf", "this user may not read it (next to main/1)"),
+        ("none", "not recorded: No such file or directory (during main/1)"),
+        ("short", "not recorded: the recording ended early (during main/1)"),
+        ("without", "not recorded: the recording does not list it (during main/1)"),
+        ("deaf", "this user may not read it (during main/1)"),
         ("whole", None),
     ],
 )

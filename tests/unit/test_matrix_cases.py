@@ -174,7 +174,7 @@ COMMAND = 'command: [run, "{a}"]\n'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (COMMAND + "matrix:\n  b: [1]\n", "m.yaml:1: command.argv: nothing fills the field {a}"),
+        (COMMAND + "matrix:\n  b: [1]\n", "m.yaml:1: command.argv: the field {a} has no value"),
         (COMMAND + "matrix:\n  a: [1]\n  b: [1, 2]\n", "m.yaml:4: matrix.b: the command does not use b"),
         (COMMAND + "matrix:\n  a: []\n", "m.yaml:3: matrix.a: expected a list of values"),
         (COMMAND + "matrix:\n  a: [1]\n  exclude: [{a: 1}]\n", "m.yaml:3: matrix.a: every point is excluded"),
@@ -217,7 +217,8 @@ def test_every_case_without_figures_is_named_with_its_reason(tmp_path: Path) -> 
         records = (*ended(case).records, CommandMetrics(**metrics, missing=reason))  # type: ignore[arg-type]
         launches.append(CaseRecords(case=case, records=records))
     notes = notes_of(conclude(write_run(tmp_path, launches, **sections)))
-    told = {note.partition(": ")[2]: note for note in notes if note.startswith("no results of its own")}
+    without = " reported no results: "
+    told = {note.partition(without)[2]: note for note in notes if without in note}
     assert {reason: note.count("seed=") for reason, note in told.items()} == {
         "no m.json: none was written": 4,
         "m.json: no JSON": 2,

@@ -87,7 +87,7 @@ def test_rows_of_all_results_say_what_a_test_was(tmp_path: Path) -> None:
 
 def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
     assert not is_old_tree(tmp_path)
-    with pytest.raises(UsageError, match="holds no test"):
+    with pytest.raises(UsageError, match="contains no test with training_metrics"):
         read_old_tree(tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_the_page_says_which_is_best(tmp_path: Path) -> None:
     cases = cases_of({"adam": [0.9, 0.91, 0.905], "sgd": [0.8, 0.81, 0.805]}, memory_bytes=2.0**30)
     result = matrix_result(cases, tree_evidence(tmp_path), title="cases", num_planned=6)
     text = " ".join(terminal_text(page(result), width=150).split())
-    assert "adam has the highest accuracy: shown against each other configuration" in text
+    assert "adam has the highest accuracy: confirmed against each other configuration" in text
     assert "Pareto front" not in text, "one alone is no front"
     assert result.headline == "6 of 6 cases, best accuracy: adam"
     names = {(measure.case, measure.name) for measure in result.measures}

@@ -137,12 +137,12 @@ def test_a_slow_step_elsewhere_carries_no_interval_whatever_the_first_took(slow:
 def test_steps_that_drift_carry_no_interval() -> None:
     found = interval_of_mean(np.linspace(1, 2, 100))
     assert isinstance(found, Unavailable)
-    assert found.reason.startswith("steps are correlated over so long a time")
+    assert found.reason.startswith("steps are correlated over such a long time")
 
 
 def test_too_few_steps_carry_no_interval() -> None:
     assert interval_of_mean([1.0] * 9) == Unavailable(
-        reason="too few values for an interval (at least 10 needed, 9 measured)"
+        reason="an interval needs at least 10 values (9 measured)"
     )
     with pytest.raises(ValueError, match="confidence"):
         interval_of_mean([1.0] * 10, confidence=95)

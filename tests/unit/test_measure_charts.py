@@ -71,7 +71,9 @@ def judged(name: str, host: str, *, is_good: bool) -> Judged:
 def test_alike_hosts_share_a_column_and_the_gravest_is_first() -> None:
     outcomes = [judged("pace", f"n{n}", is_good=n != 3) for n in range(512)]
     outcomes += [judged("xid", f"n{n}", is_good=True) for n in range(512)]
-    outcomes.append(Judged(name="later", outcome=not_judged("whole", "it was not read", "read it")))
+    outcomes.append(
+        Judged(name="later", outcome=not_judged("whole", "resident memory was not read", "read it"))
+    )
     skipped = Judged(name="no", outcome=Outcome(status="SKIP", reason="nobody asked"))
     (chart,) = heat_map([*outcomes, skipped])
     assert chart.columns[0] == "n3"

@@ -60,7 +60,7 @@ def test_all_devices_that_are_named_are_taken(tmp_path: Path) -> None:
     both = CliRunner().invoke(cli, asked)
     assert (both.exit_code, "--nproc-per-node=2" in both.output) == (0, True), both.output
     one = CliRunner().invoke(cli, [*asked, "--nproc=1"])
-    assert "2 devices are named, but only 1 of them would be used" in str(one.exception)
+    assert "2 devices are listed, but only 1 of them would be used" in str(one.exception)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,9 @@ def test_settings_that_cost_speed_are_named_with_their_page() -> None:
     cheap = {"NCCL_SHM_DISABLE": "0", "NCCL_SOCKET_IFNAME": "eth"}
     (fine,) = ask_modules(nccl_settings, fabric={"variables": cheap})
     others = "set: NCCL_SHM_DISABLE, NCCL_SOCKET_IFNAME"
-    assert fine.outcome.measured == (f"none of the {len(SETTINGS)} that cost speed or print is set; {others}")
+    assert fine.outcome.measured == (
+        f"none of the {len(SETTINGS)} settings that cost speed or print output is set; {others}"
+    )
 
 
 def test_a_loopback_address_is_no_meeting_place_of_two_hosts() -> None:
@@ -161,7 +163,7 @@ def test_a_loopback_address_is_no_meeting_place_of_two_hosts() -> None:
     judged = ask_modules(meeting, fabric=FABRIC, meeting=found, part=part)
     outcomes = {item.name: item.outcome for item in judged}
     assert outcomes["MASTER_ADDR"].status == "FAIL"
-    assert "every host's own loopback" in (outcomes["MASTER_ADDR"].measured or "")
+    assert "the loopback address of each host" in (outcomes["MASTER_ADDR"].measured or "")
 
 
 def test_what_is_seen_of_this_host(tmp_path: Path) -> None:

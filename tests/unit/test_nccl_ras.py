@@ -60,10 +60,14 @@ def test_the_lines_of_the_protocol_bring_the_status() -> None:
 @pytest.mark.parametrize(
     ("replies", "answer", "reason"),
     [
-        (OLD, "{}", "only answers in text"),
-        ({"CLIENT PROTOCOL 2": "HTTP/1.1 400 Bad Request"}, "{}", r"is not an NCCL RAS: 'HTTP/1\.1 400"),
+        (OLD, "{}", "supports only text output"),
+        (
+            {"CLIENT PROTOCOL 2": "HTTP/1.1 400 Bad Request"},
+            "{}",
+            r"is not an NCCL RAS service: 'HTTP/1\.1 400",
+        ),
         ({}, "Job summary", "Expecting value"),
-        ({}, "[1]", "did not answer with a status"),
+        ({}, "[1]", "did not respond with a status"),
     ],
 )
 def test_what_is_no_status_is_refused(replies: dict[str, str], answer: str, reason: str) -> None:
@@ -88,9 +92,7 @@ def test_each_rank_in_trouble_is_a_fault(
     assert list(ras_faults(status)) == faults
     figure = value_of(status, None, num_ranks=2)
     assert figure.value == len(faults)
-    assert (
-        f"communicators of [{1 + len(ranks) + len(missing)}] ranks; ours: 2 finished" in figure.evidence[-1]
-    )
+    assert f"communicators of [{1 + len(ranks) + len(missing)}] ranks; our 2 finished" in figure.evidence[-1]
 
 
 def test_without_nccl_there_is_a_reason_and_no_number() -> None:

@@ -124,7 +124,7 @@ def test_no_energy_is_said_and_not_made_up(device: DeviceWindow, said: str) -> N
 
 
 def test_energy_of_no_items_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs items, not 0"):
+    with pytest.raises(ValueError, match="needs a positive number of items, not 0"):
         energy_per_item(window(), items=0, item="sample")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -156,28 +157,31 @@ def test_the_view_shows_goes_into_detail_and_quits() -> None:
     async def use() -> None:
         view = LiveView({"": endless(records(), stop)})
         async with view.run_test(size=(150, 40)) as pilot:
-            await until(pilot, "two samples", lambda: view.states[""].samples == 2)
-            await until_seen(pilot, "node7", "epoch 3", "software thermal slowdown", "4242", "80 GiB", "CPU")
-            await pilot.press("slash")
-            await until(pilot, "the filter", lambda: view.query_one("#filter").has_focus)
-            await pilot.press(*"4243", "enter")
-            await until_seen(pilot, "none contains")
-            await until(pilot, "the picture again", lambda: view.query_one("#overview").has_focus)
-            await pilot.press("escape", "s", "t")
-            await until_seen(pilot, "4242", "Processes by CPU")
-            await pilot.press("1")
-            await until(pilot, "one GPU", lambda: view.query_one("#detail").display)
-            await until_seen(pilot, "GPU-0001")
-            await pilot.press("9")
-            await pilot.press("escape")
-            await until(pilot, "all GPUs", lambda: view.query_one("#overview").display)
-            await pilot.press("space")
-            await pilot.press("space")
-            await pilot.press("question_mark")
-            await until(pilot, "help", lambda: view.screen.query("HelpPanel"))
-            await pilot.press("question_mark")
-            await until(pilot, "no help", lambda: not view.screen.query("HelpPanel"))
-            stop.set()
+            with contextlib.ExitStack() as ending:
+                ending.callback(stop.set)  # a view that fails would wait for its reader
+                await until(pilot, "two samples", lambda: view.states[""].samples == 2)
+                await until_seen(
+                    pilot, "node7", "epoch 3", "software thermal slowdown", "4242", "80 GiB", "CPU"
+                )
+                await pilot.press("slash")
+                await until(pilot, "the filter", lambda: view.query_one("#filter").has_focus)
+                await pilot.press(*"4243", "enter")
+                await until_seen(pilot, "no process contains")
+                await until(pilot, "the picture again", lambda: view.query_one("#overview").has_focus)
+                await pilot.press("escape", "s", "t")
+                await until_seen(pilot, "4242", "Processes by CPU")
+                await pilot.press("1")
+                await until(pilot, "one GPU", lambda: view.query_one("#detail").display)
+                await until_seen(pilot, "GPU-0001")
+                await pilot.press("9")
+                await pilot.press("escape")
+                await until(pilot, "all GPUs", lambda: view.query_one("#overview").display)
+                await pilot.press("space")
+                await pilot.press("space")
+                await pilot.press("question_mark")
+                await until(pilot, "help", lambda: view.screen.query("HelpPanel"))
+                await pilot.press("question_mark")
+                await until(pilot, "no help", lambda: not view.screen.query("HelpPanel"))
             await pilot.press("q")
         assert view.failure is None
 

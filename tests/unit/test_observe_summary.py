@@ -139,7 +139,7 @@ def test_what_was_not_read_is_none_with_its_reason_and_never_zero(tmp_path: Path
     assert (fan.value, fan.num_samples, fan.missing) == (None, 0, "not supported by this device")
     assert found["energy_j", "total"].value == pytest.approx(250.0)
     held = found["held_back", "share of the time"]
-    assert (held.value, held.text, held.missing) == (None, "–", "this device did not report throttle reasons")
+    assert (held.value, held.text, held.missing) == (None, "–", "this device reported no throttle reasons")
 
 
 def test_slow_readings_are_not_missing_between_their_ticks(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_counter_reset_by_a_driver_reload_is_summed_around(tmp_path: Path) -> 
     assert (energy.energy_j, energy.covered_s) == (40.0, 2.0)
     assert energy.coverage == pytest.approx(2 / 3)
     assert energy.note is not None
-    assert "went back 1 time(s)" in energy.note
+    assert "went backwards 1 time(s)" in energy.note
 
 
 @pytest.mark.parametrize(("duration_s", "expected_w"), [(0.4, None), (0.9, None), (5.0, 120.0)])
@@ -269,7 +269,7 @@ def test_a_counter_that_stops_is_not_replaced_by_power_of_part_of_the_window(
     energy = energy_used(data, track=data.devices[0], window=inside)
     assert energy.energy_j is None
     assert energy.note is not None
-    assert energy.note.startswith("the energy counter does not move from 11")
+    assert energy.note.startswith("the energy counter does not move after 11")
     assert energy.note.endswith(note)
 
 

@@ -77,11 +77,15 @@ def test_what_ran_is_said_in_one_line() -> None:
     [
         ({"shard_size": 2}, {}, "shard_size is for hsdp, but the strategy is ddp"),
         ({"strategy": "fsdp", "tensor_parallel_size": 2}, {}, "is for tensor and fsdp_tensor"),
-        ({"strategy": "hsdp"}, {}, "hsdp creates groups of distributed.shard_size ranks, which is null"),
+        (
+            {"strategy": "hsdp"},
+            {},
+            "hsdp creates groups of distributed.shard_size ranks, but that key is null",
+        ),
         (
             {"strategy": "fsdp_tensor"},
             {"training": {"precision": "bf16"}},
-            "tensor_parallel_size ranks, which",
+            "fsdp_tensor creates groups of distributed.tensor_parallel_size ranks, but that key is null",
         ),
         ({"strategy": "fsdp", "gradient_compression": "fp16"}, {}, "compressed by a ddp hook"),
         ({"gradient_compression": "bf16", "device": "cpu"}, {}, "summed over NCCL only"),
@@ -134,11 +138,11 @@ FP32 = ("--training.precision=fp32", "--distributed.nproc=4", "--data.name=synth
                 "--model.options.num_heads=2",
                 "--distributed.tensor_parallel_size=4",
             ),
-            "transformer cannot be divided over 4 ranks: num_heads 2",
+            "transformer cannot be split across 4 ranks: num_heads 2",
         ),
         (
             ("--model.name=decoder", "--model.options.preset=10m", "--distributed.tensor_parallel_size=4"),
-            "decoder cannot be divided over 4 ranks: num_kv_heads 2",
+            "decoder cannot be split across 4 ranks: num_kv_heads 2",
         ),
     ],
 )

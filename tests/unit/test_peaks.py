@@ -210,9 +210,9 @@ def test_a_figure_that_was_halved_says_so() -> None:
     assert halved is not None
     assert vector is not None
     assert dense is not None
-    assert "halved" in halved.provenance
-    assert "halved" not in vector.provenance
-    assert "halved" not in dense.provenance
+    assert "half the sparse value" in halved.provenance
+    assert "half the sparse value" not in vector.provenance
+    assert "half the sparse value" not in dense.provenance
     assert halved.provenance.endswith("as of 2026-11-20")
 
 

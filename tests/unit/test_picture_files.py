@@ -144,7 +144,7 @@ def test_a_picture_is_written_whole_as_its_name_says(suffix: str, begin: bytes, 
 
 def test_a_suffix_that_is_no_picture_is_an_error_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"a\.xyz: is not a picture that can be drawn\. End its name in \.png"
+        UsageError, match=r"a\.xyz: is not a supported picture format\. Use a file name that ends in \.png"
     ):
         write_picture(PICTURES[0], tmp_path / "a.xyz")
 

@@ -63,7 +63,7 @@ def test_only_so_many_hosts_are_busy_at_a_time_but_one_job_gets_its_hosts() -> N
     ("placement", "reason"),
     [
         (Placement(hosts=("z",)), "no such host is available: z"),
-        (Placement(hosts=("a", "c"), num_hosts=3), "2 hosts are named, but 3 are requested"),
+        (Placement(hosts=("a", "c"), num_hosts=3), "2 hosts are listed, but 3 are requested"),
         (Placement(num_hosts=4), "4 hosts are requested, but only 3 are available; b is lost: no answer"),
         (Placement(num_hosts=3), None),
         (Placement(hosts=("a",)), None),

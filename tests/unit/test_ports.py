@@ -186,7 +186,7 @@ def test_a_counter_that_was_read_at_one_end_only_is_missing() -> None:
 def test_a_port_that_vanished_is_missing_and_a_renamed_one_says_its_new_name() -> None:
     before = totals(port("eth0", "ethernet", address="0000:81:00.0", counters={"rx_errors": 0}))
     gone = port_changes([before, totals()])
-    assert "was not listed all the time" in gone[0].missing["port"]
+    assert "it was not listed throughout" in gone[0].missing["port"]
     assert gone[0].increases == {}
     renamed = port("ens1", "ethernet", address="0000:81:00.0", counters={"rx_errors": 9})
     found = {one.port.name: one for one in port_changes([before, totals(renamed)])}

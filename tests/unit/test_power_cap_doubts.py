@@ -47,7 +47,7 @@ def test_an_oscillation_at_the_cap_is_one_level() -> None:
     (window,) = summary.power_caps
     assert window is not None
     assert resolution_text(window) == (
-        "at the power cap for 24 periods of 1.0 s: a drift of 2.3 % over it would have been visible"
+        "at the power cap for 24 periods of 1.0 s: a drift of 2.3 % during that time would have been detected"
     )
 
 
@@ -93,7 +93,7 @@ def test_periods_that_differ_too_much_cannot_tell() -> None:
     wild = Controller(wave="sine", period_s=1.0, depth=0.3, scatter=0.08)
     ((code, reason),) = told(summary_of(drawn(wild, 24.3)))
     assert code == "steadiness-unknown"
-    assert "differ so much that a drift across the window would not show if it was one of under 2" in reason
+    assert "differ so much that drift across the window (any under 2" in reason
 
 
 def test_a_stop_at_the_cap_is_found() -> None:
@@ -118,7 +118,7 @@ def test_from_idle_is_the_rate_of_the_first_tenth_of_a_second() -> None:
         for m in recipe_measures(capped, rates_of_launches([records], capped.launches), None)
         if m.name == "throughput from idle"
     ]
-    assert "SM clock 1,980 MHz, power unknown; sustained: throughput" in measure.detail
+    assert "SM clock 1,980 MHz, power unknown; for the sustained rate see throughput" in measure.detail
     assert measure.better is None
     assert rate_from_idle(one_rank().launch()) is None
 
@@ -130,6 +130,6 @@ def test_the_page_says_which_period_the_worker_saw() -> None:
     window = replace(
         launch.slowest, requested_steps=None, requested_s=1.0, stop_reason="10 s at the power cap"
     )
-    assert "continued for periods of 0.50 s of the power cap (" in continuation(window)
+    assert "then extended for periods of 0.50 s of the power cap (" in continuation(window)
     unseen = replace(window, power_cap=replace(cap, period_s=None))
-    assert "continued for periods of the power cap (" in continuation(unseen)
+    assert "then extended for periods of the power cap (" in continuation(unseen)

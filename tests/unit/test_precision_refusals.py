@@ -37,13 +37,13 @@ CPU = replace(H100, in_software=True, name="the CPU", capability=None)
         ("bf16", T4, "a T4 does not support bfloat16 arithmetic"),
         ("bf16", A100, None),
         ("tf32", A100, None),
-        ("tf32", T4, "TF32 needs compute capability 8.0, and a T4 has 7.5"),
-        ("tf32", MI300X, "TF32 is a format of NVIDIA's tensor cores, and an MI300X has none"),
-        ("tf32", CPU, "TF32 is a format of NVIDIA's tensor cores, and the CPU has none"),
+        ("tf32", T4, "TF32 needs compute capability 8.0; a T4 has 7.5"),
+        ("tf32", MI300X, "TF32 needs NVIDIA's tensor cores, and an MI300X has none"),
+        ("tf32", CPU, "TF32 needs NVIDIA's tensor cores, and the CPU has none"),
         ("fp8", H100, None),
         ("fp8", L4, None),
         ("fp8", CPU, None),
-        ("fp8", A100, "fp8 needs compute capability 8.9, and an A100 has 8.0"),
+        ("fp8", A100, "fp8 needs compute capability 8.9; an A100 has 8.0"),
         (
             "fp8",
             MI300X,
@@ -86,7 +86,7 @@ def test_the_variable_that_overrules_torch_is_seen() -> None:
 
 def test_the_processor_of_this_machine_refuses_tf32_and_reads_back_none() -> None:
     device = torch.device("cpu")
-    with pytest.raises(EnvironmentUnfitError, match=r"training\.precision: TF32 is a format of NVIDIA"):
+    with pytest.raises(EnvironmentUnfitError, match=r"training\.precision: TF32 needs NVIDIA"):
         apply_precision("tf32", device)
     assert apply_precision("fp32", device).name == "fp32"
     assert accelerator_of(device).tf32_switch() is None

@@ -39,10 +39,10 @@ def test_sizes_of_links_go_up() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--probe.name=storage"], "only writes to a folder you name"),
+        (["--probe.name=storage"], "only writes to a folder that you specify"),
         (["--probe.name=overlap"], "no other rank to communicate with"),
         (["--distributed.nproc=2"], "from one rank"),
-        (["--probe.pattern.passes=2"], "it belongs to the probe pattern, and this one is link"),
+        (["--probe.pattern.passes=2"], "it belongs to the probe pattern, but probe.name is link"),
         (["--probe.link.min_bytes=1G", "--probe.link.max_bytes=1M"], "is above the largest"),
         (["--training.precision=bf16"], "unknown key when kind is probe"),
         (["--matrix.data.batch_size=[1, 2]"], "probes cannot be swept"),

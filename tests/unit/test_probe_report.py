@@ -103,7 +103,7 @@ def test_the_device_whose_bits_differ_is_named() -> None:
 def test_one_device_alone_is_skipped_and_two_that_differ_fail_together() -> None:
     alone = concluded([digest(0, "x")], "fingerprint")
     assert statuses(alone) == {"host/node1/gpu/GPU-0": "SKIP"}
-    assert "nothing to compare its results with" in (alone.outcomes[0].outcome.reason or "")
+    assert "nothing to compare the results with" in (alone.outcomes[0].outcome.reason or "")
     two = concluded([digest(0, "x"), digest(1, "y")], "fingerprint")
     assert statuses(two)["whole"] == "FAIL"
     assert two.exit_code == 3

@@ -168,7 +168,7 @@ def test_a_damaged_trace_has_a_reason_and_no_summary(tmp_path: Path) -> None:
     assert "truncated" in str(summarize_trace_file(path, steps=5))
     path.write_text('{"schemaVersion": 1}')
     assert "no list of events" in str(summarize_trace_file(path, steps=5))
-    assert "holds no work" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
+    assert "contains no work" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
 
 
 def test_a_trace_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,8 +106,8 @@ def test_a_run_of_which_nothing_is_known_says_so_and_invents_nothing(tmp_path: P
     concluded = conclude(write_run(tmp_path, [one_rank().records()]))
     missing = reasons(concluded.page.provenance)
     assert set(missing) == {"driver", "CUDA or ROCm", "torch", "command"}
-    assert missing["torch"] == "no launch recorded the facts of its host"
-    assert "no driver, CUDA or ROCm, torch: no launch recorded the facts of its host" in words_of(concluded)
+    assert missing["torch"] == "not recorded by any launch"
+    assert "no driver, CUDA or ROCm, torch: not recorded by any launch" in words_of(concluded)
 
 
 def test_without_its_records_a_run_still_says_where_it_was_measured(tmp_path: Path) -> None:

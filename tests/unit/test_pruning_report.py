@@ -85,8 +85,8 @@ def test_keys_of_pruning_spam_and_schedules_that_nothing_reads_are_named() -> No
     )
     assert found["training.pruning.target_sparsity"] == "nothing is pruned"
     assert found["training.pruning.every_steps"] == "nothing is pruned"
-    assert found["training.spam.reset_steps"] == "AdamW has none; it is for AdamWSpam"
-    assert found["training.total_steps"].startswith("neither a learning rate nor pruning")
+    assert found["training.spam.reset_steps"] == "AdamW does not use it; it is for AdamWSpam"
+    assert found["training.total_steps"].startswith("neither the learning rate nor pruning")
 
 
 def test_keys_that_are_read_are_not_named() -> None:

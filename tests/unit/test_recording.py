@@ -158,7 +158,7 @@ def test_a_damaged_line_in_the_middle_costs_only_itself(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_recording_is_refused_with_its_name(tmp_path: Path) -> None:
     path = write(tmp_path / "m.jsonl", list(RECORDS[1:]))
-    with pytest.raises(RecordError, match=r"m\.jsonl: holds no recording line"):
+    with pytest.raises(RecordError, match=r"m\.jsonl: contains no recording line"):
         load_recording(path)
     with pytest.raises(RecordError, match="No such file"):
         load_recording(tmp_path / "absent.jsonl")

@@ -162,7 +162,7 @@ def test_many_gpus_over_a_long_time_are_quantiles_and_no_extremes(tmp_path: Path
     ]
     head = rec.header([rec.identity(g) for g in range(4)])
     picture = recording_picture(rec.loaded(tmp_path, [head, *samples]))
-    assert "a line is the median of its GPU" in picture.subtitle
+    assert "each line is a GPU's median" in picture.subtitle
     (power,) = picture.charts
     most, half, *medians = power.series
     assert (most.name, half.name) == tuple(

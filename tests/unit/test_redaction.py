@@ -105,7 +105,7 @@ def test_variables_of_a_fabric_are_told_without_secrets() -> None:
 
 
 async def answered(answer: bytes, spec: EndpointSpec) -> str | None:
-    """Return why a request fails to which the server responds so."""
+    """Return why a request fails to which the server responded with so."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

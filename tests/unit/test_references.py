@@ -93,7 +93,7 @@ def test_another_card_of_the_board_passes_and_says_how_small_a_loss_would_show()
     assert outcome.status == "PASS"
     assert outcome.minimum_detectable == pytest.approx(0.179, abs=0.001)
     assert outcome.source is not None
-    assert "healthy cards differ by 3.0 %; a loss of 18 % would show" in outcome.source
+    assert "healthy cards differ by 3.0 %; a loss of 18 % would be detected" in outcome.source
 
 
 @pytest.mark.parametrize(("share", "status"), [(0.9, "PASS"), (0.88, "FAIL"), (0.5, "FAIL"), (1.3, "PASS")])

@@ -41,7 +41,7 @@ def told(memory: Memory | None, story: Story | None = None) -> tuple[float | Non
 def test_on_the_cpu_the_estimate_stands_beside_what_the_tensors_hold() -> None:
     assert told(MEMORY) == (
         450 * MIB,
-        f"{SAID}counted in tensors: 401 MiB, without activations and communication",
+        f"{SAID}total size of tensors: 401 MiB, without activations and communication",
     )
 
 

@@ -151,7 +151,7 @@ def test_what_was_measured_with_those_excluded_is_measured_again() -> None:
     assert rolled([*READY, items[3]], rows).word == "READY"
     found = rolled(items, rows, members={"training/0": {"host/a", "host/b", A0, B0}})
     assert found.word == "NOT-READY"
-    assert "training was measured with host/b: measure again without" in found.reasons
+    assert "training was measured with host/b: repeat it without" in found.reasons
     without = rolled(items, rows, members={"training/0": {"host/a", A0}})
     assert (without.word, without.excluded) == ("READY-WITH-EXCLUSIONS", ("host/b",))
 

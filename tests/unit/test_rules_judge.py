@@ -237,7 +237,7 @@ def test_the_limit_of_an_own_past_is_by_hand() -> None:
 
     assert first.outcome.tolerance == pytest.approx(0.04628 * HEALTHY[0], rel=0.002)
     assert first.outcome.minimum_detectable == pytest.approx(0.04628 + 0.02334, rel=0.002)
-    assert "its own past: 3 runs on 1 day" in (first.outcome.expected or "")
+    assert "its own history: 3 runs on 1 day" in (first.outcome.expected or "")
 
 
 def test_a_gpu_that_was_always_slow_is_held_against_its_own_past_and_the_fleets() -> None:
@@ -262,7 +262,7 @@ def test_a_gpu_without_a_past_is_held_against_the_fleets_figures_alone(factor: f
     (new,) = (item.outcome for item in found if item.outcome.subject == "host/d/gpu/GPU-new")
     (old, *_) = (item.outcome for item in found if item.outcome.subject == gpu("a", 0))
     assert new.status == expected
-    assert "it has no past of its own" in (new.expected or "")
+    assert "it has no history of its own" in (new.expected or "")
     assert (new.minimum_detectable or 0) > (old.minimum_detectable or 1)
 
 
@@ -274,7 +274,7 @@ def test_a_gpu_takes_its_past_along_to_another_host() -> None:
     found = judged(rule("{baseline: measured}"), elsewhere)
 
     (of_moved,) = (x.outcome for x in found if x.outcome.subject == gpu("d", 1).replace("host/d", "host/e"))
-    assert "its own past" in (of_moved.expected or "")
+    assert "its own history" in (of_moved.expected or "")
 
 
 def test_of_figures_where_less_is_better_the_limit_is_above() -> None:
@@ -375,7 +375,7 @@ def test_figures_that_agree_accuse_together(values: tuple[float, ...], expected:
     assert of_last.status == expected
     assert {item.outcome.status for item in found if item.outcome.subject != gpu("d", 1)} == {"PASS"}
     if len(values) > 1 and expected == "FAIL":
-        assert "in the mean over 3 tests" in (of_last.measured or "")
+        assert "on average over 3 tests" in (of_last.measured or "")
 
 
 def test_a_host_that_is_slow_with_all_of_its_gpus_is_named() -> None:
@@ -399,7 +399,7 @@ def test_what_peers_can_see_is_said_beside_a_pass() -> None:
     for outcome in (item.outcome for item in found):
         assert outcome.status == "PASS"
         assert outcome.minimum_detectable is not None
-        assert f"a loss of {share(outcome.minimum_detectable)} would show" in (outcome.expected or "")
+        assert f"a loss of {share(outcome.minimum_detectable)} would be detected" in (outcome.expected or "")
 
 
 def named_rule(name: str, size: int) -> str:

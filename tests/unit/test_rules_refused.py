@@ -108,12 +108,16 @@ CANNOT = {
         rule("{at_least: 2.333e+9, unit: FLOP/s}"),
         "below 20 % of 990 TFLOP/s, the data-sheet rate of NVIDIA H100 80GB HBM3",
     ),
-    "a ceiling of a speed": (ONE, rule("{at_most: 7.1e+14, unit: FLOP/s}"), "passes what is slow"),
+    "a ceiling of a speed": (
+        ONE,
+        rule("{at_most: 7.1e+14, unit: FLOP/s}"),
+        "at_most for throughput passes slow hardware: more is better",
+    ),
     "over the board's peak": (ONE, rule("{at_least: 2.0e+15, unit: FLOP/s}"), "the maximum of NVIDIA H100"),
     "over the network cards": (
         NETWORK,
         rule("{at_least: 8.0e+10, unit: B/s}", each="whole", measure=ALL_REDUCE),
-        "which 2 hosts with 50.0 GB/s of network cards each cannot exceed",
+        "which 2 hosts with 50.0 GB/s of network bandwidth each cannot exceed",
     ),
     "no baseline": (ONE, rule("{baseline: 0.95}"), "no baseline was given"),
 }

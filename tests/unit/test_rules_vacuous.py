@@ -102,13 +102,16 @@ CASES: dict[str, tuple[FleetFacts, str, str, str, str]] = {
         *(
             "host",
             "{at_least: 0.9e+9, unit: B/s}",
-            "no floor when 2.00 GB/s is measured",
+            "a floor of 900 MB/s is meaningless when 2.00 GB/s is measured",
             "{at_least: 1.1e+9, unit: B/s}",
         ),
     ),
     "a floor of an unknown board": (
         *(fleet("Board X", 1e14), "gpu", "{at_least: 4.9e+13, unit: FLOP/s}"),
-        *("no floor when 100 TFLOP/s is measured", "{at_least: 5.1e+13, unit: FLOP/s}"),
+        *(
+            "a floor of 49.0 TFLOP/s is meaningless when 100 TFLOP/s is measured",
+            "{at_least: 5.1e+13, unit: FLOP/s}",
+        ),
     ),
     "a floor of an unknown board over the best board": (
         *(fleet("Board X", 2e9), "gpu", "{at_least: 1.0e+18, unit: FLOP/s}"),
@@ -132,19 +135,31 @@ CASES: dict[str, tuple[FleetFacts, str, str, str, str]] = {
     ),
     "a rate of training": (
         *(fleet(H100, 1000.0, unit="samples/s", labels={"workload": "resnet50"}), "gpu"),
-        *("{at_least: 499, unit: samples/s}", "no floor when", "{at_least: 900, unit: samples/s}"),
+        *(
+            "{at_least: 499, unit: samples/s}",
+            "a floor of 499 samples/s is meaningless when",
+            "{at_least: 900, unit: samples/s}",
+        ),
     ),
     "a ceiling of a step": (
         *(fleet(H100, 0.01, name="mean step", unit="s", labels={}, better="lower"), "gpu"),
-        *("{at_most: 0.021, unit: s}", "no limit when", "{at_most: 0.019, unit: s}"),
+        *("{at_most: 0.021, unit: s}", "at most 0.0210 s is meaningless when", "{at_most: 0.019, unit: s}"),
     ),
     "a floor of a step": (
         *(fleet(H100, 0.01, name="mean step", unit="s", labels={}, better="lower"), "gpu"),
-        *("{at_least: 0.009, unit: s}", "passes what is slow", "{at_most: 0.011, unit: s}"),
+        *(
+            "{at_least: 0.009, unit: s}",
+            "at_least for mean step passes slow hardware: less is better",
+            "{at_most: 0.011, unit: s}",
+        ),
     ),
     "a plug-in's rate": (
         *(fleet("Board X", 800.0, name="tokens of mine", unit="tokens/s", labels={}), "gpu"),
-        *("{at_least: 300, unit: tokens/s}", "no floor when", "{at_least: 700, unit: tokens/s}"),
+        *(
+            "{at_least: 300, unit: tokens/s}",
+            "a floor of 300 tokens/s is meaningless when",
+            "{at_least: 700, unit: tokens/s}",
+        ),
     ),
     "a plug-in's share": (
         *(fleet("Board X", 0.1, name="misses", unit="share", labels={}, better="lower"), "gpu"),

@@ -54,10 +54,7 @@ def test_launches_may_differ_as_far_as_their_interval_stays_narrow(
 def test_launches_that_differ_little_are_called_too_few() -> None:
     (doubt,) = summary_of(*three_launches(1.0, 1.01)).doubts
     # Half of a distance of 1 % is 0.7 % of spread: of three, ±4.3·0.7 %/√3 = 1.7 %.
-    assert (
-        "2 launches are too few to judge: the interval of the throughput is ±6.3 % wide; 3 that"
-        in doubt.reason
-    )
+    assert "2 launches are too few: the interval of the throughput is ±6.3 % wide; 3 that" in doubt.reason
     assert doubt.remedy == "Raise run.repeats to 3 or more, or set run.target_precision"
 
 

@@ -105,7 +105,9 @@ def test_published_steps_are_launch_bound(tmp_path: Path) -> None:
     }
     (answer, bound) = lines_of(concluded(tmp_path, step_s, batch_sizes=[8, 128]), ADVICE)
     assert answer.startswith("several devices: no: Single GPU provides better performance")
-    assert bound.startswith("launch-bound: batch 8 to 128 on one device: 1.17 times the step for 16 times")
+    assert bound.startswith(
+        "launch-bound: batch 8 to 128 on one device: 1.17 times the step time for 16 times"
+    )
 
 
 def test_steps_that_grow_with_the_batch_are_not_launch_bound() -> None:

@@ -139,7 +139,9 @@ def test_over_hosts_a_point_has_the_first_that_hold_it_one_launch_at_a_time() ->
 
 @pytest.mark.parametrize("number", [3, 8])
 def test_numbers_of_devices_that_are_no_whole_hosts_are_refused(number: int) -> None:
-    with pytest.raises(UsageError, match=f"{number} devices do not fill whole hosts: 3 with 2 devices each"):
+    with pytest.raises(
+        UsageError, match=f"{number} devices do not fill whole hosts: 3 hosts with 2 devices each"
+    ):
         SUITE.begin(config(num_devices=[1, number], batch_sizes=[48]), HOSTS)
 
 
@@ -188,7 +190,7 @@ def test_the_report_names_the_device_and_the_verdict_and_its_rates_give_the_rati
     )
     assert single["mean_samples_per_sec"] == pytest.approx((3200 + 2560 + 2000) / 3, rel=1e-3)
     assert "| 32 | 2,539.8 | 1,600.0 | 0.63x (" in report
-    assert "elsewhere throughput is the total work of all launches over their total time" in report
+    assert "elsewhere throughput is the total work of all launches divided by their total time" in report
     assert "a speed-up is the ratio of the geometric means of launches; throughput is" in text_of(done)
 
 
@@ -229,7 +231,7 @@ def test_a_launch_that_stands_apart_is_named_and_kept(tmp_path: Path) -> None:
     records = launches(RunConfig.model_validate(of), {"bs32-n1": steady, "bs32-n2-strong": two})
     text = text_of(conclude(write_run(tmp_path, records, **{**NO_DATA, **of})))
     assert "bs32-n1: outliers (modified Z-score over 3.5; not excluded): launch 6;" in text
-    assert "the limit marks some of equal launches by chance: of 3 in 29 %" in text
+    assert "the limit flags some equal launches by chance: of 3 in 29 %" in text
 
 
 @pytest.mark.parametrize("tails", ["normal", "t4", "quantised"])

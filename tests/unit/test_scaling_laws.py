@@ -76,7 +76,7 @@ def test_points_on_a_law_give_its_parameters_back() -> None:
         (
             points(amdahl, (1, 2)),
             AMDAHL,
-            "needs 3 different numbers of devices (one more than its parameters)",
+            "needs 3 different numbers of devices (one more than the law has parameters)",
         ),
         (points(usl, (1, 2, 4)), USL, "needs 4 different numbers of devices"),
         (points(amdahl, (2, 4, 8)), AMDAHL, "one device was not measured"),
@@ -84,7 +84,7 @@ def test_points_on_a_law_give_its_parameters_back() -> None:
         (
             points(lambda n: 0.9 if n > 1 else 1.0),
             AMDAHL,
-            "2 devices were faster than that many times one device",
+            "2 devices were faster than perfect scaling from one device",
         ),
         (points(lambda n: 1 - 0.001 * (n - 1)), AMDAHL, "σ is at its bound of 0"),
         (points(lambda n: 1 + 0.1 * (n - 1) - 0.001 * n * (n - 1)), USL, "κ is at its bound of 0"),
@@ -115,7 +115,7 @@ def test_a_prediction_names_its_law_and_was_tried_on_the_largest() -> None:
     ("given", "says"),
     [
         (points(amdahl, (1, 2, 4)), "needs 4 different numbers of devices"),
-        (points(slower_link, scatter=(0.99, 1.0, 1.01)), "no law fits: the points follow none"),
+        (points(slower_link, scatter=(0.99, 1.0, 1.01)), "no law fits: the points do not follow any of them"),
         (points(amdahl, scatter=(0.85, 1.0, 1.15)), "it could not fail"),
         (
             points(

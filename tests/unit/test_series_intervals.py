@@ -189,7 +189,7 @@ def test_a_confidence_in_percent_is_refused() -> None:
 def test_a_series_that_only_rises_has_no_centre_to_speak_of() -> None:
     found = interval_of_series(TimeSeries(values=list(range(90))), centre="mean")
     assert found == Unavailable(
-        reason="90 values, so strongly correlated that they count as 3 independent ones "
+        reason="90 values are so strongly correlated that they count as 3 independent ones "
         "(at least 10 needed): the series drifts or is too short"
     )
 
@@ -213,7 +213,7 @@ def test_a_known_difference_and_ratio_are_in_their_intervals() -> None:
 @pytest.mark.parametrize("what", ["difference", "ratio"])
 def test_the_series_that_is_too_short_is_named(what: Literal["difference", "ratio"]) -> None:
     short, long = TimeSeries(values=[1.0] * 3), TimeSeries(values=[1.0] * 20)
-    reason = "series: too few values for an interval (at least 10 needed, 3 measured)"
+    reason = "series: an interval needs at least 10 values (3 measured)"
     assert interval_between(short, long, what=what) == Unavailable(reason=f"first {reason}")
     assert interval_between(long, short, what=what) == Unavailable(reason=f"second {reason}")
 

@@ -65,7 +65,7 @@ def test_one_bound_that_is_missed_refutes_the_rate() -> None:
     [
         (0, 1, "undecided", "fewer than 10 separate slow spells"),
         (1, 1, "undecided", "fewer than 10 separate slow spells"),
-        (40, 1, "undecided", "one launch alone refutes nothing"),
+        (40, 1, "undecided", "a single launch cannot rule out a rate"),
         (40, 2, "missed", ""),
         (0, 2, "undecided", "fewer than 10 separate slow spells"),
     ],

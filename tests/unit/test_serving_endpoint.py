@@ -235,7 +235,7 @@ def test_fields_that_a_server_refuses_are_left_out(unknown: tuple[str, ...], num
 def test_a_server_that_answers_nothing_is_said_before_the_window(fault: Fault, words: str) -> None:
     with (
         running(CompletionsServer(fault=fault)) as server,
-        pytest.raises(EnvironmentUnfitError, match=f"answers no request: .*{words}"),
+        pytest.raises(EnvironmentUnfitError, match=f"does not answer requests: .*{words}"),
     ):
         asyncio.run(endpoint_of(server).try_out())
     assert len(server.requests) == 1

@@ -129,7 +129,7 @@ def test_nodes_that_died_are_named_with_slurms_reason(slurm: FakeSlurm) -> None:
         ("NODE_FAIL", "lost_rank", "node failure: "),
         ("OUT_OF_MEMORY", "out_of_memory", "job 7_1 on n[1-2] used more of its host's memory"),
         ("BOOT_FAIL", "environment", "job 7_1 on n[1-2] did not start"),
-        ("FAILED", "environment", "job 7_1 on n[1-2] ended FAILED and wrote nothing to "),
+        ("FAILED", "environment", "job 7_1 on n[1-2] ended as FAILED and wrote nothing to "),
     ],
 )
 def test_a_jobs_end_is_a_failure_with_its_reason(tmp_path: Path, name: str, cause: str, begins: str) -> None:

@@ -110,7 +110,7 @@ def test_a_job_that_nobody_knows_any_more_is_over(
     (told,) = failures(known)
     assert told.message.startswith("time limit: job 7_0")
     (told,) = failures(forgotten)
-    assert "ended FORGOTTEN and wrote nothing" in told.message
+    assert "ended as FORGOTTEN and wrote nothing" in told.message
 
 
 def test_a_first_job_that_is_refused_ends_the_run_and_a_later_one_itself(
@@ -232,4 +232,6 @@ def test_a_suspended_job_is_told_of(queue: SlurmQueue, slurm: FakeSlurm, tmp_pat
     slurm.says("squeue", "7|7|SUSPENDED|n2|None\n")
     start(queue, tmp_path)
     wait_until(queue, "a note", queue.notes)
-    assert queue.notes() == ("job 7 was suspended for a while: what it measured then is not valid",)
+    assert queue.notes() == (
+        "job 7 was suspended for a while: what it measured during that time is not valid",
+    )

@@ -221,13 +221,13 @@ def noted(run: RunDirectory) -> str:
     ("extra", "reason"),
     [
         (own_compute(1, 0.01), "there is a record of rank 1, but ranks are 0 to 0"),
-        (setup(precision="x"), "rank 0 reports precision 'x', but its case fp32"),
+        (setup(precision="x"), "rank 0 reports precision 'x', but its case specifies fp32"),
         (window(items=0), "its windows count steps but contain no work"),
         (window(num_steps=10**10), "rank 0 took 1 s for 10000000000 steps"),
         (window(end_monotonic_s=49.0), r"window of rank 0 is from 50\.000 to 49\.000 s, but took 1 s"),
         (window(end_monotonic_s=50.1), r"window of rank 0 is from 50\.000 to 50\.100 s, but took 1 s"),
         (window(host="node2"), "window of rank 0 is from host node2, but the rank started on node1"),
-        (window(begin_monotonic_s=30.0), r"starts at 30\.000 s, but the rank at 40\.000 s"),
+        (window(begin_monotonic_s=30.0), r"starts at 30\.000 s, but the rank started at 40\.000 s"),
         (replace(result(), monotonic_s=39.0), "rank 0 ended before it started"),
         (Environment(host="node2", facts={}), "facts of host node2 are among the records of rank 0 on node1"),
     ],
@@ -249,8 +249,8 @@ def test_what_cannot_be_of_a_launch_takes_its_place_in_a_note(
     [
         (("node1",), 1, None),
         (("first of the inventory",), 1, None),
-        (("node1",), 2, "it was placed as 2 ranks, but has 1"),
-        (("node1", "node2"), 1, "it was placed as 2 ranks, but has 1"),
+        (("node1",), 2, "it was scheduled with 2 ranks, but has 1"),
+        (("node1", "node2"), 1, "it was scheduled with 2 ranks, but has 1"),
     ],
 )
 def test_where_a_launch_was_placed_and_where_its_ranks_ran(
@@ -271,11 +271,11 @@ def test_a_launcher_of_the_user_s_names_the_host_of_rank_0_alone(tmp_path: Path)
     run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1))
     assert [launch.status for launch in run.cases()] == ["done"]
     run.write_placed(folder, Placed(hosts=("node1",), ranks_per_host=1, address="127.0.0.1", port=2000))
-    assert "it was placed as 1 ranks, but has 2" in noted(run)
+    assert "it was scheduled with 1 ranks, but has 2" in noted(run)
 
 
 def test_a_name_that_is_a_host_s_own_is_that_host_s(tmp_path: Path) -> None:
-    """Of two launches on node1 one says that it was placed on node2: which of them is wrong is not known."""
+    """Of two launches on node1 one says that it ran on node2: which of them is wrong is not known."""
     run = write_run(tmp_path, [one_rank(replicate=n).records() for n in range(2)])
     for number, host in enumerate(("node1", "node2")):
         folder = run.case_folder(replace(case(), replicate=number))
@@ -283,7 +283,7 @@ def test_a_name_that_is_a_host_s_own_is_that_host_s(tmp_path: Path) -> None:
     good, bad = run.cases()
     assert (good.status, bad.status) == ("done", "unfinished")
     assert bad.torn == (
-        "records of main/1 contradict each other: it was placed on node2, but its ranks ran on node1",
+        "records of main/1 contradict each other: it was scheduled on node2, but its ranks ran on node1",
     )
 
 

@@ -75,7 +75,7 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert best.rate_value == pytest.approx(3000 / 1.515)
     assert best.assignment == {"training.precision": "bf16"}
     assert outcome(conclusion, "precision=bf16") == "best"
-    assert outcome(conclusion, "precision=fp32") == "-50.0%; slower at 95%, all pairs together"
+    assert outcome(conclusion, "precision=fp32") == "-50.0%; slower at 95% for all pairs together"
     assert outcome(conclusion, "precision=amp").startswith("-1.0%; no difference shown (one of ")
     assert [row["precision"].text for row in table_of(conclusion, "Points")] == ["fp32", "bf16", "amp"]
     (measure,) = headlines(conclusion)
@@ -118,7 +118,7 @@ def test_one_launch_a_point_compares_nothing(tmp_path: Path) -> None:
     launches = [*three("precision=fp32", 0.01), *three("precision=bf16", 0.02), *three("precision=amp", 0.04)]
     _, conclusion = concluded(tmp_path, launches)
     assert outcome(conclusion, "precision=bf16") == "-50.0%; cannot tell"
-    assert any("a point needs 3 launches" in note for note in notes_of(conclusion))
+    assert any("points were not compared: each needs 3 launches" in note for note in notes_of(conclusion))
 
 
 def test_forked_launches_compare_nothing_however_many(tmp_path: Path) -> None:
@@ -216,5 +216,5 @@ def test_a_search_that_broke_off_says_so(tmp_path: Path) -> None:
     largest = headlines(conclusion)[1]
     assert (largest.name, largest.detail) == (
         "largest that was tried",
-        "no batch tried ran out of memory",
+        "none of the batch sizes that were tried ran out of memory",
     )

@@ -105,7 +105,7 @@ def test_never_is_said_only_where_something_could_have_told(tmp_path: Path) -> N
     assert line.endswith("never by counter (power cap); other reasons are not reported")
     found, (line,) = told(tmp_path, [None] * 50, {"power_cap": (0.0, 0.0)})
     assert line.endswith(
-        "– this device did not report throttle reasons; its counters of throttled time have never counted"
+        "– this device reported no throttle reasons; its counters of throttled time have never counted"
     )
     assert not found.has_answers
 

@@ -198,7 +198,7 @@ def test_a_download_is_part_of_the_case() -> None:
         (
             {"data": {"name": "tokens", "path": "d"}, "model": {"name": "resnet18"}},
             "data.name",
-            "resnet18 takes images, but a file of tokens contains none",
+            "resnet18 expects images, but a file of tokens contains none",
         ),
     ],
 )

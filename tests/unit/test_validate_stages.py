@@ -276,5 +276,5 @@ def test_a_probe_without_its_window_was_not_measured(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
 def test_a_loss_of_all_or_nothing_is_none_that_may_go_unseen(share: float) -> None:
-    with pytest.raises(ValueError, match="detects must be a share above 0"):
+    with pytest.raises(ValueError, match="detects must be a fraction above 0"):
         read_options(recipe(validate={"detects": share}))

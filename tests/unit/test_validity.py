@@ -74,7 +74,7 @@ def test_outputs_that_are_no_numbers_are_a_doubt_in_inference_and_in_training() 
 def test_items_must_be_those_of_the_steps() -> None:
     found = only(one_rank(items=999))
     assert (found.validity, found.code) == ("INVALID", "items-disagree")
-    assert "rank 0 counts 999 items, but its steps make 1,000" in found.reason
+    assert "rank 0 counts 999 items, but its steps add up to 1,000" in found.reason
 
 
 def test_ranks_must_run_the_same_steps() -> None:
@@ -260,7 +260,7 @@ def test_steps_that_stop_may_lose_a_twenty_fifth_of_the_window(stop_s: float, ex
     assert codes(one_rank(times_s=times)) == expected
     if expected:
         assert (
-            "1 of 100 steps took over 1.25 times the median, with 4.1 % of the window"
+            "1 of 100 steps took over 1.25 times the median, and their excess is 4.1 % of the window"
             in only(one_rank(times_s=times)).reason
         )
 
@@ -270,7 +270,8 @@ def test_steps_of_unequal_work_are_no_stops() -> None:
     assert (found.validity, found.code) == ("SUSPECT", "periodic-steps")
     # 20 of 100 steps of 10 ms take 5 ms more: 0.1 of 1.1 s.
     assert (
-        "20 of 100 steps took over 1.25 times the median, at the same places in every 5 steps" in found.reason
+        "20 of 100 steps took over 1.25 times the median, at the same positions in every 5 steps"
+        in found.reason
     )
     assert "9.1 % of the window" in found.reason
 

@@ -183,7 +183,7 @@ def test_the_report_says_what_the_compiler_did() -> None:
     assert ran.summary.startswith(
         "fp32 (TF32 off), torch.compile default (2 graphs, 2 breaks, 1 functions uncompiled), "
     )
-    assert ran.observed == "not known: torch.compile hides it"
+    assert ran.observed == "unknown: torch.compile hides it"
     assert ran.notes == ("torch.compile broke the graph 2 times: a print",)
 
 

@@ -148,7 +148,7 @@ def test_a_point_of_few_steps_is_not_ranked_and_the_best_is_of_the_others(tmp_pa
     done = sweep(tmp_path, {"fp32": (5, 0.03), "bf16": (100, 0.01), "amp": (100, 0.02)})
     assert outcomes(done)[0].startswith("cannot tell: SUSPECT (too few steps were measured: 5")
     assert outcomes(done)[1] == "best"
-    assert outcomes(done)[2].endswith("slower at 95%, all pairs together")
+    assert outcomes(done)[2].endswith("slower at 95% for all pairs together")
     assert any(note.startswith("not ranked: precision=fp32 is SUSPECT") for note in notes_of(done))
     points = read_values(done.result)
     assert [[found.code for found in point.doubts] for point in points] == [["few-steps"], [], []]
@@ -212,7 +212,8 @@ def of_cases(tmp_path: Path, doubts: Mapping[str, Sequence[str]], metric: str, *
 def test_a_configuration_that_cannot_be_used_is_neither_best_nor_on_a_front(tmp_path: Path) -> None:
     left_out = of_cases(tmp_path, {"lion": ["cpu-neighbours"]}, "throughput")
     assert (
-        "adam has the highest throughput: shown against each other configuration that can be used" in left_out
+        "adam has the highest throughput: confirmed against each other configuration that can be used"
+        in left_out
     )
     assert "at 95% over all 2 together" in left_out
     assert "neither best nor on a front: lion is SUSPECT (why)" in left_out
@@ -230,8 +231,11 @@ def test_a_configuration_that_cannot_be_used_is_neither_best_nor_on_a_front(tmp_
 def test_an_accuracy_wins_beside_neighbours_and_on_no_front_by_time(tmp_path: Path) -> None:
     crowded = {name: ["cpu-neighbours"] for name in ("adam", "sgd", "lion")}
     found = of_cases(tmp_path, crowded, "accuracy")
-    assert "adam has the highest accuracy: shown against each other configuration, at 95%" in found
-    assert "accuracy against memory, by the differences shown: the Pareto front is adam, sgd, lion" in found
+    assert "adam has the highest accuracy: confirmed against each other configuration, at 95%" in found
+    assert (
+        "accuracy against memory, using only confirmed differences: the Pareto front is adam, sgd, lion"
+        in found
+    )
     assert "accuracy against time" not in found.partition("Cases")[0].partition("Pareto")[2]
 
 

@@ -63,7 +63,7 @@ def test_utilisation_stands_beside_formula_peak_type_density_and_source() -> Non
         "the dense bf16 peak",
         "data sheet",
         "https://",
-        "halved",
+        "half the sparse value",
     ):
         assert part in mfu.detail
 
@@ -88,8 +88,8 @@ def test_a_step_over_the_peak_is_invalid_in_its_own_precision() -> None:
 def test_an_unknown_device_has_a_rate_and_no_share() -> None:
     found = measures(device=replace(H200, name="NVIDIA H2000"), flops_per_step=1e12, bytes_per_step=1e9)
     assert set(found) == {"model FLOP/s", "memory traffic", "arithmetic intensity"}
-    assert "no MFU: no bf16 peak is known for NVIDIA H2000" in found["model FLOP/s"].detail
-    assert "no memory peak is known for NVIDIA H2000" in found["memory traffic"].detail
+    assert "no MFU: no known bf16 peak for NVIDIA H2000" in found["model FLOP/s"].detail
+    assert "no percentage: no known memory peak for NVIDIA H2000" in found["memory traffic"].detail
 
 
 def test_work_without_a_closed_form_is_taken_from_the_counter() -> None:
@@ -158,12 +158,12 @@ def test_evaluations_are_weighed_by_their_samples() -> None:
     assert found["evaluation loss"].value == pytest.approx(1.75)
     assert found["accuracy"].value == pytest.approx(0.8)
     assert "400 samples" in found["accuracy"].detail
-    assert "none is held out" in found["accuracy"].detail
+    assert "no samples are held out" in found["accuracy"].detail
     unseen = Evaluation(rank=0, samples=50, mean_loss=3.0, accuracy=0.4, missing=None, is_held_out=True)
     found = measures(*ranks, unseen)
     assert (found["accuracy"].value, found["held-out accuracy"].value) == pytest.approx((0.8, 0.4))
     assert found["held-out evaluation loss"].value == pytest.approx(3.0)
-    assert "none is held out" not in found["accuracy"].detail
+    assert "no samples are held out" not in found["accuracy"].detail
     assert "50 samples that no step used" in found["held-out accuracy"].detail
     regression = Evaluation(rank=0, samples=100, mean_loss=1.0, accuracy=None, missing="a regression")
     assert set(measures(regression)) - set(measures()) == {"evaluation loss"}
@@ -193,13 +193,13 @@ def test_the_roofline_has_the_measured_ceilings_the_data_sheet_and_the_run() -> 
     assert picture is not None
     (chart,) = picture.charts
     measured, sheet, run = chart.series
-    assert measured.name == "measured: products 800 TFLOP/s, memory 4.00 TB/s"
+    assert measured.name == "measured: matrix products 800 TFLOP/s, memory 4.00 TB/s"
     assert measured.points[1] == pytest.approx((200.0, 800e12))
     assert measured.points[0][1] == pytest.approx(measured.points[0][0] * 4e12)
-    assert sheet.name.startswith("data sheet: products 990 TFLOP/s")
+    assert sheet.name.startswith("data sheet: matrix products 990 TFLOP/s")
     assert run.points[0] == pytest.approx((4.0, 9.6e12))
     (ridge,) = chart.references
-    assert (ridge.label, ridge.x) == ("they meet at 200 FLOP/byte", 200.0)
+    assert (ridge.label, ridge.x) == ("the ceilings meet at 200 FLOP/byte", 200.0)
 
 
 def test_a_run_without_known_bytes_is_a_level_line_and_without_ceilings_there_is_no_roofline() -> None:

@@ -54,8 +54,8 @@ def test_the_gravest_of_several_decides_and_all_are_named() -> None:
     (judged,) = ask([judge_events], facts(xid(43), xid(999), xid(79)))
     assert judged.outcome.status == "FAIL"
     assert judged.outcome.measured == (
-        "XID 79 (GPU has fallen off the bus) of a process not visible; by its code alone (RESTART_BM): "
-        "restart the host; XID 999 (not in the catalogue); XID 43 (GPU stopped processing)"
+        "XID 79 (GPU has fallen off the bus) of an unseen process; by its code alone "
+        "(RESTART_BM): restart the host; XID 999 (not in the catalogue); XID 43 (GPU stopped processing)"
     )
     assert (judged.outcome.next_step, judged.outcome.responsible) == (
         "Drain the host and restart the machine",
@@ -82,12 +82,15 @@ def test_what_decides_nothing_is_told_with_whose_it_is() -> None:
     found = advisory_events(facts(xid(43), xid(13, pid=7), xid(13, pid=7), xid(79)))
     stopped, faulted = "XID 43 (GPU stopped processing)", "XID 13 (Graphics Engine Exception)"
     assert [(x.is_required, x.outcome.status, x.outcome.measured) for x in found] == [
-        (False, "WARN", f"{stopped} of a process not visible; by its code alone (IGNORE): cannot tell"),
         (
             False,
             "WARN",
-            f"{faulted} of process 7 (another's), 2 times; none of our tests compared results since: "
-            "cannot tell",
+            f"{stopped} of an unseen process; by its code alone (IGNORE): cannot tell",
+        ),
+        (
+            False,
+            "WARN",
+            f"{faulted} of process 7 (another's), 2 times; no test has compared results since: cannot tell",
         ),
     ]
 
@@ -103,8 +106,8 @@ def test_a_driver_that_did_not_answer_is_an_error_and_a_lost_device_a_failure() 
     [
         ("not recorded: No such file or directory (beside gemm/1)", "ERROR"),
         ("this user may not read it", "ERROR"),
-        ("no GPU here announces events", "NOT-APPLICABLE"),
-        ("Intel's drivers report resets in the kernel log only", "NOT-APPLICABLE"),
+        ("not supported: no GPU here announces events", "NOT-APPLICABLE"),
+        ("not supported: Intel's drivers report resets in the kernel log only", "NOT-APPLICABLE"),
     ],
 )
 def test_silence_passes_only_where_somebody_could_listen(reason: str, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""The spread by hand, and a run in which nothing was finished."""
+"""Test the spread against a value computed by hand, and a run in which no launch finished."""
 
 import pytest
 from gpuproof_example_check import STEADY, spread

@@ -1,4 +1,4 @@
-"""Planning without a device: which launches there are, and which hosts the pair is made of."""
+"""Tests of planning without a device: which launches there are, and which hosts form the pair."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""The closed form against the model that is built."""
+"""Check that the closed form agrees with the model that is built."""
 
 from gpuproof_example_workload import PERCEPTRON, PerceptronOptions
 

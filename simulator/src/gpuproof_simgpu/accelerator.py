@@ -1,4 +1,4 @@
-"""`simgpu` through gpuproof's accelerator interface."""
+"""Make `simgpu` available through gpuproof's accelerator interface."""
 
 from __future__ import annotations
 

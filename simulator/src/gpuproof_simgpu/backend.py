@@ -27,7 +27,7 @@ def activate() -> ModuleType:
     The devices are those declared in GPUPROOF_SIMGPU; torch supports one out-of-tree device type per process.
 
     Raises:
-        EnvironmentUnfitError: it cannot be compiled on this machine.
+        EnvironmentUnfitError: the C++ part cannot be compiled on this machine.
         UsageError: the declaration cannot be parsed.
     """
     declared = read_declaration(os.environ.get(VARIABLE, ""))
@@ -80,7 +80,8 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
 
 def _register_collectives() -> None:
     Backend.register_backend(COLLECTIVES, _make_group, devices=[TYPE])
-    # torch 2.13 stores plug-ins in upper case, but looks up the plug-in for a group of several in lower case.
+    # torch 2.13 stores plug-ins in upper case, but looks up the plug-in for a group with several backends in
+    # lower case.
     Backend._plugins = {COLLECTIVES: Backend._plugins[COLLECTIVES.upper()], **Backend._plugins}
 
 

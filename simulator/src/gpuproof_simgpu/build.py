@@ -2,7 +2,7 @@
 
 The library is stored in the user's cache folder, under a name derived from torch's version and the sources,
 so that a change to either triggers a rebuild. An operating system lock lets one process compile while other
-processes wait; a process that dies cannot leave the lock behind.
+processes wait; a process that dies cannot leave the lock held.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuproof.base.errors import EnvironmentUnfitError
 NAME = "gpuproof_simgpu_device"
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-O1", "-std=c++20")
-"""The C++ part computes little, so -O1 is enough; it compiles in half the time of -O3."""
+"""The C++ part computes little, so -O1 is enough, and it compiles in half the time that -O3 needs."""
 
 
 def load_device() -> ModuleType:

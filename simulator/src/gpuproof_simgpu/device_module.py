@@ -78,7 +78,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Return whether the devices can be used: always."""
+    """Return whether the devices can be used, which is always the case."""
     return True
 
 

@@ -1,1 +1,1 @@
-"""The interface to torch's compute devices: the only place that names a vendor's module."""
+"""The interface to torch's compute devices: the only code that refers to a vendor's module."""

@@ -1,10 +1,10 @@
-"""What the worker needs from a device type, and how torch provides it for most of them.
+"""What the worker needs from a device type, with torch's implementation for most types.
 
-One object represents a type (`cuda`, `xpu`, …). If a device lacks something, the answer is None, or the
-reason in words, which becomes the user's message. Any package may register a class with this protocol,
-constructed without arguments, in the entry-point group `gpuproof.accelerators` under torch's name for the
-type. A class that inherits from `Accelerator` gets everything that torch's conventions for a device's module
-(`torch.TYPE`) provide.
+One object represents a type (`cuda`, `xpu`, …). If a device lacks a feature, the method returns None, or a
+reason in words that is shown to the user. Any package may register a class with this protocol, constructed
+without arguments, in the entry-point group `gpuproof.accelerators` under torch's name for the type. A class
+that inherits from `Accelerator` gets everything that torch's conventions for a device's module (`torch.TYPE`)
+provide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Work = Callable[[], None]
 OutOfMemory = torch.OutOfMemoryError
-"""What torch raises when a device is out of memory, whatever its type."""
+"""Exception that torch raises when a device of any type is out of memory."""
 
 
 class TimingEvent(Protocol):
@@ -47,33 +47,33 @@ class TimingEvent(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """What torch knows about one device; a value is None if torch does not know it."""
+    """What torch reports about one device; values that torch does not report are None."""
 
     name: str
     uuid: str | None = None
-    """As reported by its driver."""
+    """UUID of the device, as reported by its driver."""
     memory_total_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
-    """Major and minor version, as defined by NVIDIA; on AMD they have another meaning."""
+    """Major and minor version, as defined by NVIDIA; on AMD the numbers have a different meaning."""
     multiprocessors: int | None = None
     cache_bytes: int | None = None
-    """The size of the last-level cache, as reported by torch."""
+    """Size of the last-level cache, as reported by torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
-    """What determines which precisions a device supports."""
+    """Properties that determine which precisions a device supports."""
 
     name: str
     in_software: bool
-    """The CPU emulates types that it has no instructions for: correct, but slow."""
+    """Whether the CPU emulates types that it has no instructions for, which is correct but slow."""
     capability: tuple[int, int] | None
     """NVIDIA's compute capability; None if the device has none in this sense (a CPU, AMD)."""
     has_bf16: bool
     has_scaled_products: bool
-    """torch supports fp8 matrix products, with a scale for each operand."""
+    """Whether torch supports fp8 matmuls with a scale for each operand."""
     tf32_override: str | None
-    """The value of NVIDIA_TF32_OVERRIDE."""
+    """Value of NVIDIA_TF32_OVERRIDE."""
     has_fp64: bool = True
 
 
@@ -82,13 +82,13 @@ class DeviceCommand:
     """A kernel, copy or collective that a device ran, on the device's clock or its profiler's."""
 
     name: str
-    """As named by the profiler; simulated commands are named `compute`, `copy` or `simccl`."""
+    """Name used by the profiler; simulated commands are named `compute`, `copy` or `simccl`."""
     begin_s: float
     end_s: float
 
     @property
     def span(self) -> Span:
-        """From its start to its end."""
+        """Time span from the command's start to its end."""
         return self.begin_s, self.end_s
 
 
@@ -96,32 +96,32 @@ class Accelerator(Protocol):
     """A type of device."""
 
     type: str
-    """Its name in `torch.device`."""
+    """Name of this type in `torch.device`."""
     title: str
-    """Its name for users, in messages."""
+    """Name shown to users, in messages."""
     simulated: bool = False
-    """No such hardware exists; measurements on it say nothing about any hardware, and `auto` never selects
-    it."""
+    """Whether the hardware is simulated; if so, measurements say nothing about any hardware, and `auto` never
+    selects the type."""
     asynchronous: bool = True
-    """Work is queued, and the host continues before it has finished."""
+    """Whether work is queued, so that the host continues before the device has finished."""
     in_software: bool = False
-    """Values are computed by the CPU."""
+    """Whether values are computed by the CPU."""
     min_window_s: float = GPU_WINDOW_S
     """Minimum duration of a window limited by steps, unless the recipe says otherwise."""
     collectives: tuple[str, ...] = ()
-    """torch.distributed backends that can transfer its tensors, preferred one first; empty means one rank
-    only."""
+    """torch.distributed backends that can transfer the device's tensors, preferred one first; empty means one
+    rank only."""
     pins_memory: bool = True
-    """Copies from pinned host memory are faster."""
+    """Whether copies from pinned host memory are faster."""
     has_channels_last: bool = True
-    """Convolutions may be faster on images in NHWC layout."""
+    """Whether convolutions may be faster on images in NHWC layout."""
     has_cudnn: bool = False
     visibility_variable: str | None = None
-    """The environment variable that determines which devices torch sees."""
+    """Environment variable that determines which devices torch sees."""
 
     @property
     def declared_rates(self) -> Mapping[str, float]:
-        """The declared rates of a simulated device, in FLOP/s and bytes/s; empty for real devices."""
+        """Declared rates of a simulated device, in FLOP/s and bytes/s; empty for real devices."""
         return {}
 
     @property
@@ -168,7 +168,7 @@ class Accelerator(Protocol):
         return None
 
     def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand] | None:
-        """Run, wait, and return what the device did; None, without running, if it is not recorded."""
+        """Run, wait, and return what the device did; None, without running, if that is not recorded."""
         return None
 
     def why_no_graphs(self) -> str | None:
@@ -178,7 +178,7 @@ class Accelerator(Protocol):
         return f"torch {torch.__version__} does not capture graphs on {self.title} devices"
 
     def run_aside(self, run: Work) -> None:
-        """Run on a side stream, between two waits."""
+        """Run the work on a side stream, with a wait before and after it."""
         here, side = self.module.current_stream(), self.module.Stream()
         side.wait_stream(here)
         with self.module.stream(side):
@@ -186,10 +186,10 @@ class Accelerator(Protocol):
         here.wait_stream(side)
 
     def run_both(self, run: Work, other: Work, *, peer: torch.device | None = None) -> None:
-        """Run two pieces of work on two streams at once; what is queued next waits for both.
+        """Run two pieces of work concurrently on two streams; anything queued afterwards waits for both.
 
-        If work copies to or from a `peer`, it also waits for a stream there, so `other` gets a second stream
-        on that device.
+        If the work copies to or from a `peer`, it also waits for a stream there, so `other` gets a second
+        stream on that device.
         """
         here, side = self.module.current_stream(), self.module.Stream()
         side.wait_stream(here)
@@ -202,7 +202,7 @@ class Accelerator(Protocol):
         here.wait_stream(side)
 
     def capture_graph(self, run: Work) -> Work:
-        """Record what `run` submits to the device, without running it; return what replays it."""
+        """Record what `run` submits to the device, without running it; return a function that replays it."""
         graph = torch.accelerator.Graph()
         with self.module.stream(self.module.Stream()), graph:
             run()
@@ -280,11 +280,11 @@ class Accelerator(Protocol):
         )
 
     def use_tf32(self, *, on: bool) -> None:
-        """Allow or forbid TF32 in fp32 products and convolutions; does nothing if there is no TF32."""
+        """Allow or forbid TF32 in fp32 matmuls and convolutions; do nothing if the device has no TF32."""
         return
 
     def tf32_switch(self) -> Tf32Switch | None:
-        """Read back whether products and convolutions may use TF32; None if there is none."""
+        """Return whether matmuls and convolutions may use TF32, as set in torch; None without TF32."""
         return None
 
     def choose_convolutions(self, *, deterministic: bool, timed: bool) -> None:
@@ -292,17 +292,17 @@ class Accelerator(Protocol):
         return
 
     def process_group(self, backend: str) -> str:
-        """Name the backends of a process group: small decisions are exchanged over gloo on the CPU."""
+        """Return the names of the backends of a process group; small decisions use gloo on the CPU."""
         return f"cpu:gloo,{self.type}:{backend}"
 
     @contextmanager
     def kept_random_state(self, device: torch.device) -> Iterator[None]:
-        """Restore the random state on exit, including the CPU's."""
+        """Restore the random state on exit, including the CPU's random state."""
         with torch.random.fork_rng(devices=[device], device_type=self.type):
             yield
 
     def library_versions(self) -> dict[str, str | int | None]:
-        """Return the versions of its libraries."""
+        """Return the versions of the device's libraries."""
         return {}
 
 
@@ -312,7 +312,7 @@ def has_scaled_products() -> bool:
 
 
 def _multiplies(dtype: torch.dtype, device: torch.device) -> bool:
-    """This is tried out, since torch does not report it for every device type."""
+    """Determined by trying it, since torch does not report it for every device type."""
     try:
         ones = torch.ones(2, 2, dtype=dtype, device=device)
         return float((ones @ ones).sum()) == 8

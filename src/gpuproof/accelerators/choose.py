@@ -1,7 +1,8 @@
 """Select a case's device type by name; types from other packages are imported on use.
 
 CUDA devices (including AMD's under ROCm, since torch has one module for both), the CPU, and Intel's and
-Apple's GPUs, as far as they differ from torch's conventions. Intel's and Apple's were not tested on hardware.
+Apple's GPUs, where they differ from torch's conventions. The classes for Intel and Apple were not tested on
+hardware.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gpuproof.base.registry import ACCELERATORS, find_owner, load, names
 from gpuproof.records.what_ran import Tf32Switch
 
 TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""NVIDIA's libraries obey this variable whatever torch requests: 0 forbids TF32, 1 always uses it."""
+"""NVIDIA's libraries obey this variable regardless of what torch requests: 0 forbids TF32, 1 always uses
+it."""
 
 
 class CudaAccelerator(Accelerator):
@@ -37,7 +39,7 @@ class CudaAccelerator(Accelerator):
         return None
 
     def capture_graph(self, run: Work) -> Work:
-        """Record what `run` submits to the device, without running it; return what replays it."""
+        """Record what `run` submits to the device, without running it; return a function that replays it."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()
@@ -71,12 +73,12 @@ class CudaAccelerator(Accelerator):
         )
 
     def use_tf32(self, *, on: bool) -> None:
-        """Allow or forbid TF32 in fp32 products and convolutions."""
+        """Allow or forbid TF32 in fp32 matmuls and convolutions."""
         torch.backends.cuda.matmul.allow_tf32 = on
         torch.backends.cudnn.allow_tf32 = on
 
     def tf32_switch(self) -> Tf32Switch | None:
-        """Read back whether products and convolutions may use TF32."""
+        """Return whether matmuls and convolutions may use TF32, as set in torch."""
         switches = {bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)}
         return "mixed" if len(switches) == 2 else "on" if True in switches else "off"
 
@@ -86,7 +88,7 @@ class CudaAccelerator(Accelerator):
         torch.backends.cudnn.deterministic = deterministic
 
     def library_versions(self) -> dict[str, str | int | None]:
-        """Return the versions of cuDNN and NCCL, or MIOpen and RCCL; None without a device."""
+        """Return the versions of cuDNN and NCCL, or of MIOpen and RCCL; None without a device."""
         if not torch.cuda.is_available():
             return {"cudnn": None, "nccl": None}
         has_nccl = torch.distributed.is_nccl_available()
@@ -114,7 +116,7 @@ class Cpu(Accelerator):
         return "CUDA graphs are for CUDA devices, and this run is on the CPU"
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe the CPU only by its kind: `worker.host.environment` has its name."""
+        """Describe the CPU only by its kind: `worker.host.environment` contains its name."""
         return DeviceProperties(name="CPU")
 
     def arithmetic(self, device: torch.device) -> Arithmetic:
@@ -147,7 +149,7 @@ class XpuAccelerator(Accelerator):
         return f"torch {torch.__version__} does not capture graphs on {self.title} devices"
 
     def capture_graph(self, run: Work) -> Work:
-        """Record what `run` submits to the device, without running it; return what replays it."""
+        """Record what `run` submits to the device, without running it; return a function that replays it."""
         graph = torch.xpu.XPUGraph()
         with torch.xpu.graph(graph):
             run()
@@ -171,7 +173,7 @@ class MpsAccelerator(Accelerator):
         return "torch does not capture graphs on Apple MPS devices"
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe the device by what torch reports: the recommended maximum of the host's memory."""
+        """Describe the device as torch reports it, with the recommended maximum of the host's memory."""
         return DeviceProperties(name="Apple GPU", memory_total_bytes=int(torch.mps.recommended_max_memory()))
 
     def free_and_total_bytes(self, device: torch.device) -> tuple[int, int] | None:
@@ -181,7 +183,7 @@ class MpsAccelerator(Accelerator):
 
     @contextmanager
     def kept_random_state(self, device: torch.device) -> Iterator[None]:
-        """Restore the random state on exit, including the CPU's."""
+        """Restore the random state on exit, including the CPU's random state."""
         before = torch.mps.get_rng_state()
         with torch.random.fork_rng(devices=[]):
             yield
@@ -190,7 +192,7 @@ class MpsAccelerator(Accelerator):
 
 PROCESSOR = Cpu()
 IN_ORDER: tuple[Accelerator, ...] = (CudaAccelerator(), XpuAccelerator(), MpsAccelerator())
-"""The types that `auto` looks for. Users name other types explicitly, so that none of them has to be imported
+"""Types that `auto` looks for. Users specify other types explicitly, so that none of those has to be imported
 to look for its devices."""
 OWN = {accelerator.type: accelerator for accelerator in (*IN_ORDER, PROCESSOR)}
 
@@ -200,8 +202,8 @@ def find_accelerator(name: str) -> Accelerator:
     """Return the device type with this name.
 
     Raises:
-        EnvironmentUnfitError: no installed package provides it.
-        UsageError: it cannot be loaded.
+        EnvironmentUnfitError: no installed package provides this device type.
+        UsageError: the device type cannot be loaded.
     """
     if name in OWN:
         return OWN[name]
@@ -209,9 +211,7 @@ def find_accelerator(name: str) -> Accelerator:
         raise EnvironmentUnfitError(
             f"no installed package provides the device type {name!r}",
             place="distributed.device",
-            next_step=(
-                f"Install the package that registers it ({ACCELERATORS}) on the machine where the worker runs"
-            ),
+            next_step=f"Install the package that registers it ({ACCELERATORS}) on the worker's machine",
         )
     accelerator: Accelerator = load(ACCELERATORS, name)()
     if accelerator.type != name:
@@ -228,7 +228,7 @@ def accelerator_of(device: torch.device) -> Accelerator:
 
 
 def free_bytes_of(device: torch.device) -> int | None:
-    """Return the memory that a device still has available (for a CPU, its host's); None if unknown."""
+    """Return the memory still available on a device (for a CPU, on its host); None if unknown."""
     room = accelerator_of(device).free_and_total_bytes(device)
     if room is not None or device.type != PROCESSOR.type:
         return None if room is None else room[0]
@@ -260,6 +260,6 @@ def choose_accelerator(choice: str) -> Accelerator:
 
 
 def accelerators_here(choice: str = "auto") -> tuple[Accelerator, ...]:
-    """Return the types torch sees devices of; another package's type only if it was chosen."""
+    """Return the device types for which torch sees devices; other packages' types only if chosen."""
     chosen = () if choice == "auto" or choice in OWN else (find_accelerator(choice),)
     return tuple(candidate for candidate in (*IN_ORDER, *chosen) if candidate.count())

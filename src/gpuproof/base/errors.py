@@ -1,7 +1,7 @@
 """Errors that a person can act on, and their exit codes.
 
-Every error names the place, the cause and the next step, and prints as one paragraph. A traceback is shown
-only for our own bugs.
+Every error states the location, the cause and the next step, and is printed as one paragraph. A traceback is
+shown only for our own bugs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 class GpuproofError(Exception):
-    """A failure that is not our own bug: where it occurred, why, and what to do next."""
+    """A failure that is not a bug in gpuproof: where it occurred, why, and what to do next."""
 
     exit_code = ExitCode.FAILED
 
@@ -71,7 +71,7 @@ class EnvironmentUnfitError(GpuproofError):
 
 
 class UnsupportedError(EnvironmentUnfitError):
-    """The device itself cannot do what is requested, whatever the settings and software."""
+    """The device itself cannot do what is requested, regardless of settings and software."""
 
 
 class RecordError(GpuproofError):
@@ -91,13 +91,13 @@ REFUSALS: Mapping[int, type[GpuproofError]] = {
     errno.ESTALE: EnvironmentUnfitError,
     errno.EIO: EnvironmentUnfitError,
 }
-"""A file system error for a path, whatever its origin, but never a bug of ours."""
+"""A file system error for a path, wherever the path came from, but never one of our own bugs."""
 
 
 def explained(error: Exception) -> GpuproofError | None:
-    """Return, in our words, an error that the user can act on; None for a bug of ours.
+    """Return an error in our own words if the user can act on it; None for one of our own bugs.
 
-    A missing library, or a file system or locale that rejects a path, whatever the path's origin.
+    A missing library, or a file system or locale that rejects a path, wherever the path came from.
     """
     if isinstance(error, GpuproofError):
         return error
@@ -109,7 +109,7 @@ def explained(error: Exception) -> GpuproofError | None:
         )
     if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
         return UsageError(
-            (f"the encoding {error.encoding} of this locale lacks {error.object[error.start : error.end]!r}"),
+            f"the encoding {error.encoding} of this locale lacks {error.object[error.start : error.end]!r}",
             place="environment",
             next_step="Set LC_ALL=C.UTF-8, or PYTHONUTF8=1",
         )

@@ -1,7 +1,8 @@
 """Safe file access in shared folders: atomic writes, new temporary names, only plain files.
 
-In a folder from elsewhere, there may be links where we write, and pipes or devices where we read. So output
-is written under a name that nobody can have created there, and is then renamed; input must be a plain file.
+In a folder that other people provided or can modify, the path we write to may be a link, and the path we read
+may be a pipe or a device. So output is written under a name that nobody can have created there, and is then
+renamed; input must be a plain file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KINDS = (
 
 
 def write_array(path: Path, objects: Iterable[dict[str, Any]]) -> int:
-    """Write the objects as a JSON array without holding it all in memory; return how many there were.
+    """Write the objects as a JSON array without holding it all in memory; return their number.
 
     Raises:
         EnvironmentUnfitError: the disk is full or the directory is not writable.
@@ -47,7 +48,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically.
 
     Raises:
-        EnvironmentUnfitError: as `write_array`.
+        EnvironmentUnfitError: same as for `write_array`.
     """
     with aside(path) as place:
         place.write_text(text, encoding="utf-8")
@@ -58,7 +59,7 @@ def aside(path: Path) -> Iterator[Path]:
     """Yield a new file next to `path`, which replaces it on success and is removed otherwise.
 
     Raises:
-        EnvironmentUnfitError: as `write_array`.
+        EnvironmentUnfitError: same as for `write_array`.
     """
     try:
         with replacing(path) as place:
@@ -69,7 +70,7 @@ def aside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Do the same as `aside`, but leave the system's error unchanged.
+    """Do the same as `aside`, but leave the operating system's error unchanged.
 
     The name is random and the file is created with O_EXCL, which follows no link, so nothing outside the
     folder is written to.
@@ -91,7 +92,8 @@ def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
     """Open only a plain file for reading, without blocking: never a pipe or an endless device.
 
     Raises:
-        OSError: it does not exist, access is denied, or it is not a plain file (`strerror` says what it is).
+        OSError: the file does not exist, access is denied, or it is not a plain file (`strerror` says what it
+            is).
     """
     links = 0 if follow_links else os.O_NOFOLLOW
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | links)
@@ -112,7 +114,7 @@ def read_plain(path: Path, *, max_bytes: int | None = None, follow_links: bool =
     """Read a whole plain file.
 
     Raises:
-        OSError: as `open_plain`, or it is larger than `max_bytes`.
+        OSError: same as for `open_plain`, or the file is larger than `max_bytes`.
     """
     with open_plain(path, follow_links=follow_links) as file:
         content = file.read() if max_bytes is None else file.read(max_bytes + 1)
@@ -127,7 +129,7 @@ def link_plain(source: Path, target: Path) -> None:
     A link at `target` is replaced, not written through.
 
     Raises:
-        OSError: it is not a plain file, or cannot be copied.
+        OSError: the source is not a plain file, or cannot be copied.
     """
     with open_plain(source, follow_links=False) as file, replacing(target) as place:
         place.unlink()
@@ -142,7 +144,7 @@ def try_place(option: str, path: Path | None, kind: Literal["file", "new file", 
     """Check, before measuring, that results can be written at the end; create the folder if needed.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the results cannot be written.
     """
     if path is None:
         return
@@ -156,7 +158,7 @@ def try_place(option: str, path: Path | None, kind: Literal["file", "new file", 
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError)
         cause = "there is no such folder" if is_absent else f"cannot be written: {error.strerror}"
-        raise UsageError(cause, place=f"{option} {path}", next_step="Use a place that you own") from error
+        raise UsageError(cause, place=f"{option} {path}", next_step="Use a folder that you own") from error
 
 
 @contextlib.contextmanager
@@ -193,10 +195,10 @@ def packaged_rows(path: str) -> list[dict[str, Any]]:
 def open_lock(path: Path) -> int:
     """Open a file that is only used for locking: create it if missing, never truncate, follow no link.
 
-    Returns its descriptor.
+    Returns the file descriptor.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return os.open(path, flags, 0o666)
@@ -215,6 +217,6 @@ def place_inside(root: Path, name: str) -> Path:
         raise RecordError(
             f"{name!r} leads outside the folder",
             place=str(root),
-            next_step="Its files were modified; use none",
+            next_step="Its files were modified; do not use any of them",
         )
     return root.joinpath(*parts)

@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 MAX_DEPTH = 64
-"""Maximum nesting depth of JSON: what we write has ten levels or fewer, and readers recurse once per
+"""Maximum nesting depth of JSON: our own files have ten levels or fewer, and readers recurse once per
 level."""
 PASSED_ON = "\n\t\N{NO-BREAK SPACE}"
 
@@ -28,10 +28,10 @@ def plain(text: str, *, allowed: str = PASSED_ON) -> str:
 
 
 def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:
-    """Parse JSON, cleaning its texts and keys, except in orders, whose paths and words are kept.
+    """Parse JSON and clean its strings and keys, except in orders, which keep their paths and words.
 
     Raises:
-        ValueError: it is not JSON, or is nested deeper than `MAX_DEPTH`.
+        ValueError: the text is not JSON, or is nested deeper than `MAX_DEPTH`.
     """
     try:
         data = json.loads(text)
@@ -41,10 +41,10 @@ def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:
 
 
 def bounded(data: Any, text: str | bytes, *, is_order: bool = False) -> Any:
-    """Return the value parsed from `text`, with its texts and keys cleaned.
+    """Return the value parsed from `text`, with its strings and keys cleaned.
 
     Raises:
-        ValueError: as `parse_json`.
+        ValueError: same as for `parse_json`.
     """
     openings = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
     if sum(map(text.count, openings)) > MAX_DEPTH and _is_deep(data):  # type: ignore[arg-type]  # of one type

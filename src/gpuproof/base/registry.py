@@ -1,6 +1,6 @@
 """Plug-ins by entry point: listing them only reads metadata; they are loaded on first use.
 
-Built-ins use the same mechanism as any other package: an entry point in the group, whose object is a
+Built-ins use the same mechanism as any other package: an entry point in the group, which refers to a
 torch-free descriptor (see `gpuproof.workloads.info.base.WorkloadInfo` and `gpuproof.verdict.check.Check`).
 """
 
@@ -42,7 +42,7 @@ def _entries(group: str) -> EntryPoints:
 
 @functools.cache
 def _entries_on(_path: tuple[str, ...], group: str) -> EntryPoints:
-    """Read the metadata of every package on Python's path: about 15 ms, needed for each look-up."""
+    """Read the metadata of every package on Python's path, which takes about 15 ms per look-up."""
     return entry_points(group=group)
 
 
@@ -69,7 +69,7 @@ def registered(group: str) -> tuple[Registered, ...]:
 
 
 def find_owner(group: str, name: str) -> str:
-    """Return which package registers `name` in `group`; several names are joined with "and"."""
+    """Return the package that registers `name` in `group`; several packages are joined with "and"."""
     owners = sorted({entry.distribution for entry in registered(group) if entry.name == name})
     return " and ".join(owners) or "no package"
 
@@ -91,9 +91,7 @@ def load(group: str, name: str) -> Any:
             next_step=f"{hint}Known: {', '.join(registered_names) or 'none'}",
         )
     if len(points) > 1:
-        raise UsageError(
-            f"{name!r} is registered by {find_owner(group, name)}", next_step="Uninstall one of them"
-        )
+        raise UsageError(f"{name!r} is registered by {find_owner(group, name)}", next_step="Uninstall one")
     (point,) = points
     try:
         return point.load()
@@ -105,7 +103,7 @@ def load(group: str, name: str) -> Any:
 
 
 def forget() -> None:
-    """Reread metadata from now on, since packages were installed while this process runs."""
+    """Reread the metadata from now on, because packages were installed while this process runs."""
     for cached in (_entries_on, names, registered, load):
         cached.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Time spans: the time they cover together, and what remains of some outside of others.
+"""Time spans: the total time they cover, and the parts of spans that are outside of other spans.
 
 >>> covered([(0.0, 2.0), (5.0, 6.0), (1.0, 3.0), (1.5, 2.5)])
 4.0
@@ -13,7 +13,7 @@ Span = tuple[float, float]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the same total time as ordered spans that do not touch; empty spans are dropped."""
+    """Return ordered spans that do not touch and cover the same time; empty spans are dropped."""
     result: list[Span] = []
     for begin, end in sorted(spans):
         if begin >= end:

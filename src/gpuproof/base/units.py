@@ -1,4 +1,4 @@
-"""Human-readable numbers with units, with one format each for durations, rates, sizes and shares.
+"""Human-readable numbers with units: one format each for durations, rates, sizes and fractions.
 
 >>> seconds(0.00123)
 '1.23 ms'
@@ -18,7 +18,7 @@ from statistics import geometric_mean
 MISSING = "–"
 DECIMAL_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 MOST_HALF_WIDTH = 0.5
-"""A value whose uncertainty is more than half of the value does not count as measured."""
+"""Uncertainty, as a fraction of the value, above which the value does not count as measured."""
 NOT_WELL_ENOUGH = "not measured well enough"
 UNIT = re.compile(
     r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[kKMGT]i?B(?:/s)?|B(?:/s)?|[MGTP]?FLOP(?:/s)?|[mk]?W|k?J|[MG]Hz|°C)"
@@ -26,7 +26,7 @@ UNIT = re.compile(
 )
 """The space between a number and its unit."""
 UNBROKEN = "\ue000"
-"""That space during line breaking: a private-use character, since Rich also breaks at U+00A0."""
+"""Stands for that space during line breaking: a private-use character, since Rich also breaks at U+00A0."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -188,7 +188,7 @@ def change(value: float | None) -> str:
 
 
 def plus_minus(relative: float) -> str:
-    """Format a relative half-width (0.021) as '±2.1 %'; over one half it is useless and not printed.
+    """Format a relative half-width (0.021) as '±2.1 %'; above one half, it is not printed.
 
     >>> plus_minus(0.0042), plus_minus(1.17)
     ('±0.42 %', 'not measured well enough')
@@ -197,23 +197,24 @@ def plus_minus(relative: float) -> str:
 
 
 def would_show(detectable: float) -> str:
-    """Say which relative difference would show (0.02 is 2 %): over 100 % as a factor, also for losses.
+    """State a detectable relative difference (0.02 is 2 %): over 100 % as a factor, also for losses.
 
     >>> would_show(0.042), would_show(55.767)
-    ('one of 4.2 % would show', 'only a factor of 57 would show')
+    ('one of 4.2 % would be detected', 'only a factor of 57 would be detected')
     """
     if detectable < 1:
-        return f"one of {share(detectable)} would show"
-    return f"only a factor of {significant(1 + detectable, 2)} would show"
+        return f"one of {share(detectable)} would be detected"
+    return f"only a factor of {significant(1 + detectable, 2)} would be detected"
 
 
 def loss_shown(detectable: float) -> str:
-    """Say which loss of a value would show; from 1 on (100 %), no loss would.
+    """Say which loss of a value would be detected; from 1 on (100 %), no loss would be.
 
     >>> loss_shown(0.042), loss_shown(1.17)
-    ('a loss of 4.2 % would show', 'no loss would show')
+    ('a loss of 4.2 % would be detected', 'no loss would be detected')
     """
-    return f"a loss of {share(detectable)} would show" if detectable < 1 else "no loss would show"
+    loss = f"a loss of {share(detectable)}" if detectable < 1 else "no loss"
+    return f"{loss} would be detected"
 
 
 def count(value: int | None) -> str:
@@ -232,12 +233,12 @@ def first_of(names: Collection[str], most: int = 4, *, between: str = ", ") -> s
 
 
 def more_below(num_more: int) -> str:
-    """Say that a reason is not the only one; the text is empty if it is the only one."""
+    """Say that a reason is not the only one; return an empty string if it is the only one."""
     return f"; {num_more} more reason{'s' * (num_more > 1)} below" if num_more else ""
 
 
 def unbroken(text: str) -> str:
-    """Return a text that cannot break between a number and its unit; `rejoined` restores the spaces.
+    """Return a text that will not break between number and unit; `rejoined` restores the spaces.
 
     >>> unbroken("spans 11 % of 6.67 s, 3 steps").replace(UNBROKEN, "_")
     'spans 11_% of 6.67_s, 3 steps'
@@ -246,5 +247,5 @@ def unbroken(text: str) -> str:
 
 
 def rejoined(text: str) -> str:
-    """Return a text whose lines were broken, with the spaces that `unbroken` replaced."""
+    """Return a text after line breaking, with the spaces that `unbroken` replaced restored."""
     return text.replace(UNBROKEN, " ")

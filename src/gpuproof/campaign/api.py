@@ -1,4 +1,4 @@
-"""The Python API: measure a recipe, read a run's result, compare two; offered by `import gpuproof`.
+"""The Python API: measure a recipe, read a result, compare two runs; offered by `import gpuproof`.
 
 result = gpuproof.run("quick", {"model.name": "resnet50", "run.repeats": 5})
 print(result.headline, result.validity, result["throughput"].value)
@@ -51,10 +51,10 @@ class RunResult(Result):
     """A run's result in Python: measures by name, as a table, and the page in a notebook."""
 
     _page: Callable[[], Page] | None = None
-    """None if only the result itself exists."""
+    """Function that creates the page; None if only the result itself exists."""
 
     def __getitem__(self, name: str) -> Measure:
-        """Return the measure with that name for the whole run.
+        """Return the measure of the whole run that has this name.
 
         Raises:
             MeasureNotFoundError: no measure has that name, or several cases or statistics do.
@@ -116,8 +116,8 @@ def run(
         overrides: dotted key → value, applied on top of the recipe: `{"training.precision": "bf16"}`.
         python: the Python to run the ranks with, which only needs torch; defaults to the current one.
 
-    A run that failed or cannot be trusted also returns a result: `exit_code`, `validity` and `failures` say
-    so. Must be called from the main thread.
+    A run that failed or cannot be trusted also returns a result: `exit_code`, `validity` and `failures`
+    report this. Must be called from the main thread.
 
     Raises:
         UsageError: the config has mistakes, or this process is a rank of another launch.
@@ -176,8 +176,8 @@ def load_result(path: str | os.PathLike[str]) -> RunResult:
 def load_step_times(path: str | os.PathLike[str]) -> dict[str, tuple[float, ...]]:
     """Return the step times of each launch of a run, in seconds, by the launch's folder in `cases/`.
 
-    They come from the rank with the longest window, in order and without the warm-up. A launch that failed,
-    or that stored no step times (`benchmark.log_step_times: false`), is omitted.
+    The step times come from the rank with the longest window, in order and without the warm-up. A launch that
+    failed, or that stored no step times (`benchmark.log_step_times: false`), is omitted.
 
     Raises:
         UsageError: there is no run at `path`.

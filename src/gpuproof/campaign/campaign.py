@@ -1,7 +1,7 @@
 """The common path of every command: config → suite → launcher → store → report.
 
 A campaign may be interrupted at any time and resumed: finished work is on disk, and nothing is run twice.
-This module makes no judgements itself.
+This module does not evaluate any results itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuproof.campaign.conclude import Concluded
 
 ORPHANS_S = 30.0
-"""How long the ranks of a killed campaign have to notice and exit, before it is resumed."""
+"""Time that the ranks of a killed campaign have to notice and exit before it is resumed."""
 
 
 def create_run(
@@ -77,7 +77,7 @@ def run_campaign(
     again: Callable[[CaseRecords], bool] | None = None,
     until_s: float | None = None,
 ) -> Concluded:
-    """Launch what has not finished yet, and whatever `again` selects, then conclude the run.
+    """Launch cases that have not finished yet and any that `again` selects, then conclude the run.
 
     At `until_s` on the monotonic clock, running launches are stopped, and nothing more is launched.
 
@@ -116,7 +116,7 @@ def launch_all(
     """Launch what a suite requests and has not finished yet.
 
     Raises:
-        As `run_campaign`.
+        Same as for `run_campaign`.
     """
     run.wait_for_writers(ORPHANS_S)
     config = read_config(run)
@@ -146,7 +146,7 @@ def is_settled(suite: Suite, records: CaseRecords, *, retry_failed: bool) -> boo
 
 
 def _import_conclusion() -> None:
-    """Import what the end of a campaign needs while the ranks import torch, rather than afterwards."""
+    """Import what the end of a campaign needs while the ranks are importing torch, not afterwards."""
     import gpuproof.campaign.conclude
     import gpuproof.report.terminal  # noqa: F401
 

@@ -1,6 +1,7 @@
 """Conclude a run: turn its files into its result, its page and all derived files. Needs no device.
 
-`gpuproof report RUN` does this, and so does every campaign at its end. This module knows no particular suite.
+`gpuproof report RUN` does this, and so does every campaign at its end. This module contains nothing specific
+to any suite.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ from gpuproof.verdict.simulated import CONDITION, as_simulated, is_simulated, ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concluded:
-    """What concluding a run produced."""
+    """The result and page of a concluded run."""
 
     result: Result
     page: Page
 
 
 TIMELINES = "timelines.json"
-"""The data that the pictures of a run's records are drawn from, as included in a page."""
+"""Data from which the pictures of a run's records are drawn, as included in a page."""
 BEHIND = (DURING, "Notes")
-"""If a page has no results, pictures of records are inserted before the first of these sections."""
+"""Sections before which pictures of records are inserted if a page has no results; the first one found
+counts."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left "
     "unchanged; tables, charts and files that are created from records are missing"
@@ -83,16 +85,17 @@ def conclude(run: RunDirectory) -> Concluded:
 
 
 def _pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
+    # the process that started the run has not imported it
     from gpuproof.observe.run_timeline import (
         run_pictures,
-    )  # the process that started the run has not imported it
+    )
 
     return run_pictures(evidence)
 
 
 @without_collection()
 def conclude_unwritten(run: RunDirectory) -> Concluded:
-    """Conclude a run in a read-only place: return the result and the page, without writing files.
+    """Conclude a run in a read-only location: return the result and the page, without writing files.
 
     Raises:
         RecordError: a file of the run is damaged.
@@ -145,7 +148,7 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
     """Conclude a run with different options for its suite, leaving the run and its files unchanged.
 
     Raises:
-        UsageError: the suite cannot conclude with these options.
+        UsageError: the suite cannot conclude a run with these options.
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
@@ -157,7 +160,7 @@ def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Conclud
 
 
 def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
-    """Return a result with its page, which names its origin; both say so if it was simulated."""
+    """Return a result with its page, which states its origin; both say so if the run was simulated."""
     simulated = is_simulated(evidence.launches)
     result = replace(result, device_indices=device_indices(evidence.launches))
     result = as_simulated(result) if simulated else result
@@ -169,10 +172,10 @@ def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
 
 
 def conclude_tree(folder: Path) -> Concluded:
-    """Conclude a folder of an older test matrix; existing pictures are left as they are.
+    """Summarise the folder of an older test matrix; existing plots are left unchanged.
 
     Raises:
-        UsageError: it contains no test, or one of its files cannot be read.
+        UsageError: the folder contains no test, or one of its files cannot be read.
     """
     from gpuproof.suites.matrix.old_tree import conclude_old_tree, pictures_of
     from gpuproof.suites.matrix.page import page
@@ -250,9 +253,9 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
 
 
 def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
-    """Put a trace next to the reports, and each host's next to its own; yield a note if all are lost.
+    """Put a trace in the run's folder, and each host's in its own; yield a note if all are lost.
 
-    It is copied from the first launch that has one, since other launches may have lost theirs.
+    The trace is copied from the first launch that has one, since other launches may have lost theirs.
     """
     sources = [
         (launch.case.placement.host, place_inside(run.case_folder(launch.case), trace.file))
@@ -285,7 +288,7 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
 
 
 def _of_run(page: Page, run: RunDirectory) -> Page:
-    """Return a page whose commands name the run, since a suite does not know its location."""
+    """Return a page with the run's path in its commands, since a suite does not know the path."""
     root = shlex.quote(str(run.root))
 
     def with_place(section: Section) -> Section:

@@ -3,7 +3,7 @@
 Input: the directory of a concluded run; from older tools, the load test's JSON, the folder of a training
 benchmark or one of its files, a study's JSON for one side, or the cluster test's JSON. Output: a
 `FinishedRun`, or throughputs as measures. It is unknown how the older tools' results were obtained, so they
-are SUSPECT: they are shown, exported and compared side by side, but no winner is named.
+are SUSPECT: they are shown, exported and compared side by side, but no winner is declared.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _training(folder: Path) -> tuple[dict[str, Any], list[Measure]]:
 
 
 def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Measure:
-    """Return a throughput in samples/s as reported, from one launch: these tools never repeat one."""
+    """Return a throughput in samples/s as reported, from one launch: these tools repeat no launch."""
     return Measure(
         name="throughput",
         value=value,
@@ -116,8 +116,8 @@ def read_finished(path: Path) -> FinishedRun:
     """Read a concluded run, or a result of an older tool.
 
     Raises:
-        UsageError: there is no run, or it was never concluded.
-        RecordError: one of its files is damaged.
+        UsageError: there is no run at this path, or it was never concluded.
+        RecordError: a file of the run is damaged.
     """
     older = conclude_old_tree(path)[1] if is_old_tree(path) else read_older_result(path)
     if older is not None:

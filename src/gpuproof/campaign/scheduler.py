@@ -1,9 +1,9 @@
 """One loop for every campaign: which case may start where, and how each running case ends.
 
-Input: a suite with its state, and a launcher with its places. Every case that the suite requests is started
-once its placement and its order allow it; all running cases are followed concurrently, and each one that ends
-is reported to the suite. It makes no difference whether the places are this machine, hosts, or pairs of
-hosts.
+Input: a suite with its state, and a launcher with the places where cases can run. Every case that the suite
+requests is started as soon as its placement and order allow. All running cases are followed concurrently, and
+the end of each case is reported to the suite. It makes no difference whether the places are this machine,
+hosts, or pairs of hosts.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from gpuproof.suites.base import LaunchKey, Suite, launch_key
 log = logging.getLogger(__name__)
 
 FOLLOW_S = 0.25
-"""How often the first rank's journal is checked, for the progress bar …"""
+"""Interval between checks of the first rank's journal, in seconds, for the progress bar of one launch."""
 FOLLOW_SEVERAL_S = 2.0
-"""… and if several launches run: a progress line needs no more updates, and there may be hundreds of
-launches."""
+"""Interval between these checks if several launches run: a progress line does not need more frequent updates,
+and there may be hundreds of launches."""
 GRACE_S = 10.0
-"""How long ranks have for their final records: stacks of all threads, on a disk that may be slow …"""
+"""Time that ranks have to write their final records: stacks of all threads, on a disk that may be slow."""
 CUT_SHORT_S = 0.5
-"""… and after a second Ctrl-C …"""
+"""Time for the final records after a second Ctrl-C."""
 LATE_GRACE_S = 2.0
-"""… and when the time limit of the whole run has been reached."""
+"""Time for the final records when the time limit of the whole run has been reached."""
 MOST_AFTER_GRACE_S = 120.0
-"""… and how long after that a launch may take to finish, including fetching its files: a process that hangs
-in its driver cannot be killed, so nothing waits for it."""
+"""Additional time after that in which a launch may finish, including fetching its files: a process that hangs
+in its driver cannot be killed, so nothing waits for it longer."""
 CUT = "the time limit of the whole run was reached before it had ended"
 MAX_ATTEMPTS = 3
-"""For a launch that its suite keeps requesting."""
+"""Maximum number of attempts for a launch that its suite keeps requesting."""
 
 
 class CampaignProgress(Protocol):
@@ -61,7 +61,7 @@ class CampaignProgress(Protocol):
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
     ) -> None:
-        """Receive the start of a launch; `position` counts from 1, and no host is named for this machine.
+        """Receive the start of a launch; `position` starts at 1, and no host is given for this machine.
 
         With `more`, the measurements decide how many launches follow: `total` is the minimum.
         """
@@ -73,33 +73,33 @@ class CampaignProgress(Protocol):
         """Receive how a launch ended."""
 
     def host_failed(self, error: HostError) -> None:
-        """Receive that a host cannot be used, or can no longer be used."""
+        """Receive the news that a host cannot be used, or can no longer be used."""
 
 
 class UnheardProgress:
     """Shows nothing, since the log contains everything."""
 
     def says(self, line: str) -> None:
-        """Receive a line."""
+        """Receive a line, and ignore it."""
 
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
     ) -> None:
-        """Receive a launch."""
+        """Receive a launch, and ignore it."""
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Receive its records."""
+        """Receive a launch's records, and ignore them."""
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Receive its end."""
+        """Receive the end of a launch, and ignore it."""
 
     def host_failed(self, error: HostError) -> None:
-        """Receive a host."""
+        """Receive a host, and ignore it."""
 
 
 @dataclass(kw_only=True)
 class _Following:
-    """A running launch, and what is known about it."""
+    """A running launch, with the information available about it."""
 
     case: Case
     folder: Path
@@ -107,7 +107,7 @@ class _Following:
     journal: JournalTail
     beside: tuple[LaunchKey, ...]
     deadline_s: float | None = None
-    """Once it has started."""
+    """Deadline of the launch, once it has started."""
     waits_for: str | None = None
     """The last reported reason why the launch has not started."""
     is_ending: bool = False
@@ -117,7 +117,7 @@ class _Following:
 
 
 class CaseScheduler:
-    """Starts what a suite requests when there is room, and follows it to its end."""
+    """Starts what a suite requests as soon as there is room, and follows it to its end."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class CaseScheduler:
         """Continue until nothing runs and nothing is requested.
 
         Raises:
-            As `run_campaign`.
+            Same as for `run_campaign`.
         """
         self._num_ended = self._fewest = 0  # the progress display counts the launches of this campaign
         try:
@@ -178,7 +178,7 @@ class CaseScheduler:
             pass
 
     def _start_or_settle(self) -> bool:
-        """Start what may start now; return True if a case failed instead: others may then be requested."""
+        """Start what may start now; return True if a case failed instead, so others may be requested."""
         lost, left_s = self._launcher.lost(), self._left_s()
         if left_s is not None and left_s <= 0:
             return False
@@ -205,7 +205,7 @@ class CaseScheduler:
         return None if self._until_s is None else self._until_s - time.monotonic()
 
     def _reason_never(self, case: Case, lost: Mapping[str, HostError]) -> Failure | None:
-        """Return why a case cannot run on any available place; None if it can."""
+        """Return why a case cannot run at any available place; None if it can."""
         gone = next((lost[name] for name in case.placement.hosts if name in lost), None)
         if gone is not None:
             return host_failure(gone)
@@ -252,7 +252,7 @@ class CaseScheduler:
         return True
 
     def _prepare(self, case: Case) -> None:
-        """Make the case's data available in the run, unless it already exists."""
+        """Make the case's data available in the run, unless the data already exists there."""
         most = max((place.num_devices or 0 for place in self._launcher.places()), default=0)
         ranks = self._launcher.world_size or max(case.placement.num_ranks, most)
         prepare(case, self._run.root, world_size=ranks, say=self._progress.says)
@@ -280,7 +280,7 @@ class CaseScheduler:
         """Report what is new about a launch, and end it once its ranks have exited or its time is up.
 
         Raises:
-            EnvironmentUnfitError: its folder was removed.
+            EnvironmentUnfitError: the folder of the launch was removed.
         """
         if not following.folder.is_dir():
             raise EnvironmentUnfitError(
@@ -371,7 +371,7 @@ class CaseScheduler:
         self._num_ended += 1
 
     def _end_all(self) -> None:
-        """Leave no process running; a second interruption shortens the grace period."""
+        """Stop all processes that are still running; a second interruption shortens the grace period."""
         try:
             self._end_within(GRACE_S)
         except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """`gpuproof cloud lambda`: rent Lambda cloud hosts and list them in a `--deployment-file`.
 
-Only instances that you name are launched or terminated; terminating asks for confirmation first. The file is
-in lambdactl's format, and can be used directly as an inventory.
+Only instances that you specify are launched or terminated; terminating asks for confirmation first. The file
+is in lambdactl's format, and can be used directly as an inventory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 key_option = click.option(
     "--api-key-file",
     metavar="FILE",
-    help=(
-        "File (mode 0600) containing the key; otherwise LAMBDA_API_KEY, or ~/.config/gpuproof/lambda-api-key."
-    ),
+    help="File (mode 0600) with the key; otherwise LAMBDA_API_KEY, or ~/.config/gpuproof/lambda-api-key.",
 )
 
 
@@ -49,7 +47,7 @@ def lambda_() -> None:
 
 
 @lambda_.command("types")
-@click.option("--available", is_flag=True, help="Only those with free capacity.")
+@click.option("--available", is_flag=True, help="Show only types with free capacity.")
 @key_option
 @json_option
 def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
@@ -85,7 +83,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
     type=click.IntRange(1, 100),
     default=1,
     metavar="N",
-    help=("Number of instances (1), launched 12 s apart."),
+    help="Number of instances (1), launched 12 s apart.",
 )
 @click.option(
     "--name-prefix", default="cluster", metavar="NAME", help="Instances are named NAME-1, NAME-2 … (cluster)."
@@ -104,24 +102,22 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
     metavar="FILE",
     help="cloud-init file to pass on.",
 )
-@click.option(
-    "--tags", callback=lambda *call: _tags(call[2]), metavar="K=V,K=V", help="Tags of the instances."
-)
+@click.option("--tags", callback=lambda *call: _tags(call[2]), metavar="K=V,K=V", help="Tag the instances.")
 @click.option(
     "--firewall-rules", callback=lambda *call: _listed(call[2]), metavar="ID,ID",
     help="Firewall rule sets to apply.",
 )  # fmt: skip
-@click.option("--wait/--no-wait", default=True, help="Wait until all are active.")
+@click.option("--wait/--no-wait", default=True, help="Wait until all instances are active.")
 @click.option(
     "--timeout",
     type=click.FloatRange(1),
     default=900.0,
     metavar="S",
-    help=("Give up waiting after this time (900)."),
+    help="Give up waiting after this time (900).",
 )
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), default=Path("cluster.json"), show_default=True,
-    metavar="FILE", help="Where to write the hosts.",
+    metavar="FILE", help="File to write the hosts to.",
 )  # fmt: skip
 @key_option
 def deploy(
@@ -143,7 +139,7 @@ def deploy(
     if request["hostname"] is not None and count > 1:
         raise UsageError("one host name for several instances", place="--hostname")
     if output.exists():
-        raise UsageError("the file exists", place=str(output), next_step="Name another with --output")
+        raise UsageError("the file exists", place=str(output), next_step="Specify another with --output")
     numbers = range(1, count + 1)
     requests = [LaunchRequest(name=f"{name_prefix}-{number}", **request) for number in numbers]
     api = _api(api_key_file)
@@ -171,7 +167,7 @@ def terminate(
     """Terminate instances permanently: everything on their disks is lost."""
     named = [*instance_ids, *_ids_in(deployment_file)]
     if not named:
-        raise UsageError("no instance is named", place="terminate", next_step="Give ids or --deployment-file")
+        raise UsageError("no instance given", place="terminate", next_step="Specify ids or --deployment-file")
     api = _api(api_key_file)
     there = {instance.id: instance for instance in api.instances()}
     for instance_id in named:
@@ -179,9 +175,7 @@ def terminate(
             raise UsageError("not among your instances", place=instance_id)
         say(_line(there[instance_id]))
     if not yes:
-        click.confirm(
-            f"Terminate {len(named)} of {len(there)} instances, with everything on them?", abort=True
-        )
+        click.confirm(f"Terminate {len(named)} of {len(there)} instances and everything on them?", abort=True)
     for instance in api.terminate(named):
         say(_line(instance))
 
@@ -240,7 +234,7 @@ class Deployed:
 
     @property
     def ids(self) -> list[str]:
-        """The ids so far."""
+        """Ids of the instances so far."""
         return [entry["instance_ids"][0] for entry in self._entries]
 
     def add(self, instance_id: str) -> None:
@@ -250,7 +244,7 @@ class Deployed:
         self._write()
 
     def complete(self, instances: Sequence[Instance]) -> None:
-        """Add what is known once the instances are active: addresses, GPUs and prices."""
+        """Add the details available once the instances are active: addresses, GPUs and prices."""
         for entry, instance in zip(self._entries, instances, strict=True):
             facts = {
                 "ip": instance.ip,
@@ -283,7 +277,7 @@ def read_text(path: Path) -> str:
     """Read a text file given by the user.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     try:
         return read_plain(path).decode()

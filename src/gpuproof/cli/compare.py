@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SUITE, SIDES = "ab", ("a", "b")
 OF_LAUNCHES = ("find", "max_pairs", "timeout", "python", "retry_failed", "dry_run")
 NOT_DIFFERENCES = ("run", "suite", "suite_options")
-"""What may differ between configurations: names, places, and the number of repeats."""
+"""Keys that may differ between configurations: names, locations, and the number of repeats."""
 
 
 class PartOfOne(click.ParamType[float]):
@@ -38,19 +38,17 @@ class PartOfOne(click.ParamType[float]):
         except ValueError:
             self.fail(f"{value!r} is not a fraction, such as 2% or 0.02", param, ctx)
         if not 0 <= number < 1:
-            self.fail(f"{value!r} is not from 0 to below 1; 2 per cent is 2% or 0.02", param, ctx)
+            self.fail(f"{value!r} is not in [0, 1); 2 per cent is 2% or 0.02", param, ctx)
         return number
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="A B [--KEY.SUBKEY=VALUE]...")
-@click.option(
-    "--ab", is_flag=True, help=("A and B are configurations: interleave launches of both, then compare.")
-)
+@click.option("--ab", is_flag=True, help="A and B are configurations: interleave their launches and compare.")
 @click.option(
     "--aa",
     is_flag=True,
-    help=("A is one configuration: compare it with itself in interleaved launches, to test the comparison."),
+    help="A is one configuration: compare it with itself in interleaved launches, to test the comparison.",
 )
 @click.option(
     "--across",
@@ -98,11 +96,11 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     """Report whether run B is faster or slower than run A.
 
     A and B are run directories, or `last`; nothing is launched. Runs with different settings are rejected,
-    and the keys that differ are listed. With --ab they are recipes, or A is the only one and --a.KEY=VALUE or
-    --b.KEY=VALUE define the difference. Their launches are interleaved on this machine, as many as needed to
-    detect a regression of --find; with --max-regression a detected regression is confirmed by the same number
-    of launches again. A side that is INVALID, or SUSPECT for a reason that affects the difference, cannot
-    win: cannot tell.
+    and the keys that differ are listed. With --ab they are recipes, or A is the only recipe and --a.KEY=VALUE
+    or --b.KEY=VALUE define the difference. Their launches are interleaved on this machine, as many as are
+    needed to detect a regression of --find; with --max-regression a detected regression is confirmed by the
+    same number of launches again. A side that is INVALID, or SUSPECT for a reason that affects the
+    difference, cannot win: the answer is then "cannot tell".
 
     \b
     gpuproof compare results/quick/before results/quick/after
@@ -192,7 +190,7 @@ def _compare_runs(
         raise UsageError(
             f"expected two runs to compare, not {len(words)}",
             place=" ".join(words) or "compare",
-            next_step=("Give two run directories, as listed by `gpuproof runs`; or --ab for configurations"),
+            next_step="Give two run directories, as listed by `gpuproof runs`; or --ab for configurations",
         )
     sides = [read_finished(find_run(word, save_dir)) for word in words]
     result = compare_runs(
@@ -208,7 +206,7 @@ def _compare_runs(
 
 
 def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> tuple[str, list[str]]:
-    """Return the recipe of both sides, and the words that describe how each side differs from it.
+    """Return the recipe of both sides, and the options that describe how each side differs from it.
 
     Raises:
         UsageError: there are not exactly one or two configurations, or nothing distinguishes them.
@@ -234,9 +232,7 @@ def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) 
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
         other = load_config(source, [*both, *side_words[side]]).config
         if other.suite is not None:
-            raise UsageError(
-                f"each side must be one recipe, but this is from the suite {other.suite}", place=source
-            )
+            raise UsageError(f"each side must be one recipe, not the suite {other.suite}", place=source)
         block[side] = _differences(base, other)
         block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *side_words[side]])
     suite_words = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]

@@ -10,7 +10,7 @@ from gpuproof.base.errors import ExitCode
 
 PROGRAM = "gpuproof"
 VARIABLE = "_GPUPROOF_COMPLETE"
-"""The variables that click's scripts set when they request completions."""
+"""Environment variables that click's scripts set when they request completions."""
 
 
 @click.command()

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--python", metavar="PATH", help="Python to inspect, instead of the one that runs gpuproof.")
-@click.option(
-    "--multi-node", "multi_node", is_flag=True, help="Also examine networks, limits and NCCL's settings."
-)
+@click.option("--multi-node", is_flag=True, help="Also examine networks, limits and NCCL's settings.")
 @click.option(
     "--master",
     metavar="HOST",
     envvar="MASTER_ADDR",
-    help=("Address of node 0, where all hosts connect (or MASTER_ADDR)."),
+    help="Address of node 0, where all hosts connect (or MASTER_ADDR).",
 )
 @click.option(
     "--port",
@@ -62,7 +60,9 @@ if TYPE_CHECKING:
     help="How long to wait for the other hosts.",
 )
 @click.option(
-    "--sku", metavar="NAME", help=("Product that this machine should be: anything missing is a failure.")
+    "--sku",
+    metavar="NAME",
+    help="Product that this machine is expected to be; anything missing is a failure.",
 )
 @json_option
 @verbose_option
@@ -82,14 +82,14 @@ def doctor(
 ) -> None:
     """Report what this machine has, what is missing, and what to do.
 
-    With --multi-node, also report whether it can take part in a run over several hosts. Start it on all of
-    them with the same --master, --port and --nodes, each with its --node-rank, to find what blocks
-    communication between them:
+    With --multi-node, also report whether this machine can take part in a run over several hosts. Start the
+    command on all hosts with the same --master, --port and --nodes, each with its own --node-rank, to find
+    what blocks communication between them:
 
     \b
     gpuproof doctor --multi-node --master 10.0.0.1 --port 29500 --nodes 2 --node-rank 0
 
-    Exit code 0 if this machine can measure runs, 5 if not.
+    Exit code 0 if this machine can run measurements, 5 if not.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
 

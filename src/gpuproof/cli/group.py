@@ -1,6 +1,6 @@
-"""The group of all commands: imports a command when it is named, and accepts older spellings.
+"""The group of all commands: imports a command when it is used, and accepts older spellings.
 
-For an unknown option, it suggests the nearest option or key, and names the command that has it.
+For an unknown option, it suggests the nearest option or key, and shows the command that accepts it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import click
 from gpuproof.base.errors import UsageError
 
 FIRST_SENTENCE = 1000
-"""In characters: a command's own description is not cut before its first full stop."""
+"""Width in characters that keeps a command's own description from being cut before its first full stop."""
 OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inventory"), "deployment-file")
-"""Other tools' names for options → our options."""
+"""Option names of other tools → our options."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules that are imported when named or listed."""
+    """A command group with modules as its commands, which are imported when used or listed."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         self._summaries = summaries
         self._groups = groups
         self._older_words = older_words
-        """`module:function` that translates words that name no command of ours into words that do."""
+        """`module:function` that translates words that are not one of our commands into words that are."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the command names in table order, which is the order of use."""
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words name, whether in our words or in those of an older tool."""
+        """Find the command that the words refer to, in our own syntax or that of an older tool."""
         words = args
         if args[0] not in self._paths and self._older_words is not None:
             words = _imported(self._older_words)(args)
@@ -81,7 +81,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, words)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the named command.
+        """Run the requested command.
 
         Raises:
             UsageError: the command has no such option.
@@ -134,7 +134,7 @@ def unknown_option(ctx: click.Context, name: str, *, keys: dict[str, str] | None
     Args:
         ctx: the command.
         name: the option, including its dashes.
-        keys: what people call a recipe key → the key itself; None if the command accepts no keys.
+        keys: common names of a recipe key → the key itself; None if the command accepts no keys.
     """
     word = name.lstrip("-").replace("_", "-").lower()
     verbs: dict[str, list[str]] = {}

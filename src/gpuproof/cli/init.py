@@ -1,8 +1,8 @@
 """`gpuproof init`: a first recipe for this machine; `init prolog`: a gate before, after or during jobs.
 
 A gate wraps `gpuproof validate --prolog` for a scheduler or other job launcher. One script behaves the same
-everywhere: it passes if nothing could be judged, and fails if something was measured and is wrong. Only how
-and where a failure is reported differs.
+everywhere: it passes if nothing could be evaluated, and fails if something was measured and is wrong. The
+launchers differ only in how and where a failure is reported.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ WRAPPERS = ("slurm-prolog", "slurm-epilog", "slurm-health", "kubernetes-init", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
-    """The settings in which job launchers differ."""
+    """Settings that differ between job launchers."""
 
     title: str
     notes: tuple[str, ...]
     """Notes for the user, each written as one comment line."""
     is_of_job: bool = False
-    """Whether to judge only the GPUs of a job, if the scheduler lists them."""
+    """Whether to check only the GPUs of a job, if the scheduler lists them."""
     on_failure: str = ""
     """Shell lines that run before a failure is reported."""
     unjudged: int = 0
-    """Exit code if nothing could be judged."""
+    """Exit code if nothing could be evaluated."""
 
 
 @click.group(invoke_without_command=True)
@@ -50,7 +50,7 @@ class Wrapper:
     default=Path("gpuproof.yaml"),
     show_default=True,
     metavar="FILE",
-    help="Where to write it; - is standard output.",
+    help="File to write to; - is standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that exists.")
 @click.option("--python", metavar="PATH", help="Python to inspect, instead of the one that runs gpuproof.")
@@ -93,7 +93,7 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
     "--gpuproof",
     default=None,
     metavar="COMMAND",
-    help="How to start gpuproof there; default: this one, by its path (in a pod: gpuproof).",
+    help="Command that starts gpuproof there; default: the path of this gpuproof (in a pod: gpuproof).",
 )
 @click.option("--image", default="IMAGE", metavar="NAME", help="Image of the init container.")
 @click.option("--gpus", default=8, show_default=True, metavar="N", help="GPUs of the init container.")
@@ -109,10 +109,10 @@ def prolog(
     gpus: int,
     options: tuple[str, ...],
 ) -> None:
-    """Write a wrapper that judges a node before, after or during jobs: gpuproof validate --prolog.
+    """Write a wrapper that checks a node before, after or during jobs: gpuproof validate --prolog.
 
-    The wrapper fails if something was measured and is wrong, and passes if nothing could be judged. Options
-    after -- are passed to gpuproof validate --prolog.
+    The wrapper fails if something was measured and is wrong, and passes if nothing could be evaluated.
+    Options after -- are passed to gpuproof validate --prolog.
 
     \b
     gpuproof init prolog --for slurm-prolog -o /etc/slurm -- --baseline /etc/gpuproof/pod-a.json
@@ -129,10 +129,10 @@ def prolog(
 
 
 def _place(output: Path, files: Mapping[str, str], name: str) -> Path:
-    """Return the path of a wrapper's file: inside a folder, or the named file itself.
+    """Return the path of a wrapper's file: inside a folder, or the given file itself.
 
     Raises:
-        UsageError: a single file is named, but the wrapper consists of several files or needs another file
+        UsageError: a single file is given, but the wrapper consists of several files or needs another file
             type.
     """
     if output.suffix not in (".sh", ".yaml") or output.is_dir():

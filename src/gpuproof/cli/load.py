@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 RECIPE = "load"
 QUICK = {"num_epochs": 1, "num_batches": 30}
-"""Enough steps for a median step time; all twelve tests should finish in under a minute on two CPU cores."""
+"""Number of steps that is enough for a median step time; all twelve tests should finish in under a minute on
+two CPU cores."""
 QUICK_WARMUP_STEPS = 3
 KEYS = {
     "device": "distributed.device",
@@ -77,8 +78,8 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 @click.option(
     "--quick",
     is_flag=True,
-    help=f"All twelve tests with {QUICK['num_epochs']} epoch of {QUICK['num_batches']} batches, unless "
-    "--num-epochs or --num-batches says otherwise.",
+    help=f"Run all twelve tests with {QUICK['num_epochs']} epoch of {QUICK['num_batches']} "
+    "batches, unless --num-epochs or --num-batches says otherwise.",
 )
 @click.option(
     "--metrics-sample-rate",
@@ -138,7 +139,7 @@ def _run_tests(
     hosts: HostChoice,
     **tests: object,
 ) -> tuple[RunDirectory, ExitCode]:
-    """Start the suite, or finish an earlier run; `stated` are the options on the command line."""
+    """Start the suite, or finish an earlier run; `stated` contains the options on the command line."""
     from gpuproof.cli.measuring import begin_run, finish_run
 
     words = _words(tests, stated, overrides)

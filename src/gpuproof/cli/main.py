@@ -1,7 +1,7 @@
 """The `gpuproof` command: lists its commands without loading their imports, and has one exit path.
 
-A user error prints one paragraph on standard error and sets the exit code of `gpuproof.base.errors.ExitCode`;
-only our own bugs print a traceback.
+For a user error, one paragraph is printed on standard error and the exit code is one of
+`gpuproof.base.errors.ExitCode`; a traceback is printed only for bugs in gpuproof.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ SUMMARIES: dict[str, str] = {
     "cloud": "Rent hosts to measure: list, deploy and terminate them.",
     "completion": "Print the shell script that completes commands, keys and runs.",
 }
-"""The first line of each command's help, so that commands can be listed without importing them."""
+"""First line of each command's help, so that commands can be listed without importing them."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "Measure": ("run", "load", "scale", "matrix"),
     "Judge": ("validate", "compare", "rules", "baseline", "selftest"),
     "Look": ("report", "runs", "monitor", "doctor"),
     "Set up": ("init", "config", "plugins", *commands_of_launchers(), "cloud", "completion"),
 }
-"""How `--help` groups the commands: title → command names."""
+"""Groups in which `--help` lists the commands: title → command names."""
 GARBAGE_AFTER = 100_000
 """Garbage collection threshold: with Python's default of 700, the collector runs 180 times while a command is
 imported."""
@@ -113,7 +113,7 @@ def cli() -> None:
 
 
 class LossyFile(io.FileIO):
-    """Lossy standard output or error: what cannot be written is dropped, with no other effect.
+    """Lossy standard output or error: whatever cannot be written is dropped, with no other effect.
 
     A full disk or a closed reader affects neither the measurement nor the exit code.
     """
@@ -135,9 +135,8 @@ def _hold_streams() -> list[LossyFile]:
         try:
             os.fstat(number)
         except OSError:  # noqa: PERF203  # each stream is looked at by itself
-            os.open(
-                os.devnull, os.O_RDWR
-            )  # takes the lowest free number; otherwise a file of the run would get it
+            # uses the lowest free number, which a file of the run would otherwise get
+            os.open(os.devnull, os.O_RDWR)
     files = [LossyFile(number, "wb", closefd=False) for number in (1, 2)]
     sys.stdout, sys.stderr = (
         # If the terminal cannot print ± or ×, print ? instead of a traceback.
@@ -162,7 +161,7 @@ def _tell_loss(files: Sequence[LossyFile]) -> None:
 
 
 def _tell_bug() -> ExitCode:
-    """Print the error being handled, and say that it is our bug."""
+    """Print the error being handled, and say that it is a bug in gpuproof."""
     from gpuproof.base.outside import plain
 
     click.echo(plain(traceback.format_exc()), err=True, nl=False)

@@ -39,21 +39,15 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--config",
     "config",
     metavar="FILE",
-    help="The same as MATRIX; or a Kconfig .config that lists its cases.",
+    help="Same as MATRIX; or a Kconfig .config that lists its cases.",
 )
-@click.option(
-    "--config-dir", type=_FOLDER, metavar="DIR", help="Run every such file in a folder, one after another."
-)
-@click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the files of the matrix there.")
+@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run all such files in a folder, one by one.")
+@click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the matrix files to this folder.")
 @dry_run_option
-@click.option(
-    "--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run only these cases."
-)
+@click.option("--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Cases to run.")
 @click.option("--filter-optimizer", metavar="NAME[,NAME]", help="Short for --filter optimizer=NAME.")
 @click.option("--override", "changed", multiple=True, metavar="FIELD=VALUE", help="Set a fixed field.")
-@click.option(
-    "--override-epochs", metavar="N", help="Set the field epochs, or training.epochs of a workload."
-)
+@click.option("--override-epochs", metavar="N", help="Set the field epochs, or a workload's training.epochs.")
 @click.option("--parallel", metavar="N", help="How many cases run concurrently (cases.parallel).")
 @click.option("--devices", metavar="0,2", help="GPUs to run cases on (distributed.devices).")
 @click.option("--wait-for-memory", metavar="GIB", help="Start a case only on a GPU with this many GiB free.")
@@ -65,9 +59,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."
 )
 @click.option("--retry-failed", is_flag=True, help="With --continue-dir: also rerun what failed.")
-@click.option(
-    "--rerun-dir", type=RunName(), metavar="RUN", help="Rerun the cases that --filter selects from a run."
-)
+@click.option("--rerun-dir", type=RunName(), metavar="RUN", help="Rerun what --filter selects from a run.")
 @click.option("--python", metavar="PATH", help="Start cases with this Python.")
 @host_options
 @json_option
@@ -76,8 +68,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 def matrix(ctx: click.Context, /, **options: Any) -> None:
     """Run every case of a matrix, and compare them side by side.
 
-    Each case has its own monitor. MATRIX is either a recipe with a `matrix:` section and a command whose
-    {fields} it fills in, or the workload keys to sweep. Finished cases are kept: continue an interrupted
+    Each case has its own monitor. MATRIX is either a recipe with a `matrix:` section and a command with
+    {fields} to fill in, or the workload keys to sweep. Finished cases are kept: continue an interrupted
     matrix with --continue-dir.
 
     \b
@@ -136,11 +128,9 @@ def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[
     whole: list[tuple[str, str | None]] = [(name, None) for name in others if name not in of_kconfig]
     if matrix is None and of_kconfig:
         cause = "lists cases, but not what to run with them"
-        raise UsageError(
-            cause, place=of_kconfig[0], next_step="Also name the file with the command, as MATRIX"
-        )
+        raise UsageError(cause, place=of_kconfig[0], next_step="Also pass a file with the command, as MATRIX")
     if matrix is not None and whole:
-        raise click.UsageError("Name one MATRIX file, or a folder of them with --config-dir")
+        raise click.UsageError("Specify one MATRIX file, or a folder of them with --config-dir")
     if matrix is None and not whole:
         raise click.UsageError("Missing MATRIX, a YAML file with a matrix and what to run")
     of_matrix = [] if matrix is None else [(matrix, kconfig) for kconfig in of_kconfig or (None,)]
@@ -201,12 +191,10 @@ def _finish(
     from gpuproof.store.run import RunDirectory
 
     if any(options.values()) or dry_run:
-        raise UsageError(
-            "a run continues as it was started", place=str(path), next_step="Leave its settings out"
-        )
+        raise UsageError("a resumed run keeps its settings", place=str(path), next_step="Omit its settings")
     chosen = _filters(filters, filter_optimizer)
     if chosen and not is_rerun:
-        raise UsageError("chooses cases of --rerun-dir", place="--filter", next_step="Give --rerun-dir RUN")
+        raise UsageError("selects cases of --rerun-dir", place="--filter", next_step="Add --rerun-dir RUN")
     _try_folder(output_dir, dry_run=False)
     run = RunDirectory.open(path)
     code = finish_run(
@@ -223,7 +211,7 @@ def _finish(
 
 
 def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseRecords], bool]:
-    """Return a predicate that tells whether to rerun a launch.
+    """Return a function that decides whether to rerun a launch.
 
     Raises:
         UsageError: no case of the run is selected.
@@ -257,7 +245,7 @@ def _words(
 
     from gpuproof.config.load import read_file_settings
 
-    # As far as this is known before the file is checked.
+    # Whether the file runs a command, as far as can be determined before it is checked.
     is_command = any(setting.path[0] == "command" for setting in read_file_settings(file))
     chosen = _filters(filters, filter_optimizer)
     settings = {
@@ -308,7 +296,7 @@ def _try_folder(folder: Path | None, *, dry_run: bool) -> None:
         UsageError: the folder is not empty or not writable.
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise UsageError("is not empty", place=str(folder), next_step="Name a new folder with --output-dir")
+        raise UsageError("is not empty", place=str(folder), next_step="Specify a new --output-dir")
     if not dry_run:
         try_place("--output-dir", folder, "folder")
 

@@ -1,4 +1,4 @@
-"""From words to a verdict, for `gpuproof run` and `gpuproof load`: here, on hosts, or across them.
+"""From command to verdict for `gpuproof run` and `gpuproof load`: here, on hosts, or across them.
 
 The inventory, the SSH keys and the known hosts are read before the run directory is created and before the
 first connection is made. run.json stores the hosts and how to reach them.
@@ -37,7 +37,7 @@ from gpuproof.suites.forecast import forecast, planned_lines, ranks_text, time_l
 from gpuproof.suites.registry import suite_on
 
 MOST_FORESEEN = 100
-"""Maximum number of launches in an advance estimate: more would delay a large sweep."""
+"""Maximum number of launches in an advance estimate; more launches would delay a large sweep."""
 
 
 def begin_run(
@@ -52,7 +52,7 @@ def begin_run(
     """Start a new run, measure, and show the result.
 
     Raises:
-        UsageError: the inventory, a key or the recipe is wrong; no connection was made.
+        UsageError: the inventory, a key or the recipe is invalid; no connection was made.
     """
     loaded, site = plan_run(config, words, hosts=hosts, python=python)
     site.follow(loaded.config)
@@ -98,7 +98,7 @@ def finish_run(
     """Finish a run where it was started; also rerun the launches that `again` selects.
 
     Raises:
-        UsageError: other hosts are named than those of the run.
+        UsageError: the hosts given are not the hosts of the run.
     """
     site = resumed_site(directory, hosts, python=python)
     if site.is_here:
@@ -150,7 +150,7 @@ def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirector
     """Open the run to finish.
 
     Raises:
-        UsageError: there is no such run, or other options were given with it.
+        UsageError: there is no such run, or other options were given together with it.
     """
     if config is not None or words:
         raise UsageError(
@@ -174,7 +174,7 @@ def plan_run(
     """Read the recipe and where to run it.
 
     Raises:
-        UsageError: the recipe or the place is wrong, or this recipe cannot run there.
+        UsageError: the recipe or the location is invalid, or this recipe cannot run there.
     """
     site = site_type(hosts.launcher).chosen(hosts, python=python)
     return load_config(config, [*words, *site.words(hosts)], facts=site.facts(hosts)), site
@@ -189,7 +189,7 @@ def show_plan(
     writes: Iterable[Path | None] = (),
     commands_of: Callable[[RunConfig], Iterable[str]] | None = None,
 ) -> ExitCode:
-    """Show what would run, where, how long it takes and what it writes (with `writes`); start nothing.
+    """Show what would run, where, for how long and what it writes (with `writes`); start nothing.
 
     With --verbose, standard output shows what would be started, according to `commands_of` or the launcher.
 
@@ -222,8 +222,8 @@ def print_plan(
 ) -> None:
     """Print what would be done (with --verbose, what would be started), and the rest on stderr.
 
-    `what` names what is in `started`, which excludes the `later` launches: those start once these have
-    finished.
+    `what` describes the contents of `started`, which excludes the `later` launches: those start once the
+    launches in `started` have finished.
     """
     texts, verbose = tuple(started), is_verbose()
     for line in lines:

@@ -1,9 +1,10 @@
-"""Command lines of the older tools: accepted, or answered with the equivalent command here.
+"""Command lines of the older tools: accepted, or answered with gpuproof's equivalent command.
 
 Scripts with the same names in a checkout pass their arguments on, with the script's name as the first word.
 
-Commands that only read, measure, or ask before they stop something are accepted. Commands that cost money or
-store a secret are only answered: nothing is launched with values that the user did not write.
+Commands that only read, measure, or ask before they stop something are accepted. For commands that cost money
+or store a secret, only the equivalent command is printed: nothing is launched with values that the user did
+not write.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
     ("list-instances",): ("cloud", "lambda", "list"),
     ("cleanup", "terminate"): ("cloud", "lambda", "terminate"),
 }
-"""Words of the older tools → our words, followed by the same options; the first match applies."""
+"""Command words of the older tools → our words, followed by the same options; the first match applies."""
 EXIT_CODES: Mapping[str, Mapping[int, int]] = {"run_benchmark.py": {ExitCode.UNFIT_ENVIRONMENT: 1}}
 """Script → its former exit codes, if other scripts check them."""
 DEPLOYED_BY_DEFAULT = {"--type": "gpu_1x_a100", "--count": "2"}
@@ -47,16 +48,16 @@ ADDRESS = re.compile(r"[0-9.]+|.*[.:].*")
 
 
 def in_our_words(words: Sequence[str]) -> list[str]:
-    """Translate a command line to our words; one that already uses them is returned unchanged.
+    """Translate an older tool's command line to our words; return any other command line unchanged.
 
     Raises:
-        UsageError: the command is one that is only answered; the next step is the command to use instead.
+        UsageError: the command is only answered; the next step is the command to use instead.
     """
     if words[:1] == ["cli.py"]:
         return in_our_words(words[1:]) if words[1:] else ["--help"]
     if tuple(words[:2]) == ("deploy", "cluster"):
         raise UsageError(
-            "has another name here, and commands that cost money have no defaults",
+            "has a different name here, and commands that cost money have no defaults",
             place="deploy cluster",
             next_step=f"Write `{_deploy(words[2:])}`",
         )
@@ -90,7 +91,7 @@ def _deploy(words: Sequence[str]) -> str:
 
 
 def answered_options(command: Command) -> Command:
-    """Add to `load` the options that only lambdactl's version has; each is only answered."""
+    """Add to `load` the options that only lambdactl's version has; each only prints its replacement."""
     for names, answer in _ANSWERS.items():
         option = click.option(
             *names.split(),
@@ -98,7 +99,7 @@ def answered_options(command: Command) -> Command:
             expose_value=False,
             default=None,
             callback=_refusing(names, answer),
-            help="From lambdactl: answered with what to write instead.",
+            help="From lambdactl: prints what to write instead.",
         )
         command = option(command)
     return command
@@ -108,13 +109,13 @@ def _refusing(names: str, answer: Callable[[str], str]) -> Callable[..., None]:
     def refuse(_ctx: click.Context, _param: click.Parameter, value: str | bool | None) -> None:
         if value is not None:
             place = names.partition("/")[0]
-            raise UsageError("is written otherwise here", place=place, next_step=answer(str(value)))
+            raise UsageError("is written differently here", place=place, next_step=answer(str(value)))
 
     return refuse
 
 
 def _hosts_file(listed: str) -> str:
-    """Return two commands: write instances, given by id or address, to a file, and use the file."""
+    """Return two commands: write instances, given by ID or address, to a file, and use the file."""
     named = [name for name in re.split(r"[,\s]+", listed) if name]
     if all(ADDRESS.fullmatch(name) for name in named):
         content: dict[str, Any] = {"hosts": [{"host": name, "user": "ubuntu"} for name in named]}

@@ -1,7 +1,7 @@
-"""What several commands share, so that it works the same everywhere: arguments, options, output.
+"""Arguments, options and output that commands share, so that they work the same everywhere.
 
 Covers recipes; runs (by directory, `last`, number, or a prefix of the name); where to run, which becomes a
-`HostChoice`; limits, JSON and the log. Loads nothing heavy: files named in options are read by the launcher's
+`HostChoice`; limits, JSON and the log. Loads nothing heavy: files given in options are read by the launcher's
 site.
 """
 
@@ -82,7 +82,7 @@ class ConfigCommand(click.Command):
     """A command that accepts recipe keys as `--section.key=value`, and completes them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Check each word before click parses it, and afterwards those that are not options here.
+        """Check each word before click parses it, and afterwards the words that are not options here.
 
         Raises:
             click.UsageError: a key or a word has only one leading dash; click would read its letters as
@@ -102,7 +102,7 @@ class ConfigCommand(click.Command):
         return left
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, with those that set where to run in a separate section."""
+        """Write the options, with those that specify where to run in a separate section."""
         write_options(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -124,7 +124,7 @@ def refuse_dry_resume(*, dry_run: bool) -> None:
     """Reject `--dry-run` together with `--resume`, which would start launches anyway.
 
     Raises:
-        UsageError: both are given.
+        UsageError: both options are given.
     """
     if dry_run:
         from gpuproof.base.errors import UsageError
@@ -136,9 +136,7 @@ def refuse_dry_resume(*, dry_run: bool) -> None:
         )
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print only JSON on standard output.")
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -170,7 +168,7 @@ _MEASURING = (
     click.option("--retry-failed", is_flag=True, help="With --resume: also rerun what failed."),
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help=("Show what would run, and start nothing; with --verbose, the commands.")
+    "--dry-run", is_flag=True, help="Show what would run, and start nothing; with --verbose, the commands."
 )
 
 
@@ -182,9 +180,7 @@ def measuring_options(command: Command) -> Command:
     return wrapped
 
 
-def verbose_option(
-    command: Command, *, text: str = "Print the full page rather than one screen of it."
-) -> Command:
+def verbose_option(command: Command, *, text: str = "Print the full page rather than one screen.") -> Command:
     """Add --verbose, which is queried with `is_verbose`."""
 
     def note(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -201,7 +197,7 @@ def is_verbose() -> bool:
 
 
 def log_options(command: Command) -> Command:
-    """Add --log-file and --verbose; the log file gets every detail, whatever the terminal shows."""
+    """Add --log-file and --verbose; the log file contains every detail, whatever the terminal shows."""
 
     @click.option(
         "--log-file",
@@ -243,11 +239,11 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
 
 
 class PlaceOption(click.Option):
-    """An option that sets where to run."""
+    """An option that specifies where to run."""
 
 
 class PlacedCommand(click.Command):
-    """A command whose help shows the options for where to run in a separate section."""
+    """A command with help that lists the options for where to run in a separate section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write both sections."""

@@ -20,14 +20,14 @@ TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--load", "load_plugins", is_flag=True, help="Load each, and report whether it works.")
+@click.option("--load", "load_plugins", is_flag=True, help="Load each plug-in, and report whether it works.")
 @json_option
 @click.pass_context
 def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json: bool) -> None:
     """List workloads, checks and suites, each with its package.
 
     Without options, only metadata is read. With --load or a NAME, the torch-free half of each plug-in is
-    imported. Exit code 5 if one of them is unusable.
+    imported. The exit code is 5 if one of them is unusable.
     """
     from gpuproof.doctor.plugins import list_plugins
 

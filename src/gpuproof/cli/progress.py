@@ -52,7 +52,7 @@ PHASES = {
 }
 LINE_EVERY_S = 10.0
 OLDER_TRAINING = "run_single_node.sh"
-"""Script of the training benchmark, whose users expect one line per epoch."""
+"""Script of the training benchmark; its users expect one line per epoch."""
 
 
 class CaseProgress:
@@ -95,7 +95,7 @@ class CaseProgress:
         self.fraction = min(self._fractions(), default=None)
 
     def _fractions(self) -> Iterator[float]:
-        """Yield how much of the phase is done, by time and by steps; the lower value applies."""
+        """Yield the completed fraction of the phase, by time and by steps; the lower value applies."""
         if self._expected_s:
             yield min(1.0, (monotonic() - self._began_s) / self._expected_s)
         if self._expected_steps:
@@ -109,7 +109,7 @@ class CaseProgress:
 
     @property
     def speed(self) -> str:
-        """The first rank's speed so far, if it is known."""
+        """Speed of the first rank so far, if available."""
         if self.steps_done == 0 or self._in_steps_s == 0:
             return ""
         if self._waits_for_steps:
@@ -119,7 +119,7 @@ class CaseProgress:
 
 
 class BarProgress:
-    """One bar per launch, on a terminal."""
+    """Shows one bar per launch, on a terminal."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars

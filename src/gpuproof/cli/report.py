@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuproof.store.run import RunDirectory
 
 LEAST_RESULT, LEAST_NAME, LONGEST_VERDICT, WIDEST_LIST = 8, 12, 16, 110
-"""Widths in a list of runs, in character cells: of a result, a name, a verdict, and a whole line."""
+"""Widths in a list of runs, in character cells: for a result, a name, a verdict, and a whole line."""
 save_dir_option = click.option(
     "--save-dir",
     "--run.save_dir",
@@ -49,17 +49,17 @@ save_dir_option = click.option(
 junit_strict_option = click.option(
     "--junit-strict",
     is_flag=True,
-    help="In JUnit XML, report a SUSPECT or INCONCLUSIVE run as an error, not skipped.",
+    help="In JUnit XML, report a SUSPECT or INCONCLUSIVE run as an error instead of as skipped.",
 )
 
 
 def report_options(*, formats: str) -> Callable[[Command], Command]:
-    """Add --format, --output and --json, which set how a result and its page are written."""
+    """Add --format, --output and --json, which determine how a result and its page are written."""
 
     def add(command: Command) -> Command:
         chosen = click.option("--format", "form", metavar="FORMAT", help=formats)
         path = click.Path(dir_okay=False, path_type=Path)
-        output = click.option("--output", "-o", type=path, metavar="FILE", help="File to write it to.")
+        output = click.option("--output", "-o", type=path, metavar="FILE", help="File to write to.")
         return chosen(output(json_option(command)))
 
     return add
@@ -71,9 +71,7 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
     formats="terminal, markdown, html, json, csv or junit; by default inferred from the name "
     "given to --output, else terminal.",
 )
-@click.option(
-    "--check", "checks", multiple=True, metavar="NAME", help="Judge the run with a check; may be repeated."
-)
+@click.option("--check", "checks", multiple=True, metavar="NAME", help="Judge with a check; may be repeated.")
 @junit_strict_option
 @save_dir_option
 @verbose_option
@@ -93,8 +91,8 @@ def report(
 
     RUN is a run directory or its short name: `last`, a number from `gpuproof runs`, or a prefix of its name.
     It may also be a result of an older tool: a folder test_matrix_results_… of a test matrix (its plots go to
-    graphs/ if it has none), the folder of a training benchmark, or a JSON file of the other tools. Needs no
-    device and no PyTorch. The exit code is the one with which the run ended. If a run's records are gone, the
+    graphs/ if there are none yet), the folder of a training benchmark, or a JSON file of the other tools. No
+    device or PyTorch is needed. The exit code is the same as the run's. If a run's records are gone, the
     measures in its result are shown, and nothing is written.
 
     \b

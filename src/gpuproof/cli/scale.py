@@ -72,20 +72,20 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     default="medium",
     show_default=True,
     metavar="NAME",
-    help=("Model to train: any training workload."),
+    help="Model to train: any training workload.",
 )
 @click.option(
     "--gpu-mode",
     type=click.Choice(["single", "multi", "auto"]),
-    help="One device; one and several; or what the rule of thumb advises for the model and the "
-    "batch. Default: several if there are several.",
+    help="Measure one device, one and several, or what the rule of thumb advises for the model "
+    "and the batch. Default: several if there are several.",
 )
 @click.option(
     SIZES_FLAG,
     default="16,32,64,128",
     show_default=True,
     metavar="N...",
-    help=("Batch sizes: samples per step."),
+    help="Batch sizes: samples per step.",
 )
 @click.option(
     "--runs",
@@ -93,7 +93,7 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     type=click.IntRange(1),
     default=50,
     show_default=True,
-    help=("Launches (repeats in fresh processes) per point."),
+    help="Launches (repeats in fresh processes) per point.",
 )
 @click.option(
     "--scaling",
@@ -102,9 +102,7 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     show_default=True,
     help="Keep the total batch constant (strong), or the batch per device (weak).",
 )
-@click.option(
-    "--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices; default: all."
-)
+@click.option("--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices (all).")
 @click.option(
     "--device",
     metavar="TYPE",
@@ -156,8 +154,8 @@ def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None
     """Measure whether several devices are worth it.
 
     Each batch size is measured on one device and on 2, 4, 8 … up to all. Every launch is a fresh process, and
-    launches are interleaved in random order. Reported are the speed-up with its interval, the efficiency, and
-    advice. A recommendation is given only if the interval excludes 1.
+    launches are interleaved in random order. The report contains the speed-up with its interval, the
+    efficiency, and advice. A recommendation is given only if the interval excludes 1.
 
     \b
     gpuproof scale --model medium --gpu-mode auto
@@ -236,7 +234,7 @@ def _words(
     if not _wants_several(gpu_mode, ladder[-1], [*words, *overrides]):
         ladder = [1]
     # Keep the thread count constant for every number of ranks: one rank with all CPUs is not the same program
-    # as two with half.
+    # as two ranks with half of them each.
     threads = threads_per_rank(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
@@ -269,7 +267,7 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
 def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -> bool:
     """Decide whether to measure several devices, and print why; `words` set the recipe.
 
-    If no mode is set, the rule of thumb is only printed as a note and decides nothing.
+    If no mode is set, the rule of thumb is only printed as a note and has no effect.
 
     Raises:
         EnvironmentUnfitError: several devices are requested, but there are fewer than two.
@@ -290,7 +288,7 @@ def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -
     try:
         advice = advise_before(load_config(RECIPE, words).config)
     except UsageError:
-        if gpu_mode is None:  # the advice decides nothing here
+        if gpu_mode is None:  # the advice has no effect here
             return available >= 2
         raise
     click.echo(
@@ -317,10 +315,10 @@ def _ladder(available: int) -> list[int]:
 
 
 def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
-    """Return the device counts across hosts: 1, 2, 4 … all on the first, then 2, 4 … all hosts.
+    """Return the device counts across hosts: 1, 2, 4 … all on the first host, then 2, 4 … all hosts.
 
     Raises:
-        UsageError: neither the inventory nor --max-devices gives the number of devices of the hosts.
+        UsageError: neither the inventory nor --max-devices says how many devices the hosts have.
     """
     from gpuproof.launchers.registry import site_type
 

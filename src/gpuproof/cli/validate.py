@@ -1,4 +1,4 @@
-"""`gpuproof validate`: is this machine or cluster ready for production? Measure, or judge again."""
+"""`gpuproof validate`: is this machine or cluster ready for production? Measure, or re-evaluate."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ DATA = {
     "fashion_mnist": ("FashionMNIST", "fashion-mnist"),
     "imagenet": ("ImageFolder", "train"),
 }
-"""For --data-mode: the data set, and the folder that must exist in --data-dir."""
+"""For --data-mode: the data set, and the folder that has to exist in --data-dir."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes determine the launches"
 
@@ -81,7 +81,7 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     type=click.Choice(list(MODES)),
     default="full",
     show_default=True,
-    help="All stages of the recipe; only the training test; or only the collective bandwidth test.",
+    help="Run all stages of the recipe, only the training test, or only the collective bandwidth test.",
 )
 @click.option(
     "--rules",
@@ -89,14 +89,12 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     metavar="FILE",
     help="Additional rules (docs/guides/rules.md); a rule of the same name replaces the recipe's.",
 )
-@click.option(
-    "--baseline", metavar="NAME|FILE", help="The fleet's own results, from gpuproof baseline record."
-)
+@click.option("--baseline", metavar="NAME|FILE", help="The fleet's results, from gpuproof baseline record.")
 @click.option(
     "--references",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="References from other cards of the board, from gpuproof baseline export --reference.",
+    help="References from other cards of the same board, from gpuproof baseline export --reference.",
 )
 @click.option("--model", metavar="NAME", help="Model to train: resnet50, resnet18, transformer, …")
 @click.option("--batch-size", metavar="N", help="Samples per device and step.")
@@ -115,37 +113,33 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
 @click.option("--learning-rate", metavar="RATE", help="Learning rate.")
 @click.option("--warmup-iterations", metavar="N", help="Warm-up training steps before the measured ones.")
 @click.option("--active-iterations", metavar="N", help="Training steps to measure.")
-@click.option(
-    "--runs", metavar="N", help=("Launches (repeats in fresh processes) of everything except the soak.")
-)
-@click.option(
-    "--soak", metavar="TIME", help=("All stages, then training for this long at the end, e.g. 30m or 24h.")
-)
+@click.option("--runs", metavar="N", help="Launches (repeats in fresh processes) of everything but the soak.")
+@click.option("--soak", metavar="TIME", help="Run all stages, then train for this long, e.g. 30m or 24h.")
 @click.option("--storage-dir", metavar="DIR", help="Also read and write in this folder on each host.")
 @click.option("--nproc", metavar="N", help="Devices on each host; default: all available.")
-@click.option("--devices", metavar="0,2", help="Devices to use; omitted ones are not judged ready.")
+@click.option("--devices", metavar="0,2", help="Devices to use; other devices are not judged ready.")
 @click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
-@click.option("--time-budget", metavar="TIME", help="Skip, and report, what exceeds 30m, 2h ….")
+@click.option("--time-budget", metavar="TIME", help="Skip and report what would take longer, e.g. 30m or 2h.")
 @click.option(
     "--prolog",
     is_flag=True,
-    help="A gate before a job: only this node, in 30 s (--time-budget), in one line; see init prolog.",
+    help="Gate before a job: judges only this node, in 30 s (--time-budget), in one line; see init prolog.",
 )
 @click.option(
     "--expected-hosts",
     metavar="A,B|FILE",
-    help=("Hosts that must be present: names, or a file with one per line."),
+    help="Hosts that must be present: names, or a file with one per line.",
 )
 @click.option(
     "--expected-gpus",
     type=click.IntRange(1),
     metavar="N",
-    help="GPUs that each host must have; default: see docs/guides/validate.md.",
+    help="Number of GPUs that each host must have; default: see docs/guides/validate.md.",
 )
-@click.option("--sku", metavar="NAME", help="Product that each host must be, e.g. DGX H100 or p5.48xlarge.")
-@click.option("--spares", metavar="N", help="Hosts that may fail: the result lists which to run on.")
+@click.option("--sku", metavar="NAME", help="Product that each host should be, e.g. DGX H100 or p5.48xlarge.")
+@click.option("--spares", metavar="N", help="Hosts that may fail; the result lists which hosts to run on.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
-@click.option("--allow-exclusions", is_flag=True, help="Exit code 0 if all but the named parts are ready.")
+@click.option("--allow-exclusions", is_flag=True, help="Exit with 0 if all but the excluded parts are ready.")
 @click.option(
     "--from",
     "judged_run",
@@ -165,7 +159,7 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     "--write-rules",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=("Write a rule to fill in for each rate that nothing judged: agreed values are one way to READY."),
+    help="Write a rule to fill in for each rate that no rule judged: agreed values are one way to READY.",
 )
 @dry_run_option
 @measuring_options
@@ -181,10 +175,10 @@ def validate(
 ) -> None:
     """Judge whether a machine or a cluster is ready for work.
 
-    The verdict is READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE. The command measures matrix
-    products and memory on every device, collectives within hosts and across all hosts, and training across
-    all hosts. For READY, every aspect must be judged with enough precision, against a baseline or against
-    values that you agree on.
+    The verdict is READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE. The command measures matmuls and
+    memory on every device, collectives within hosts and across all hosts, and training across all hosts. For
+    READY, every aspect must be evaluated with enough precision, against a baseline or against values that you
+    agree on.
 
     \b
     gpuproof validate --rules ours.yaml
@@ -334,9 +328,7 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         values["run.time_limit_s"] = options["timeout"] or budget_s
     if options["soak"] is not None:
         if options["mode"] != "full":
-            raise UsageError(
-                "a soak comes after all other stages", place="--soak", next_step="Leave --mode out"
-            )
+            raise UsageError("a soak comes after all other stages", place="--soak", next_step="Omit --mode")
         values["validate.soak_s"] = _seconds("--soak", options["soak"])
         values["validate.stages"] = json.dumps([*USUAL_STAGES, "soak"])
     if options["expected_hosts"] is not None:
@@ -374,7 +366,7 @@ def _seconds(place: str, text: str) -> float:
     """Parse a duration such as 90s, 30m, 2h or 1d.
 
     Raises:
-        UsageError: it is not a valid duration.
+        UsageError: the text is not a valid duration.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if match is None:
@@ -386,7 +378,7 @@ def _host_names(text: str) -> list[str]:
     """Parse comma-separated names, or read a file with one name per line.
 
     Raises:
-        UsageError: there is no name.
+        UsageError: no name is given.
     """
     path = Path(text)
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")

@@ -1,8 +1,8 @@
 """Lambda's public cloud API: types, instances, launch, terminate. Standard library only.
 
-In: a key from LAMBDA_API_KEY, or from a file readable only by its owner; it is sent as a bearer token and
-appears in no message. Out: instances as values. Replies are `{"data": …}` or `{"error": {code, message,
-suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request per second, one
+Input: a key from LAMBDA_API_KEY, or from a file readable only by its owner; it is sent as a bearer token and
+appears in no message. Output: instances as values. Replies are `{"data": …}` or `{"error": {code, message,
+suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request per second and one
 launch every twelve.
 """
 
@@ -51,7 +51,7 @@ class Instance:
     gpu_type: str | None
     gpus: int | None
     price_per_hour: float | None
-    """In US dollars."""
+    """Hourly price in US dollars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class LambdaCloud:
             reason = getattr(error, "reason", None) or error
             raise CloudError(f"cannot be reached: {reason}", place=place) from None
         except (ValueError, KeyError, TypeError) as error:
-            raise CloudError("does not answer as the API should", place=place) from error
+            raise CloudError("does not respond as the API should", place=place) from error
 
 
 def _refusal(error: urllib.error.HTTPError, place: str) -> CloudError:
@@ -235,9 +235,7 @@ def wait_until_active(
             raise CloudError(
                 f"not active within {timeout_s:g} s: {last[missing]}",
                 place=missing,
-                next_step=(
-                    "It continues booting and costs money: `gpuproof cloud lambda list`, or terminate it"
-                ),
+                next_step="It keeps booting and costs money: `gpuproof cloud lambda list`, or terminate it",
             )
         sleep(POLL_S)
 
@@ -296,9 +294,7 @@ def fetch_addresses(instance_ids: Sequence[str], *, place: str) -> dict[str, str
     for instance_id in instance_ids:
         instance = instances.get(instance_id)
         if instance is None or not instance.ip:
-            cause = (
-                "is not among your instances" if instance is None else f"is {instance.status}, without an IP"
-            )
+            cause = "is not one of yours" if instance is None else f"is {instance.status}, without an IP"
             raise EnvironmentUnfitError(
                 f"instance {instance_id} {cause}", place=place, next_step="gpuproof cloud lambda list"
             )

@@ -1,9 +1,9 @@
 """Were two runs or recordings made under the same conditions? Compares the keys that must match.
 
-In: the result of each run, the config from run.json, and the facts about its hosts from environment.json; or
-two recordings. Out: in plain order, the keys in which the two differ, or which cannot be compared because one
-of them did not record them. Values shared by several GPUs are listed once. How long and how often something
-was measured is not a condition; what was run, on which hardware, and with which versions, is.
+Input: the result of each run, the config from run.json, and the facts about its hosts from environment.json;
+or two recordings. Output: the keys, in order, that differ between the two, or that cannot be compared because
+one of the two did not record them. Values shared by several GPUs are listed once. The duration and number of
+measurements are not conditions; the workload, hardware and versions are.
 
 >>> [unlike.key for unlike in differing_keys({"device": "H200", "stack.torch": "2.6"}, {"device": "H200"})]
 ['stack.torch']
@@ -34,7 +34,7 @@ NO_CONDITIONS = (
     *("suite_options.validate.rules_recipe", "suite_options.validate.rules_lines"),
 )
 """Recipe keys that do not affect a step: names, lengths of windows, limits, monitoring. The suite that ran is
-in the result."""
+stored in the result."""
 ECHOED = ("kind", "model", "data", "batch_size", "precision", "dtype")
 """Conditions in a result that repeat the recipe."""
 STACK = (
@@ -47,12 +47,13 @@ LATER: Mapping[str, tuple[tuple[str, ...], Any]] = {
     "inference.weights": (("inference", "serving", "load"), "fp32"),
     "inference.cuda_graphs": (("inference", "serving", "load"), False),
 }
-"""Keys that older configs lack → the kinds of run that use them, and the previous behaviour."""
+"""Keys that older configs lack → the kinds of run that use them, and the behaviour before the key existed."""
 Weight = Literal["differs", "unknown", "note"]
-"""Effect on validity: a difference rules out the comparison, an unrecorded value might, a note does not."""
+"""Effect on validity: a difference rules out the comparison, an unrecorded value may rule it out, a note does
+not."""
 WORDS: Mapping[Weight, str] = {"differs": "", "unknown": "unknown: ", "note": "also differs: "}
 ABSENT = "not set"
-"""Shown as the value of a key that one of two runs lacks."""
+"""Shown as the value of a key that one of the two runs lacks."""
 _MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
 _FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
 """Facts that only distinguish cards of the same kind; a difference is reported as a note."""
@@ -92,7 +93,7 @@ def conditions_of(
 def _later_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return keys that older configs lack, with the old behaviour; None if the run does not use one.
 
-    In fp32 precision, weights are fp32 whatever their key says; a sweep may use other precisions.
+    In fp32 precision, weights are fp32 regardless of their key; a sweep may use other precisions.
     """
     is_whole = (
         not config.get("matrix") and (config.get("training") or {}).get("precision") not in STORED_TYPES
@@ -154,7 +155,7 @@ def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Differin
 
 
 def differing_conditions(first: RecordingData, second: RecordingData) -> tuple[DifferingKey, ...]:
-    """Name every condition that differs or is unknown, the most important ones first.
+    """List every condition that differs or is unknown, the most important ones first.
 
     Devices are paired in order of their physical index.
     """

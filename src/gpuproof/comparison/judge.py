@@ -38,13 +38,13 @@ class ComparedRun:
     """One side of a comparison."""
 
     name: str
-    """The name given by the user."""
+    """Name given by the user."""
     run_id: str
     verdict: str
     validity: Validity | None
     doubts: tuple[Doubt, ...]
     limit: str | None = None
-    """What limited this side; None if unknown."""
+    """The limit of this side's rate; None if unknown."""
 
     @classmethod
     def of(cls, result: Result, name: str) -> ComparedRun:
@@ -70,9 +70,9 @@ class SideBySide:
     across: tuple[DifferingKey, ...] = ()
     """The intended differences between the two sides."""
     unlike: tuple[DifferingKey, ...] = ()
-    """Other differences between them, which rule out a comparison."""
+    """Other differences between the two sides, which rule out a comparison."""
     max_regression: float | None = None
-    """The limit of a gate; None if none was requested."""
+    """Limit of a gate; None if no gate was requested."""
     between_sessions: float = 0.0
     """Relative standard deviation between sessions, included in the intervals; 0 if launches were
     interleaved."""
@@ -122,7 +122,7 @@ def _gated(sides: SideBySide, limit: float) -> Judgement:
     if open_still := [measure for measure in sides.measures if not _is_excluded(measure, limit)]:
         meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
-    meaning = f"of more than {units.share(limit)}"
+    meaning = f"none of more than {units.share(limit)}"
     return Judgement(word="NO REGRESSION", meaning=meaning, exit_code=ExitCode.DONE)
 
 
@@ -163,7 +163,7 @@ def change_text(ratio: Interval) -> str:
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Write a verdict in words; if no difference was shown, add the smallest that would have been."""
+    """Write a verdict in words; if no difference was found, add the smallest detectable difference."""
     if comparison.verdict == "cannot tell":
         return f"cannot tell: {comparison.reason}"
     if comparison.verdict == "no difference shown" and comparison.min_detectable is not None:
@@ -172,7 +172,7 @@ def verdict_text(comparison: Comparison) -> str:
 
 
 def compared_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
-    """Yield A's value, B's, and B/A with its interval (or why there is none), per compared measure."""
+    """Yield A's value, B's value, and B/A with its interval (or why there is none), for each measure."""
     for measure in measures:
         about: dict[str, Any] = {
             "name": measure.name,

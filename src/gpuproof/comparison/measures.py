@@ -1,10 +1,10 @@
-"""What do two runs' launches show for each measure, at one error rate for all measures?
+"""How do the launches of two runs differ in each measure, at one error rate for all measures?
 
 In: the measures of both results. Out: for each measure with launches in both, the ratio B/A with its
-interval, a verdict, the effect of outlying launches, how many launches ±1 % would need, and the same in
-cycles (time × mean SM clock of each launch). Separate runs are compared by Welch's test, interleaved launches
-in pairs. If times differ but cycles do not, the clock is the cause. Work bound by memory or by the host does
-not follow the SM clock; its cycles are reported as they are.
+interval, a verdict, the effect of outlying launches, the number of launches needed for a precision of ±1 %,
+and the same comparison in cycles (time × mean SM clock of each launch). Separate runs are compared by Welch's
+t-test, interleaved launches in pairs. If times differ but cycles do not, the clock is the cause. Memory-bound
+and host-bound workloads do not follow the SM clock; their cycles are reported unchanged.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.distributions import normal_quantile
 
 CONFIDENCE = 0.95
-"""Joint confidence for all measures (Bonferroni's correction: metrics of one GPU are correlated to an unknown
-degree)."""
+"""Joint confidence level for all measures (Bonferroni correction: metrics of one GPU are correlated to an
+unknown degree)."""
 PRECISION = 0.01
-"""The precision for which the number of needed launches is reported."""
+"""The precision for which the required number of launches is reported."""
 DoubtsAt = Callable[[str], tuple[Doubt, ...]]
 """Case → warnings about its results."""
 MeasureKey = tuple[str, str, str, str, tuple[tuple[str, str], ...]]
@@ -35,7 +35,7 @@ ClocksByLaunch = Mapping[tuple[str, int], float]
 """Case and replicate → mean SM clock of the devices in that launch, in MHz."""
 NOT_READ = "clocks were not read during every launch"
 SAME_CLOCK = 0.001
-"""Clocks that differ by less than this do not explain any difference that launches can show."""
+"""Relative clock difference below which the clock cannot explain a difference between launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +43,18 @@ class SideValues:
     """One side of a measure."""
 
     value: float | None
-    """The geometric mean over the launches, so that B over A is the ratio; the measure's own value if one is
-    0."""
+    """The geometric mean over the launches, so that B divided by A is the ratio; the measure's own value if
+    any launch is 0."""
     num_launches: int
     outlying: tuple[int, ...]
-    """Replicates with an outlying value (modified Z over 3.5); none of them is excluded from any result."""
+    """Replicates with an outlying value (modified Z-score over 3.5); none of them is excluded from any
+    result."""
     launches: tuple[LaunchValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedMeasure:
-    """One measure of two runs."""
+    """One measure, compared between two runs."""
 
     name: str
     case: str
@@ -68,29 +69,29 @@ class ComparedMeasure:
     without_outliers: Comparison | None
     """None if no launch is an outlier."""
     launches_for_one_percent: int | None
-    """Launches needed per side, at this spread, to know a ratio to ±1 %; None if unknown, or if no number
-    suffices."""
+    """Launches needed per side, given this spread, to estimate a ratio to within ±1 %; None if unknown, or if
+    no number is enough."""
     cycles: InCycles | None
-    """None if clocks are unknown."""
+    """None if the clocks are unknown."""
     confirmation: Comparison | None = None
     """Comparison of separate launches, if a gate confirmed a regression."""
 
     @property
     def title(self) -> str:
-        """The name, with case and subject if they add information."""
+        """The name, with the case and subject if they add information."""
         more = [self.case] if self.case != "main" else []
         more += [self.subject] if self.subject != WHOLE else []
         return ", ".join([self.name, *more])
 
 
 def measure_key(measure: Measure, left_out: Sequence[str] = ()) -> MeasureKey:
-    """Identify a measure within a run, without the labels in which the two runs are meant to differ."""
+    """Identify a measure within a run, ignoring the labels in which the two runs are meant to differ."""
     labels = sorted((key, str(value)) for key, value in measure.labels.items() if key not in left_out)
     return measure.case, measure.subject, measure.name, measure.statistic, tuple(labels)
 
 
 def comparable(measures: Sequence[Measure], left_out: Sequence[str] = ()) -> dict[MeasureKey, Measure]:
-    """Return measures with launches and a direction; if several share launches, the last one.
+    """Return measures with launches and a direction; if several have the same launches, the last one.
 
     This drops headlines, which repeat the value of a point.
     """
@@ -165,7 +166,7 @@ def _compared(
 def _paired(
     a: Sequence[LaunchValue], b: Sequence[LaunchValue]
 ) -> tuple[tuple[LaunchValue, ...], tuple[LaunchValue, ...]]:
-    """Keep the launches whose partner also finished normally, in the order of the pairs."""
+    """Keep the launches whose paired launch also finished normally, in the order of the pairs."""
     first, second = ({launch.replicate: launch for launch in side} for side in (a, b))
     pairs = sorted(first.keys() & second.keys())
     return tuple(first[pair] for pair in pairs), tuple(second[pair] for pair in pairs)
@@ -186,7 +187,7 @@ def _reason_against(a: Measure, b: Measure) -> str | None:
         if side.validity == "INVALID":
             return f"{name} is INVALID"
         if any(launch.value <= 0 for launch in side.launches):
-            return f"{name} has a launch of {side.name} 0, for which there is no ratio"
+            return f"{name} has a launch of {side.name} 0, for which no ratio exists"
     return None if a.unit == b.unit else f"A counts {a.unit}, B {b.unit}"
 
 
@@ -208,7 +209,7 @@ def _without(
     compared: Comparison,
     better: Better,
 ) -> Comparison | None:
-    """Compare without outlying launches; in a pair, both launches are excluded."""
+    """Compare without outlying launches; if one launch of a pair is an outlier, both are excluded."""
     outlying = [set(side.outlying) for side in figures]
     if not any(outlying):
         return None
@@ -222,7 +223,7 @@ def _without(
 
 
 def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidence: float) -> int | None:
-    """Return the launches needed for ±1 %; None if sessions differ so much that no number suffices."""
+    """Return the launches needed for ±1 %; None if sessions differ so much that no number is enough."""
     a, b = (np.log(side) for side in values)
     logs = (b - a, np.zeros(len(a))) if pairing.is_interleaved else (a, b)
     of_sessions = normal_quantile((1 + confidence) / 2) * sqrt(2) * pairing.between_sessions
@@ -234,12 +235,12 @@ def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidenc
 
 
 def only_in_one(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]) -> Iterator[str]:
-    """Name the measures that only one of the sides has."""
+    """List the measures that only one of the sides has."""
     for name, side, other in (("A", a, b), ("B", b, a)):
         for key, measure in side.items():
             if key not in other:
                 subject = "" if measure.subject == WHOLE else f" of {measure.subject}"
-                yield f"{measure.name} at {measure.case}{subject} is only in {name}"
+                yield f"{measure.name} at {measure.case}{subject} exists only in {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +249,7 @@ class InCycles:
 
     comparison: Comparison
     clock_ratio: float
-    """Mean clock of B's launches, divided by that of A's."""
+    """Mean clock of B's launches, divided by that of A's launches."""
 
 
 def clocks_of(result: Result) -> dict[tuple[str, int], float]:
@@ -283,7 +284,7 @@ def in_cycles(
 
 
 def explained_by_clocks(compared: Comparison, ratio: InCycles | None) -> str:
-    """Explain in one sentence what cycles add to a comparison in time; "" if nothing needs it."""
+    """Explain in one sentence what cycles add to a time comparison; "" if no explanation is needed."""
     if compared.verdict not in ("faster", "slower"):
         return ""
     if ratio is None:

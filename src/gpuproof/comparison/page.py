@@ -1,7 +1,7 @@
 """The pages for comparisons of two runs or two recordings (`gpuproof monitor compare`).
 
-For runs: each measure of A and B, verdicts, clocks, outliers and what is still needed. For recordings:
-whether they are comparable, their means, and the energy and throttling of each.
+For runs: each measure of A and B, verdicts, clocks, outliers and how many launches are needed. For
+recordings: whether they are comparable, their means, and the energy and throttling of each.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TONES: dict[str, Tone] = {
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
 RATIO = "B over A"
 MOST_PAIRS = 3
-"""Measures whose launches are plotted."""
+"""Measures for which launches are plotted."""
 AT_OTHER_TIMES = (
     "A and B ran at different times: anything that changed on the machine in between is part of "
     "the difference"
@@ -67,14 +67,13 @@ NAME: Final = "monitor compare"
 COMPARABLE_TONES: Final[dict[str, Tone]] = {"NOT COMPARABLE": "bad", "COMPARABLE": "good"}
 NO_READING: Final = "Neither recording has a reading to compare there."
 LIMITS: Final = (
-    "the intervals (by the slowest changes) apply to these two recordings only: they do not cover "
-    "what another launch of either would give; to compare two configurations, measure each "
-    "several times"
+    "the intervals (dominated by the slowest changes) apply to these two recordings only: they do not cover "
+    "the variation between launches; to compare two configurations, measure each several times"
 )
 
 
 def headline(comparison: SideBySide) -> str:
-    """Return what a list shows for a comparison: the first measure with a conclusion."""
+    """Return what a list shows for a comparison: the first measure that has a ratio."""
     for measure in comparison.measures:
         if measure.comparison.ratio is not None:
             return f"{measure.title} {change_text(measure.comparison.ratio)}"
@@ -122,7 +121,7 @@ def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
 
 
 def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterator[Chart]:
-    """Yield B over A for every measure, and the launches of the first few measures."""
+    """Yield the ratio B/A for every measure, and the launches of the first few measures."""
     sides = list(grouped((title_of(measure), measure) for measure in measures).items())
     ratios = [
         (title, measure)
@@ -217,13 +216,13 @@ def _launches(comparison: SideBySide) -> Iterator[str]:
 
 
 def _limits(comparison: SideBySide) -> Iterator[str]:
-    """Report if the sides have different limits, or if a side says nothing about its device."""
+    """Report if the sides have different bottlenecks, or if a side says nothing about its device."""
     limits = {name: side.limit for name, side in _named(comparison) if side.limit is not None}
     if len(set(limits.values())) == len(limits) == 2:
-        yield f"the sides have different limits: {limits['A']} of A, {limits['B']} of B"
+        yield f"the sides have different bottlenecks: {limits['A']} for A, {limits['B']} for B"
     for name, limit in limits.items():
         if limit in ("host", "data loading"):
-            yield f"the limit of {name} is its {limit}, so its rate says nothing about its device"
+            yield f"{name} is limited by its {limit}, so its rate says nothing about its device"
 
 
 def _about(comparison: SideBySide) -> Iterator[str]:
@@ -231,12 +230,12 @@ def _about(comparison: SideBySide) -> Iterator[str]:
     num = len(comparison.measures)
     together = f" for all {num} measures together" if num > 1 else ""
     if headline(comparison):
-        means = "A and B are geometric means of launches, and B against A is their ratio"
+        means = "A and B are geometric means of the launches, and B against A is the ratio B/A"
         yield f"{means}; elsewhere {A_THROUGHPUT}"
         yield f"intervals hold at {CONFIDENCE:.0%}{together}"
     if not comparison.is_interleaved:
         yield (
-            f"{AT_OTHER_TIMES}, and its interval includes "
+            f"{AT_OTHER_TIMES}, and its interval includes a variation of "
             f"{units.share(comparison.between_sessions)} between sessions (relative standard "
             "deviation, --between-sessions), which more launches do not reduce; `gpuproof compare "
             "--ab` alternates launches"
@@ -266,7 +265,7 @@ def recordings_result(comparison: RecordingComparison) -> Result:
 
 
 def recordings_page(comparison: RecordingComparison, provenance: Provenance | None = None) -> Page:
-    """Lay out whether two recordings are comparable, then the values, then their limits."""
+    """Lay out whether two recordings are comparable, then the values, then the limitations."""
     word, meaning = _comparable(comparison)
     verdict = Verdict(word=word, tone=COMPARABLE_TONES.get(word, "plain"), reason=meaning)
     sections = (
@@ -283,9 +282,9 @@ def recordings_page(comparison: RecordingComparison, provenance: Provenance | No
 def _comparable(comparison: RecordingComparison) -> tuple[str, str]:
     """Return whether two recordings are comparable, and why."""
     if not comparison.comparable:
-        return "NOT COMPARABLE", "these conditions differ, and may explain everything seen below"
+        return "NOT COMPARABLE", "these conditions differ, and may explain all differences below"
     if any(unlike.weight == "unknown" for unlike in comparison.unlike):
-        return "COMPARABLE AS FAR AS WAS RECORDED", "some conditions are unknown"
+        return "COMPARABLE AS FAR AS RECORDED", "some conditions are unknown"
     if comparison.has_gpus:
         return "COMPARABLE", "same GPU, driver, power limit and clock limits"
     return "COMPARABLE", "same CPU; there is no GPU on either side"
@@ -345,7 +344,7 @@ def _spent(comparison: RecordingComparison) -> Iterator[Section]:
 
 
 def _unknown(measures: tuple[Measure, ...]) -> Iterator[str]:
-    yield "one value per recording, so without an interval"
+    yield "one value per recording, so there is no interval"
     missing = (measure for measure in measures if measure.missing is not None)
     yield from dict.fromkeys(
         f"{title_of(m).partition(':')[0]} of {side_of(m)} is not known: {m.missing}" for m in missing
@@ -361,7 +360,7 @@ def _about_recordings(comparison: RecordingComparison) -> Iterator[str]:
     levels = [m.interval.level for m in comparison.means if m.interval is not None]
     if levels:
         num = sum(side_of(measure) == "A" for measure in comparison.means)
-        together = f"those of {num} metrics all apply at {CONFIDENCE:.0%}"
-        yield f"each interval has {levels[0]:.2%}, so that {together}"
-        yield "shown from: the smallest difference that would have been shown four times in five"
+        together = f"the intervals of all {num} metrics hold together at {CONFIDENCE:.0%}"
+        yield f"each interval has a confidence level of {levels[0]:.2%}, so that {together}"
+        yield "shown from: the smallest difference that would have been detected with 80 % probability"
     yield LIMITS

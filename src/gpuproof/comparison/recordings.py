@@ -1,16 +1,17 @@
 """Do two recordings differ? By how much, could it be chance, and were the conditions the same?
 
-In: two recordings, and which part of them to compare: one named phase, or the time in which the GPU was busy.
-Out: measures, and every condition in which the recordings differ or which is unknown because one of them did
+In: two recordings, and which part of them to compare: one named phase, or the time when the GPU was busy.
+Out: measures, and every condition that differs between the recordings or is unknown because one of them did
 not record it. For each metric there are both means, B minus A with its interval (from the low end of both
 spectra), a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that
-would have been shown. All metrics share one error rate: equal recordings get "higher" or "lower" anywhere in
-at most 5 % of comparisons. A difference is only meaningful if the conditions are the same, or if the one that
-differs is under test. Power comes from the energy counter if it moves. Successive readings are correlated,
-which is accounted for, and a recording that is too short for its slow changes says so. The interval does not
-cover how another launch would differ. Time, energy of all GPUs and throttled time (of the phase, else of the
-whole recording) are one value per recording, so they have no interval; if one GPU does not report a value, it
-is missing for the recording, since a partial sum is not a total.
+would have been detected. All metrics share one error rate: at most 5 % of comparisons of equal recordings
+report "higher" or "lower" for any metric. A difference is only meaningful if the conditions are the same, or
+if the one that differs is under test. Power is computed from the energy counter if the counter advances.
+Successive readings are correlated, which is accounted for, and a recording that is too short for its slow
+changes is reported as such. The interval does not cover how another launch would differ. Time, energy of all
+GPUs and throttled time (of the phase, or else of the whole recording) have one value per recording, so they
+have no interval; if one GPU does not report a value, it is missing for the recording, since a partial sum is
+not a total.
 """
 
 from __future__ import annotations
@@ -40,24 +41,25 @@ from gpuproof.statistics.low_end import LowEnd, difference_of_means, error_in_st
 from gpuproof.statistics.series import TimeSeries, smallest_shown
 
 BUSY_PERCENT: Final = 10.0
-"""Utilisation from which a GPU counts as busy, unless the user sets another value."""
+"""Utilisation at or above which a GPU counts as busy, unless the user sets another value."""
 
 COMPARED_METRICS: Final = tuple(name for name, metric in METRICS.items() if metric.compared)
 COMPARED_OF_HOST: Final = tuple(name for name, metric in HOST_METRICS.items() if metric.compared)
-"""Metrics that are compared if neither recording has a GPU; comparing them alongside GPU metrics would widen
-all intervals. No GPU metric has the same name."""
+"""Metrics to compare if neither recording has a GPU; comparing them alongside GPU metrics would widen all
+intervals. No GPU metric has the same name."""
 
 READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
 """Every device metric that a comparison reads."""
 
 SPENT: Final = 0.6
-"""Share of the allowed errors that is used for intervals. The rest of the 5 % is reserved for slow noise,
-whose variance is sometimes underestimated, so that no noise shape in `benchmarks/compare_false_alarms.py`
-exceeds the total."""
+"""Fraction of the allowed error rate that is allotted to intervals. The rest of the 5 % is reserved for slow
+noise, whose variance is sometimes underestimated, so that no noise shape in
+`benchmarks/compare_false_alarms.py` exceeds the total."""
 MAX_PIECES: Final = 2000
-"""Longer series are averaged down to this length: a day of readings needs no more resolution."""
+"""Maximum length of a series; longer ones are averaged down to it, since a day of readings does not need more
+resolution."""
 Held = tuple[dict[str, float] | None, str | None]
-"""Reason → share of the time, 0 to 1, over all GPUs, without states such as idle; or why the shares are
+"""Reason → fraction of the time, 0 to 1, over all GPUs, without states such as idle; or why the fractions are
 unknown."""
 
 
@@ -74,12 +76,12 @@ class RecordingComparison:
     """The part that energy and throttled time cover."""
     unlike: tuple[DifferingKey, ...]
     sides: tuple[Measure, ...]
-    """For each recording, its length, how much of it counts, and for how many GPUs."""
+    """For each recording: its length, how much of it is compared, and for how many GPUs."""
     means: tuple[Measure, ...]
     """For each metric, the means of A and B, B minus A, and the smallest difference that would have been
-    shown."""
+    detected."""
     spent: tuple[Measure, ...]
-    """Energy and throttled time of the whole window; empty if neither has a GPU."""
+    """Energy and throttled time over the whole window; empty if neither recording has a GPU."""
 
     @property
     def has_gpus(self) -> bool:
@@ -88,13 +90,13 @@ class RecordingComparison:
 
     @property
     def comparable(self) -> bool:
-        """Whether no condition is known to differ."""
+        """Whether all known conditions are the same."""
         return not any(unlike.weight == "differs" for unlike in self.unlike)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Used:
-    """A recording with the readings that count."""
+    """A recording with the readings that are compared."""
 
     recording: RecordingData
     inside: Flags
@@ -116,7 +118,7 @@ class _Used:
         return mean[is_read], durations(times, dithered=dithered)
 
     def _columns(self, track: DeviceTrack, metric: str) -> Iterator[tuple[Floats, Floats | None]]:
-        """Yield a GPU's readings that count, and the seconds each represents if known for this GPU."""
+        """Yield a GPU's compared readings, and the seconds that each represents if known for this GPU."""
         counted = self.counted(track)
         if metric == "power_w":
             power = power_over_time(self.recording, track=track, inside=counted)
@@ -126,7 +128,7 @@ class _Used:
             yield np.where(counted, column, np.nan), None
 
     def counted(self, track: DeviceTrack) -> Flags:
-        """Return which samples of a GPU count."""
+        """Return which samples of a GPU are compared."""
         if self.busy_percent is None:
             return self.inside
         util = track.values("util_gpu_percent")
@@ -155,7 +157,7 @@ def compare(
     ):
         basis = f"busy time: GPU utilisation of at least {busy_percent:g} %"
     elif first.devices or second.devices:
-        busy, basis = None, "all readings, as not both report the utilisation that would show busy time"
+        busy, basis = None, "all readings: a recording lacks the utilisation that shows busy time"
     else:
         busy, basis = None, "all readings of the host, as neither recording has a GPU"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
@@ -213,7 +215,7 @@ def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Itera
 def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> Interval | Unavailable:
     for name, side in (("first", first), ("second", second)):
         if not len(side.values):
-            return Unavailable(reason=f"not read in the {name}")
+            return Unavailable(reason=f"not read in the {name} recording")
     ends = low_end(first), low_end(second)
     if isinstance(ends[0], LowEnd) and isinstance(ends[1], LowEnd):
         interval = difference_of_means(ends[0], ends[1], confidence=confidence)
@@ -226,7 +228,7 @@ def _difference(first: TimeSeries, second: TimeSeries, *, confidence: float) -> 
 
 
 def _differing(metric: str, mean_a: float | None, difference: Interval | Unavailable) -> Iterator[Measure]:
-    """Yield B minus A with its verdict, and the difference that would be detected 4 times in 5."""
+    """Yield B minus A, its verdict, and the difference that would be detected with 80 % probability."""
     interval = difference if isinstance(difference, Interval) else None
     centre, shown = (None, None) if interval is None else (interval.centre, smallest_shown(interval))
     missing = difference.reason if isinstance(difference, Unavailable) else None
@@ -252,7 +254,7 @@ def _verdict(difference: Interval) -> str:
 
 
 def signed(metric: str, value: float | None) -> str:
-    """Write a difference with its sign; degrees and megahertz get decimals so as not to show 0.
+    """Write a difference with its sign; °C and MHz get decimals so that small values are not 0.
 
     >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
     ('−12.5 W', '+0.400 °C')
@@ -265,7 +267,7 @@ def signed(metric: str, value: float | None) -> str:
 
 
 def _relative(metric: str, difference: float | None, mean_a: float | None) -> str:
-    """Write a difference in per cent, unless a ratio is meaningless (°C) or misleading (per cents)."""
+    """Write a difference in per cent, unless a ratio is meaningless (°C) or misleading (percentages)."""
     if difference is None or unit(metric) in ("°C", "%") or not mean_a:
         return ""
     percent = difference / mean_a * 100
@@ -273,7 +275,7 @@ def _relative(metric: str, difference: float | None, mean_a: float | None) -> st
 
 
 def _series(used: _Used, metric: str) -> TimeSeries:
-    """Weight readings by the time they represent, and merge adjacent ones if there are very many."""
+    """Weight readings by the time they represent, and merge adjacent ones if there are too many."""
     values, lasting_s = used.series(metric)
     step = max(1, ceil(len(values) / MAX_PIECES))
     if step > 1:
@@ -344,7 +346,7 @@ def _shares(recording: RecordingData, window: RecordingWindow) -> Held:
 
 
 def _held(*sides: Held) -> Iterator[Measure]:
-    """Yield each reason's share of throttling on either side, largest first; "never" if none did."""
+    """Yield each reason's fraction of throttled time on either side, largest first; "never" if none."""
     longest: dict[str, float] = {}
     for shares, _ in sides:
         for reason, length in (shares or {}).items():

@@ -1,7 +1,7 @@
 """Compare two finished runs of any suite: by their measures, with a verdict.
 
-Nothing is launched or written. Runs made under different conditions are rejected, naming the keys in which
-they differ; `across` states the one intended difference.
+Nothing is launched or written. Runs made under different conditions are rejected with a list of the keys that
+differ; `across` states the one intended difference.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
 NAME = "compare"
 OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
-"""Keys that change the work in a step, so that step times cannot be compared."""
+"""Keys that change the work per step, so that step times cannot be compared."""
 STEP_TIMES = ("p50 step",)
 FROM_WORST: tuple[Validity | None, ...] = ("INVALID", None, "SUSPECT", "VALID")
 BETWEEN_SESSIONS = 0.01
-"""Relative standard deviation between sessions, if no better value is known: clocks, temperature, other load
-and memory placement change from day to day, which the spread within one day does not include."""
+"""Relative standard deviation between sessions, if no better value is available: clocks, temperature, other
+load and memory placement change from day to day, which the spread within one day does not include."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +53,17 @@ def compare_runs(
     max_regression: float | None = None,
     between_sessions: float = BETWEEN_SESSIONS,
 ) -> Result:
-    """Compare B with A; `across` names keys, or sections of them, that are meant to differ.
+    """Compare B with A; `across` lists the keys, or sections of keys, that are meant to differ.
 
     `between_sessions`, the relative standard deviation between sessions, is included in every interval.
 
     Raises:
         UsageError: the runs differ in other keys, or do not differ in one of `across`; or the standard
-            deviation is not a share. For differing runs, a gate (`max_regression`, 0.02 is 2 %) answers
+            deviation is not in [0, 1). For differing runs, a gate (`max_regression`, 0.02 is 2 %) answers
             CANNOT TELL instead.
     """
     if not 0 <= between_sessions < 1:
-        raise UsageError(f"{between_sessions} is not a share from 0 to below 1", place="--between-sessions")
+        raise UsageError(f"{between_sessions} is not a fraction in [0, 1)", place="--between-sessions")
     unlike = differing_keys(a.conditions, b.conditions)
     stated = tuple(key for key in unlike if any(covers(named, key.key) for named in across))
     others = tuple(key for key in unlike if key not in stated)
@@ -170,7 +170,7 @@ def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
 
 
 def page_of(result: Result) -> Page:
-    """Lay out a comparison from its result alone."""
+    """Lay out a comparison using only its result."""
     comparison = from_json(SideBySide, result.detail, place="the comparison")
     page = comparison_page(comparison, judge(comparison))
     if page.verdict is None or not result.conditions.get(CONDITION):

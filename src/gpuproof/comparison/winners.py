@@ -1,9 +1,9 @@
 """The only way to determine a winner: are both sides usable, and do their launches differ?
 
-FASTER, SLOWER, best, a place on a Pareto front and advice are all based on `compare_sides`, or on
-`reason_unusable` if only means are compared. A side that is INVALID can neither win nor lose, nor can one
-that is SUSPECT for a reason that affects the difference: every warning does, except those in `TOUCHES`. A
-value of one side, or of both together (B over A, B minus A), names its side in `labels.compared`.
+FASTER, SLOWER, best, a point on a Pareto front and advice are all based on `compare_sides`, or on
+`reason_unusable` if only means are compared. A side that is INVALID can neither win nor lose, nor can a side
+that is SUSPECT for a reason that affects the difference: every warning does, except the ones in `TOUCHES`. A
+value of one side, or of both together (B over A, B minus A), states its side in `labels.compared`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from gpuproof.statistics.comparison import Comparison, compare_launches, compare
 TOUCHES: Mapping[str, str] = {
     row["code"]: row["touches"] for row in packaged_rows(DOUBTS) if row["touches"] is not None
 }
-"""How a warning affects a difference (`doubts.csv` explains why); warnings not listed affect every result."""
+"""How a warning affects a difference (`doubts.csv` explains why); warnings not listed here affect every
+result."""
 FORKED = (
     "launches were forked from one process and are not independent repeats (run.start=exec starts fresh "
     "processes)"
 )
 UNTIMED = ("accuracy", "loss", "perplexity")
-"""Words in the names of results that do not depend on step duration."""
+"""Words in the names of results that do not depend on step time."""
 COMPARED: Final = "compared"
-"""The label that names the side to which a result belongs."""
+"""The label for the side that a result belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One side: what its launches show, and its warnings."""
+    """One side of a comparison: the values of its launches, and its warnings."""
 
     name: str
     values: Sequence[float]
     """One value per launch."""
     doubts: Sequence[Doubt] = ()
     validity: Validity | None = None
-    """None to derive it from the warnings."""
+    """None derives it from the warnings."""
     value: float | None = None
-    """The value shown in tables for all launches together; None if sides are only compared in pairs."""
+    """The value shown in tables for all launches together; None if sides are compared only in pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Pairing:
 
     is_interleaved: bool = False
     num_pilot: int | None = None
-    """Pilot pairs, which determined the number of pairs."""
+    """Number of pilot pairs, which determined how many pairs there are in total."""
     between_sessions: float = 0.0
     """Relative standard deviation between sessions; 0 if all launches are from one session."""
 
@@ -99,7 +100,7 @@ def compare_sides(
 def reason_unusable(
     side: ComparedSide, *, beside: Sequence[Doubt] = (), is_in_turns: bool = False, figure: str = ""
 ) -> str | None:
-    """Explain why a side can neither win nor lose, next to a side with the warnings `beside`.
+    """Explain why a side can neither win nor lose against a side with the warnings `beside`.
 
     >>> few = Doubt(validity="SUSPECT", code="few-steps", reason="2 steps", remedy="")
     >>> reason_unusable(ComparedSide(name="A", values=[1.0], doubts=[few]))
@@ -127,13 +128,13 @@ def _touches(code: str, is_common: bool, is_in_turns: bool, figure: str) -> bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """The one of several sides in a session that may be called the best."""
+    """The side, among several in one session, that may be called the best."""
 
     contenders: tuple[ComparedSide, ...]
     left_out: Mapping[str, str]
-    """Name of an excluded side → why it can neither win nor lose."""
+    """Name of an excluded side → reason why it can neither win nor lose."""
     missing: str | None
-    """Why no side may be called the best; None if the best of the contenders may."""
+    """Reason why no side may be called the best; None if the best contender may be."""
 
     @property
     def named(self) -> str:
@@ -143,7 +144,7 @@ class Contest:
 
 
 def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
-    """Return which sides may win: warnings that all share are ignored; at least two must be left.
+    """Return which sides may win, ignoring warnings that all share; at least two sides must remain.
 
     If an excluded SUSPECT side has the best result of all, there is no winner either.
     """
@@ -168,12 +169,12 @@ def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") 
 
 
 def _is_counted(side: ComparedSide) -> bool:
-    """Check whether there is a usable result: an INVALID one does not count."""
+    """Check whether a side has a usable result: an INVALID one does not count."""
     return side.validity != "INVALID" and all(doubt.validity != "INVALID" for doubt in side.doubts)
 
 
 def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
-    """Return the warnings about one case: its own if recorded per case, and the run's."""
+    """Return the warnings about one case: the case's own, if recorded per case, and the run's."""
     rows = [*result.detail.get("points", ()), *result.detail.get("configurations", ())]
     by_case = {
         row.get("case_id", row.get("name")): tuple(from_json(Doubt, x) for x in row.get("doubts", ()))

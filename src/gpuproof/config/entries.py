@@ -1,7 +1,7 @@
-"""A strictly parsed file of plain entries, such as hosts or options of a scheduler.
+"""Strict parsing of files with plain entries, such as hosts or scheduler options.
 
 In: a path and the model of the content. Out: the content, or one `ConfigError` that lists every mistake with
-its line, in our own words: the validation library's messages contain its class names.
+its line. Messages use our own words, because the validation library's messages contain its class names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STRICT = ConfigDict(
     strict=True,
     allow_inf_nan=False,
     use_attribute_docstrings=True,
-    defer_build=True,  # most are never used in a process, or only as part of another type
+    defer_build=True,  # most types are never used in a process, or only as part of another type
 )
 """Only known keys are allowed, values are not converted, and numbers must be finite."""
 _KINDS: Final = {
@@ -88,16 +88,16 @@ def open_document(path: str, *, what: str) -> Document:
 
 
 def read_entries(path: str, *, what: str) -> str:
-    """Read the text of a file.
+    """Return the text of a file.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     try:
         return read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
     except FileNotFoundError as error:
         cause = f"cannot be read ({error.strerror})"
-        step = f"Name the {what} file; relative paths start here"
+        step = f"Specify the {what} file; relative paths start at the current directory"
         raise ConfigError([Mistake(place=path, cause=cause, next_step=step)]) from error
 
 
@@ -133,7 +133,7 @@ def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake
 
 
 def place_in(data: Any, loc: Place) -> Place:
-    """Return the part of a location that is in the data; the library adds classes that it tried."""
+    """Return the part of a location that is in the data; the library adds the classes that it tried."""
     place: list[str | int] = []
     for part in loc:
         if _holds(data, part):

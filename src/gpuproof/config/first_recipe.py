@@ -1,4 +1,4 @@
-"""A recipe that fits a host: device, ranks, precision, batch size and threads, from its probe.
+"""A recipe for a host: device, ranks, precision, batch size and threads, based on its probe.
 
 In: the facts printed by `python -m gpuproof.worker probe`. Out: commented YAML that loads and runs on that
 host. Its values are starting points, not measurements; the reason for each is in a comment. Pure.
@@ -22,8 +22,8 @@ BF16_CAPABILITY = (8, 0)
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities"""
 FP16_CAPABILITY = (7, 0)
 BATCHES = ((64, 256), (30, 128), (14, 64), (7, 32))
-"""Minimum memory of the smallest device in GiB → batch size of 224-pixel images for ResNet-50; below that,
-16."""
+"""Minimum memory of the smallest device in GiB → batch size of 224-pixel images for ResNet-50; below the
+lowest entry, 16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ def first_recipe(facts: ProbeFacts) -> str:
     """Write a recipe for the host.
 
     Raises:
-        EnvironmentUnfitError: PyTorch is missing there, so nothing can be measured.
+        EnvironmentUnfitError: PyTorch is missing on the host, so nothing can be measured.
     """
     if not facts.get("torch"):
         raise EnvironmentUnfitError(
             f"PyTorch cannot be imported by {facts['executable']} ({facts.get('torch_missing')})",
             place=str(facts["host"]),
-            next_step="Install torch there, or name another Python with --python",
+            next_step="Install torch there, or specify another Python with --python",
         )
     body = _for_gpus(facts) if facts["devices"] else _for_cpu(facts)
     return f"{_head(facts)}\n{body}\nrun:\n  experiment_name: {_experiment(facts)}\n{REPEATS}"
@@ -61,7 +61,7 @@ def _head(facts: ProbeFacts) -> str:
         f"# A first recipe for {facts['host']}: {has}.",
         f"# Made by `gpuproof init` (gpuproof {facts['gpuproof']}, torch {facts['torch']}).",
         "#",
-        "#   gpuproof run THIS_FILE                           as it stands",
+        "#   gpuproof run THIS_FILE                           as is",
         "#   gpuproof run THIS_FILE --data.batch_size=64      any key can be set this way",
         "#   gpuproof config show THIS_FILE --origin          every key, including those omitted here",
     ]
@@ -122,17 +122,13 @@ distributed:
 
 def _precision(facts: ProbeFacts) -> Choice:
     if facts.get("torch_hip"):
-        return Choice(
-            value="bf16", reason="bfloat16; fp32 for a comparison, amp is fp16 with a gradient scaler"
-        )
+        return Choice(value="bf16", reason="bfloat16; fp32 to compare, amp for fp16 with a gradient scaler")
     lowest = min(_capability(device) for device in facts["devices"])
     shown = ".".join(map(str, lowest))
     if lowest >= BF16_CAPABILITY:
         return Choice(value="bf16", reason=f"compute capability {shown}: tensor cores support bfloat16")
     if lowest >= FP16_CAPABILITY:
-        return Choice(
-            value="amp", reason=f"compute capability {shown}: tensor cores support fp16, not bfloat16"
-        )
+        return Choice(value="amp", reason=f"compute capability {shown}: tensor cores support fp16, not bf16")
     return Choice(value="fp32", reason=f"compute capability {shown} has no tensor cores")
 
 
@@ -144,7 +140,7 @@ def _capability(device: Mapping[str, Any]) -> tuple[int, int]:
 def _batch(devices: list[Mapping[str, Any]]) -> Choice:
     smallest_bytes = min(int(device["memory_total_bytes"]) for device in devices)
     value = next((batch for gib, batch in BATCHES if smallest_bytes >= gib * 2**30), 16)
-    reason = f"a starting point for {units.memory(smallest_bytes)}; larger ones keep a GPU busier"
+    reason = f"a starting point for {units.memory(smallest_bytes)}; larger batches keep a GPU busier"
     return Choice(value=str(value), reason=reason)
 
 

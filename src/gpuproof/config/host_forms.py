@@ -1,7 +1,8 @@
-"""Ways to give hosts: as words, a list of names, a hostfile, an Ansible inventory, an API response.
+"""Ways to specify hosts: words, a list of names, a hostfile, an Ansible inventory, an API response.
 
-In: what follows `ssh:`. Out: a document in the one form that `inventory` reads, with a line number for each
-host, and notes on what was skipped. Names in brackets use the syntax of ClusterShell and Slurm: `gpu[01-32]`.
+In: the text after `ssh:`. Out: a document in the one format that `inventory` reads, with a line number for
+each host, and notes on what was skipped. Names in brackets use the syntax of ClusterShell and Slurm:
+`gpu[01-32]`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gpuproof.config.settings import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place
 
 MOST_HOSTS = 10_000
-"""Maximum number of hosts per range: more must be a typo."""
+"""Maximum number of hosts per range; a larger range must be a typo."""
 _SUFFIXES = (".yaml", ".yml", ".json", ".ini", ".cfg", ".txt")
 _BETWEEN = re.compile(r"[,\s]+(?![^\[\]]*\])")
 _NAMED = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%]*:[^\]]*\]|[^:\s]+)(?::(?P<port>\d+))?")
@@ -43,21 +44,21 @@ _NOT_ANSIBLE = (
     *("gpus", "slots", "num_gpus", "gpu_type", "price_per_hour"),
     *("jump", "directory", "interface", "internal_address"),
 )
-"""Our keys that an Ansible variable may set; there, `port` and `user` belong to an application."""
+"""Our keys that an Ansible variable may set; in Ansible, `port` and `user` belong to an application."""
 _NUMBERS = ("gpus", "port")
 _PARTS = ("vars", "hosts", "children")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
 
 
 def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str, ...]]:
-    """Return the named hosts, and notes on those that are skipped.
+    """Return the named hosts, with notes on any that are skipped.
 
     Names are looked up in ~/.ssh/config, with `user` from the command line if given; hosts described in a
     file are used as they are.
 
     Raises:
         ConfigError: a file cannot be read, or the names are not in a known format.
-        EnvironmentUnfitError: names use brackets, and ClusterShell is not installed.
+        EnvironmentUnfitError: names contain brackets, and ClusterShell is not installed.
     """
     file, colon, group = named.rpartition(":")
     if Path(named).exists() or named.endswith(_SUFFIXES) or ("/" in named and not colon):
@@ -72,9 +73,7 @@ def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str
         and _NAMED.fullmatch(named) is None
         and not _BARE_IPV6.fullmatch(named)
     ):
-        cause = (
-            f"neither a host {file!r} with a port, since {group!r} is not a number, nor a file with a group"
-        )
+        cause = f"neither host {file!r} with a port ({group!r} is not a number) nor a file with a group"
         step = f"Write {file}:22 for a port, or check that the file {file} exists here"
         raise ConfigError([Mistake(place=named, cause=cause, next_step=step)])
     return _of_names(named, [(1, entry) for entry in _named(named, place=named)], user)
@@ -107,8 +106,8 @@ def _named(text: str, *, place: str) -> Iterator[dict[str, Any]]:
             continue
         match = _NAMED.fullmatch(word)
         if match is None:
-            step = "Write [USER@]HOST[:PORT], an IPv6 address with a port in brackets"
-            raise ConfigError([Mistake(place=place, cause=f"{word!r} names no host", next_step=step)])
+            step = "Write [USER@]HOST[:PORT]; an IPv6 address with a port needs brackets"
+            raise ConfigError([Mistake(place=place, cause=f"{word!r} does not name a host", next_step=step)])
         others = {"user": match["user"], "port": int(match["port"]) if match["port"] else None}
         for host in _expanded(match["host"], place=place):
             yield {"host": host, **{key: value for key, value in others.items() if value is not None}}
@@ -135,7 +134,7 @@ def _expanded(host: str, *, place: str) -> list[str]:
         raise ConfigError([Mistake(place=place, cause=f"{host!r} is not a range", next_step=step)]) from error
     if nodes is None or len(nodes) > MOST_HOSTS:
         step = f"Name at most {MOST_HOSTS:,}"
-        raise ConfigError([Mistake(place=place, cause=f"{host!r} is too many hosts", next_step=step)])
+        raise ConfigError([Mistake(place=place, cause=f"{host!r} contains too many hosts", next_step=step)])
     return [str(node) for node in nodes]
 
 
@@ -170,7 +169,7 @@ def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, 
 
 
 def _refuse_other_tools(path: str, text: str, data: Any) -> None:
-    """Return the tool that wrote a file, and its command that exports a format that we can read."""
+    """Return the tool that wrote a file, and its command for exporting a format that we can read."""
     first = data[0] if isinstance(data, list) and data else data
     keys: set[Any] = set(first) if isinstance(first, dict) else set()
     keys |= {key for inner in first.values() if isinstance(inner, dict) for key in inner} if keys else set()
@@ -201,7 +200,7 @@ def _of_ini(path: str, text: str, group: str | None) -> Document:
     except configparser.Error as error:
         cause = str(error).partition("\n")[0]
         raise ConfigError(
-            [Mistake(place=path, cause=cause, next_step="Write it as Ansible has it")]
+            [Mistake(place=path, cause=cause, next_step="Correct it to match Ansible's INI format")]
         ) from error
     groups = [name for name in parser.sections() if ":" not in name]
     names = _below(parser, group) if group is not None else groups
@@ -245,7 +244,7 @@ def _of_ansible(
     wanted: str,
     above: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
-    """Yield name, line and keys of the hosts in a group and its subgroups; `at` locates the groups.
+    """Yield the name, line and keys of each host in a group and its subgroups; `at` locates groups.
 
     `above` contains the variables of the enclosing groups.
     """
@@ -272,13 +271,13 @@ def _mapping(document: Document, place: Place, value: Any) -> dict[str, Any]:
 
 
 def _of_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a host's Ansible variables to our keys; skip those of roles and applications."""
+    """Convert a host's Ansible variables to our keys; skip variables of roles and applications."""
     return _ours({key: value for key, value in variables.items() if key in _ANSIBLE or key in _NOT_ANSIBLE})
 
 
 def _no_group(path: str, group: str, groups: list[str] | None = None) -> ConfigError:
     listed = f"Groups: {first_of(groups)}" if groups else "Name the file alone"
-    return ConfigError([Mistake(place=path, cause=f"no hosts in a group {group!r}", next_step=listed)])
+    return ConfigError([Mistake(place=path, cause=f"no hosts in group {group!r}", next_step=listed)])
 
 
 def _ours(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which hosts exist? Read names, a list (`host_forms`), or the record of a Lambda deployment.
+"""Read the hosts from names, a list (`host_forms`), or the record of a Lambda deployment.
 
 In: names or a file. Out: hosts in the given order, checked as a whole, or one `ConfigError` with every
 mistake. An instance without an address in the file keeps its `instance_id`, for a caller that can query the
@@ -20,7 +20,7 @@ from gpuproof.config.settings import ConfigError
 from gpuproof.config.yaml import Document, Place
 
 CLOUD_USER = "ubuntu"
-"""The login user in Lambda's images."""
+"""The login user of Lambda's images."""
 ADDRESS = r"^[A-Za-z0-9_:][A-Za-z0-9._:%-]{0,252}$"
 """A host name or an IP address, optionally with a zone; contains nothing that a shell or an option parser
 would interpret."""
@@ -47,13 +47,13 @@ class HostKeysOfEntry(StrictModel):
     python: Text | None = None
     """The Python on that host that has torch; null means --python, else python3."""
     directory: Text | None = None
-    """Where to create our directory on that host; null means its temporary directory."""
+    """Where to create gpuproof's directory on that host; null means the host's temporary directory."""
     gpus: int | None = Field(default=None, ge=1, le=1024)
     """Ranks to start on that host, one per GPU; null means distributed.nproc."""
     gpu_type: Text | None = None
-    """What to call the host's GPUs in comparisons; null means the name that they report."""
+    """Name for the host's GPUs in comparisons; null means the name that they report."""
     price_per_hour: float | None = Field(default=None, gt=0, le=100_000)
-    """Hourly price of the host as a whole."""
+    """Hourly price of the whole host."""
     interface: Text | None = None
     """Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."""
     internal_address: Address | None = None
@@ -86,30 +86,30 @@ class DeployedEntry(HostKeysOfEntry):
     """The instances launched by one request."""
 
     instance_ids: list[Text] = Field(min_length=1)
-    """Their ids in the provider's API."""
+    """The instances' ids in the provider's API."""
     ip: Address | None = None
-    """The address, if there is one instance."""
+    """The instance's address, if there is only one instance."""
     hostname: Address | None = None
-    """Its name, if there is one instance and it has a name."""
+    """The instance's name, if there is only one instance and it has a name."""
     name: Text | None = None
     """The instance's name."""
     region: Text | None = None
-    """Where it runs."""
+    """Where the instance runs."""
     status: Text | None = None
-    """Its status when the file was written."""
+    """The instance's status when the file was written."""
 
 
 class Deployment(StrictModel):
     """Record of a deployment, in the format of lambdactl and `gpuproof cloud lambda deploy`."""
 
     timestamp: Any = None
-    """When it was deployed."""
+    """When the instances were deployed."""
     instance_type: Text | None = None
     """The provider's name for the instance type."""
     instance_count: int | None = Field(default=None, ge=0)
     """How many instances were requested."""
     name_prefix: Text | None = None
-    """The prefix of the instances' names."""
+    """Prefix of the instance names."""
     region: Text | None = None
     """Where the instances run."""
     instances: list[DeployedEntry] = Field(min_length=1)
@@ -124,15 +124,15 @@ class InventoryHost:
 
     name: str
     address: str
-    """Empty if only the provider knows the address."""
+    """Address of the host; empty if only the provider knows it."""
     place: str
-    """FILE:LINE where it is defined."""
+    """FILE:LINE where the host is defined."""
     port: int = 22
     user: str | None = None
     key: str | None = None
     jump: str | None = None
     python: str | None = None
-    """None means the setting on the command line, else python3."""
+    """Python to use on the host; None means the one given on the command line, else python3."""
     directory: str | None = None
     gpus: int | None = None
     gpu_type: str | None = None
@@ -140,7 +140,7 @@ class InventoryHost:
     interface: str | None = None
     internal_address: str | None = None
     identity_files: tuple[str, ...] = ()
-    """Keys to try if neither `key` nor --ssh-key is given."""
+    """Private keys to try if neither `key` nor --ssh-key is given."""
     instance_id: str | None = None
 
 
@@ -188,7 +188,7 @@ def _once(
         name = address if host.name == host.address else host.name
         alike = replace(host, name=name, address=address, place="") if address else number
         if alike in by_settings:
-            notes.append(f"{host.name} is the same as {by_settings[alike][0].name}: one host")
+            notes.append(f"{host.name} is the same as {by_settings[alike][0].name}: they count as one host")
         by_settings.setdefault(alike, (host, place))
     return list(by_settings.values()), notes
 
@@ -220,7 +220,7 @@ def _read_hosts(read: HostList, document: Document) -> list[tuple[InventoryHost,
 
 
 def _common(entry: HostKeysOfEntry, defaults: HostKeysOfEntry) -> dict[str, Any]:
-    """Return an entry's keys; those it does not set get their defaults."""
+    """Return an entry's keys, with defaults for those that it does not set."""
     return {
         key: getattr(entry if key in entry.model_fields_set else defaults, key)
         for key in HostKeysOfEntry.model_fields

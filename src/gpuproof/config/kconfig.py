@@ -1,11 +1,11 @@
-r"""Kconfig files: defaults for a training, and the cases of an older test matrix.
+r"""Kconfig files: defaults for a training run, and the cases of an older test matrix.
 
 In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
-The names are those of the AdamWPrune project, because existing configurations use them. Out, for defaults:
-recipe keys with their values, and a list of the options that nothing here reads, so that none is dropped
-silently. Out, for an older test matrix: words that set a matrix's fields `model`, `optimizer`, `pruning` and
-`sparsity`, and fixed fields. With pruning none, sparsity is 0; the method `state` exists only for adamwprune,
-which supports no other.
+The names come from the AdamWPrune project, because existing configurations use them. Out, for defaults:
+recipe keys with their values, and a list of the options that are not used here, so that none is dropped
+silently. Out, for an older test matrix: override words that set the matrix fields `model`, `optimizer`,
+`pruning` and `sparsity`, and fixed fields. If pruning is none, sparsity is 0; the method `state` exists only
+for adamwprune, which supports no other method.
 
 >>> words_of('CONFIG_TEST_OPTIMIZERS="sgd"\nCONFIG_NUM_EPOCHS=3\n', source=".config")
 ['--matrix.include=[{"optimizer": "sgd"}]', '--cases.fields.epochs=3']
@@ -60,7 +60,7 @@ CHOICES = {
     "OPTIMIZER_SELECT_": "training.optimizer",
     "PRUNING_SELECT_": "training.pruning.method",
 }
-"""Prefixes of choices: in each, one option is y, and the rest of its name is the value."""
+"""Prefixes of choices: in each choice, one option is y, and the rest of its name is the value."""
 _SET = re.compile(r"CONFIG_(?P<name>[A-Za-z0-9_]+)=(?P<value>.*)")
 _NOT_SET = re.compile(r"# CONFIG_(?P<name>[A-Za-z0-9_]+) is not set")
 
@@ -69,7 +69,7 @@ def words_of(text: str, *, source: str) -> list[str]:
     """Return override words for the cases that the file describes.
 
     Raises:
-        ConfigError: a line is not a setting, or no line names a case.
+        ConfigError: a line is not a setting, or no line defines a case.
     """
     values = {name: value for name, value in read_options(text, source=source) if value != "n"}
     axes: dict[str, list[object]] = {
@@ -105,7 +105,7 @@ def _cases(axes: dict[str, list[object]], sparsities: list[float]) -> Iterator[d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KconfigDefaults:
-    """The settings for a training in a Kconfig file."""
+    """The training settings in a Kconfig file."""
 
     settings: dict[str, str]
     """Recipe key → value, as YAML."""
@@ -135,7 +135,7 @@ def read_kconfig(path: Path) -> KconfigDefaults:
 
 
 def read_options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
-    """Yield names without CONFIG_, and values, from a Kconfig text; an option not set is n.
+    """Yield names (without CONFIG_) and values from a Kconfig text; options that are not set are n.
 
     Raises:
         ConfigError: a line is not valid Kconfig.

@@ -1,8 +1,8 @@
 """Which keys exist? Find unknown or misplaced keys in settings, and keep text as text.
 
-In: settings as given. Out: the settings that name a key and, for each other one, a mistake with the key that
-was probably meant and the valid keys. The JSON Schema, which defines what each key accepts, is built from the
-same types.
+In: settings as given. Out: the settings whose key exists and, for every other setting, a mistake that
+suggests the intended key and lists the valid ones. The JSON Schema, which defines what each key accepts, is
+built from the same types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuproof.config.suite_options import block_schemas, is_suite, option_names,
 from gpuproof.records.work.options import Options
 
 ALIKE, VERY_ALIKE = 0.7, 0.9
-"""Minimum ratio from difflib: `rounds` matches `round`, but `notes` does not match `steps`."""
+"""Minimum similarity ratio from difflib: `rounds` matches `round`, but `notes` does not match `steps`."""
 _OTHER_WORDS = {
     "run.repeats": "launches launch repeat runs num_runs replicates repetitions trials n",
     "run.save_dir": "output output_dir out_dir results results_dir dir",
@@ -53,18 +53,18 @@ _OPTION_WORDS: Final = dict.fromkeys(
     ("sequence_length", "seq_length", "seqlen", "max_seq_len", "max_length", "context_length", "block_size"),
     "seq_len",
 )
-"""The same, for model options."""
+"""Name of a model option in another tool → our option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A config key that holds a value, not a section."""
+    """A config key with a value, as opposed to a section."""
 
     path: KeyPath
     is_text: bool
-    """Whether it holds free text, so that `007` and `true` are taken literally."""
+    """Whether the value is free text, so that `007` and `true` are taken literally."""
     is_free: bool
-    """Whether it holds a mapping whose keys are checked by a plug-in."""
+    """Whether the value is a mapping with keys that a plug-in checks."""
 
     @property
     def description(self) -> str:
@@ -76,7 +76,7 @@ class Key:
 
 @functools.cache
 def all_keys() -> Mapping[KeyPath, Key]:
-    """Return every key that holds a value, in the order of the model."""
+    """Return every key that can be set to a value, in the order of the model."""
     blocks = {name: field.annotation for name, field in RunConfig.model_fields.items()}
     keys = (key for key in _walk_keys(blocks, ()) if key.path != ("suite_options",))
     return types.MappingProxyType({key.path: key for key in keys})
@@ -118,7 +118,7 @@ def keys_below(section: KeyPath) -> list[str]:
 
 
 def _blocks() -> Iterable[str]:
-    """Return the suites with options; a suite that cannot be loaded reports this when it is used."""
+    """Return the suites with options; a suite that cannot be loaded reports this when used."""
     for suite in registry.names(registry.SUITES):
         with contextlib.suppress(UsageError):
             if _is_block((suite,)) and option_names(suite):
@@ -157,7 +157,7 @@ def enclosing_key(path: KeyPath) -> Key | None:
 
 
 def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
-    """Return the settings that name keys, and the mistakes; text keys keep their words as written."""
+    """Return the settings with known keys, and the mistakes; values of text keys stay as written."""
     valid: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()
@@ -184,12 +184,10 @@ def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], 
 
 def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
     if not key.is_free and (setting.value == {} or setting.path != key.path):
-        cause = f"{dotted(key.path)} holds one value and has no keys of its own"
+        cause = f"{dotted(key.path)} has a single value and no keys below it"
         return Mistake.in_setting(setting, cause, next_step=f"The key means: {key.description}")
     if not _is_finite(setting.value):
-        return Mistake.in_setting(
-            setting, "infinity and NaN are not allowed", next_step="Write a finite number"
-        )
+        return Mistake.in_setting(setting, "cannot be infinite or NaN", next_step="Write a finite number")
     if key.is_free and setting.path == key.path and setting.value != {}:
         text = shown(setting.value, setting.written)
         return Mistake.in_setting(
@@ -212,7 +210,7 @@ def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     return Mistake.in_setting(
         setting,
         f"expected a section, found {text}",
-        next_step=f"Give it one of its keys ({names}), or remove it",
+        next_step=f"Set one of its keys ({names}), or remove it",
     )
 
 
@@ -250,7 +248,7 @@ def _probable_key(path: KeyPath, siblings: list[str]) -> str | None:
 
 @functools.cache
 def _model_options() -> Mapping[str, str]:
-    """Map each option of the registered models to its key and to the models that have it."""
+    """Map each option of the registered models to its key and to the models that accept it."""
     models: dict[str, list[str]] = {}
     for model in registry.names(registry.WORKLOADS):
         with contextlib.suppress(UsageError):  # a model that cannot be loaded reports this when it is used
@@ -266,7 +264,7 @@ def _model_options() -> Mapping[str, str]:
 
 
 def keys_by_last_name() -> dict[str, str]:
-    """Map the last part of each key to the key; if several share it, to the shallowest first."""
+    """Map the last part of each key to the key; if several share it, to the shallowest one."""
     names: dict[str, str] = {}
     for key in sorted(all_keys(), key=len):
         names.setdefault(key[-1], dotted(key))
@@ -319,7 +317,7 @@ def accepted(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return f"one of {', '.join(str(v).lower() if isinstance(v, bool) else v for v in schema['enum'])}"
     if schema["type"] == "array":
-        return f"a list, each {accepted(schema['items'])}"
+        return f"a list, each item {accepted(schema['items'])}"
     if schema["type"] == "string":
         return _text(schema)
     words = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}

@@ -1,8 +1,8 @@
 """Load a config: a file or recipe, with overrides from the command line, checked as a whole.
 
 In: a path or a recipe's name, and override words: `--training.epochs=5`, `--distributed.devices [0,1]`. A
-word's value is parsed as YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), but text keys take it
-literally; if a key is set twice, the later value wins. Out: a `LoadedConfig`, which knows where each value
+word's value is parsed as YAML (1e-4 is a number, `[0,1]` a list, `null` no value), but text keys take it
+literally; if a key is set twice, the later value wins. Out: a `LoadedConfig`, which records where each value
 came from; or one `ConfigError` that lists every mistake by file and line, with what the key accepts (from its
 JSON Schema) and what was found.
 """
@@ -41,7 +41,8 @@ from gpuproof.config.yaml import is_storable, read_settings, read_text, read_val
 
 DEFAULT = "default"
 MAX_BYTES = 2**16
-"""64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""
+"""Maximum size of a config, 64 KiB. A typical config is a few kB; 1 MiB of hostile YAML took up to 52 s to
+parse here."""
 RECIPES = Path(__file__).parent.parent / "recipes"
 _HOW = "Write --section.key=value, for example --training.epochs=5"
 
@@ -69,9 +70,9 @@ def load_config(
     Args:
         path_or_recipe_name: a YAML file, or a recipe's name if no file has that name.
         overrides: words such as `--training.epochs=5`.
-        given_by: what to call the overrides, in mistakes and in the origins of values.
-        facts: what is known about where the recipe will run, if it is about to run; the workload is then
-            looked up as well. None checks only the recipe.
+        given_by: name of the overrides in mistakes and in the origins of values.
+        facts: information about where the recipe will run, if it is about to run; the workload is then looked
+            up as well. With None, only the recipe is checked.
 
     Raises:
         ConfigError: the config is wrong (a usage error, exit code 2); lists every mistake.
@@ -95,7 +96,7 @@ def load_config(
 
 
 def _places_of_items(settings: Sequence[ConfigSetting]) -> Iterator[ConfigSetting]:
-    """Yield the lines of list items, for suites whose options include NAME_lines and NAME_recipe."""
+    """Yield the lines of list items, for suites with the options NAME_lines and NAME_recipe."""
     for setting in settings:
         suite, *names = setting.path
         lines, recipe = (f"{names[-1]}_{what}" if names else "" for what in ("lines", "recipe"))
@@ -116,7 +117,7 @@ def read_file_settings(path_or_recipe_name: str) -> list[ConfigSetting]:
 
 
 def _command_in_full(settings: list[ConfigSetting]) -> list[ConfigSetting]:
-    """Read `command: [a, b]` as `command.argv`; a recipe that has a command defaults to that kind."""
+    """Read `command: [a, b]` as `command.argv`; a recipe with a command defaults to kind command."""
     full = [
         replace(s, path=("command", "argv")) if s.path == ("command",) and isinstance(s.value, list) else s
         for s in settings
@@ -142,9 +143,7 @@ def _read_source(name: str) -> tuple[str, str]:
         return source, read_text(path, source=source, max_bytes=MAX_BYTES, what="config")
     except FileNotFoundError:
         close = difflib.get_close_matches(name, recipe_names(), n=1)
-        meant = (
-            f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file, or a recipe."
-        )
+        meant = f"Did you mean the recipe {close[0]}?" if close else "Give a YAML file's path, or a recipe."
         step = f"{meant} The recipes are {', '.join(recipe_names())}"
         raise _error(name or '""', "there is no such file or recipe", step) from None
 
@@ -239,9 +238,7 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
             raise ConfigError(unknown)
         raise _error(place, "no value is given", "Write null for none")
     if not is_storable(name + value):
-        raise _error(
-            place, "the value contains control characters, or bytes that are not UTF-8", "Remove them"
-        )
+        raise _error(place, "the value has control characters, or bytes that are not UTF-8", "Remove them")
     is_yaml = value[0] in "\"'" or value in ("null", "~")
     if key is not None and key.is_text and not is_yaml:
         return [ConfigSetting(path=path, value=value, source=source)]
@@ -253,12 +250,12 @@ def _error(place: str, cause: str, next_step: str) -> ConfigError:
 
 
 def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
-    """Build the config from settings that name keys.
+    """Build the config from settings with known keys.
 
     `mistakes` are already known; they are reported together with the ones found here.
 
     Raises:
-        ConfigError: something is wrong. Conflicts between keys are reported only once each value is valid by
+        ConfigError: the config is wrong. Conflicts between keys are reported only once each value is valid by
             itself.
     """
     try:
@@ -288,19 +285,18 @@ def _mistake(refusal: Refusal, settings: Sequence[ConfigSetting]) -> Mistake:
         if (setting := set_at.get(key) or _around(key, set_at)) is not None:
             place = f"{setting.origin}: {key}"
             return Mistake(place=place, line=setting.line, cause=cause, next_step=next_step)
-    return Mistake(
-        place=refusal.keys[0], cause=cause, next_step=next_step
-    )  # all of its keys have their defaults
+    # all its keys have default values
+    return Mistake(place=refusal.keys[0], cause=cause, next_step=next_step)
 
 
 def _around(key: str, set_at: Mapping[str, ConfigSetting]) -> ConfigSetting | None:
-    """Return what was set inside the key, or the key that contains it as an item."""
+    """Return the setting inside the key, or the one for the key that contains it as an item."""
     near = (at for at in set_at if at.startswith(f"{key}.") or key.startswith(f"{at}."))
     return next((set_at[at] for at in near), None)
 
 
 def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
-    """Split pydantic's errors into wrong values, by key, and rejections."""
+    """Split pydantic's errors into wrong values (by key) and rejections."""
     wrong: dict[KeyPath, None] = {}
     refusals: list[Refusal] = []
     for detail in error.errors(include_url=False):
@@ -324,5 +320,5 @@ def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> s
         if kinds & {"integer", "number"} and isinstance(resolve(setting.value), (int, float)):
             return "Remove the quotes: quoted digits are text"
         if "boolean" in kinds:
-            return "YAML 1.2 only has the words true and false, without quotes"
+            return "YAML 1.2 accepts only true and false, without quotes"
     return f"The key means: {all_keys()[path].description}"

@@ -1,8 +1,8 @@
-"""A recipe's `matrix:`: its combinations, which of them run, the names of cases, and mistakes.
+"""A recipe's `matrix:`: its combinations, the ones that run, the case names, and mistakes.
 
-Both the rules and the plan use this module, so that they name the same cases. Mistakes are reported at the
+Both the rules and the plan use this module, so that both list the same cases. Mistakes are reported at the
 line of the entry that causes them. Keys are recipe keys, and each combination is checked as a recipe; if the
-recipe has a command, they are the fields of its template.
+recipe has a command, the keys are the fields of its template.
 
 >>> assignments({"a.x": [1, 2], "b.y": [3, 4], "exclude": [{"a.x": 2, "b.y": 3}]})
 [{'a.x': 1, 'b.y': 3}, {'a.x': 1, 'b.y': 4}, {'a.x': 2, 'b.y': 4}]
@@ -43,7 +43,7 @@ MAX_CASES = 10_000
 SECTION = "matrix"
 MAX_POINTS = 1000
 FIXED = ("run", "matrix", "search", "suite")
-"""Sections that apply to the whole run: its name and place, its repeats, and what is swept."""
+"""Sections that apply to the whole run: its name and location, its repeats, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
 """Keys that make no sense for a single point, which is checked as a separate recipe."""
 
@@ -60,13 +60,13 @@ def matrix_keys(matrix: Mapping[str, Any]) -> dict[str, None]:
 
 
 def _included(matrix: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the added combinations, insofar as they are valid."""
+    """Return the included combinations, without invalid ones."""
     stated = matrix.get(INCLUDE, ())
     return [part for part in stated if isinstance(part, Mapping)] if isinstance(stated, list) else []
 
 
 def num_combinations(matrix: Mapping[str, Any]) -> int:
-    """Count the combinations before any are excluded."""
+    """Count the combinations before exclusions are applied."""
     axes = matrix_axes(matrix)
     product = math.prod(len(values) for values in axes.values()) if axes else 0
     return product + len(_included(matrix))
@@ -105,7 +105,7 @@ def slug(value: Any) -> str:
 
 
 def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
-    """Give points names that are valid for folders; a hash is added to duplicate or too long names.
+    """Assign each point a valid folder name; duplicate or overly long names get a hash.
 
     >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
     ...             {"a.lr": "lr", "b.devices": "devices"})
@@ -122,7 +122,7 @@ def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[
 
 
 def chosen_cases(config: RunConfig) -> list[Assignment]:
-    """Return the combinations selected by cases.only; if there is no matrix, only the empty one."""
+    """Return the combinations selected by cases.only; without a matrix, only the empty combination."""
     wanted = assignments(config.matrix) if config.matrix else [{}]
     return [one for one in wanted if all(_is_chosen(one, text) for text in config.cases.only)]
 
@@ -175,7 +175,7 @@ def only_names_cases(config: RunConfig) -> Refusals:
         yield Refusal(
             keys=("cases.only",),
             cause=f"no case matches {' '.join(config.cases.only)}",
-            next_step="Name values that the matrix has",
+            next_step="Use values from the matrix",
         )
 
 
@@ -189,7 +189,7 @@ def names_are_different(config: RunConfig) -> Refusals:
         yield Refusal(
             keys=("cases.name",),
             cause=f"{Counter(names)[repeated[0]]} cases have the name {repeated[0]}",
-            next_step="Name every field that the matrix varies",
+            next_step="Include every field that the matrix varies",
         )
     elif any(len(name) > MAX_NAME for name in names):
         cause = f"a case's name has more than {MAX_NAME} characters"
@@ -291,7 +291,7 @@ def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) ->
     there = assignments(axes)
     for part in include.value:
         if set(part) != set(keys):
-            cause = f"{_text_of(part)} must give a value to each of {', '.join(keys)}, and to nothing else"
+            cause = f"{_text_of(part)} must set each of {', '.join(keys)}, and nothing else"
             yield Mistake.in_setting(include, cause, next_step="Complete it")
         elif part in there:
             cause = f"{_text_of(part)} is listed already"
@@ -324,9 +324,7 @@ def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) ->
                 )
                 yield Mistake.in_setting(exclude, cause, next_step=f"The matrix has {axes_text}")
         if not part:
-            yield Mistake.in_setting(
-                exclude, "an empty combination excludes every point", next_step=next_step
-            )
+            yield Mistake.in_setting(exclude, "an empty combination excludes all points", next_step=next_step)
 
 
 def _faults_of_points(

@@ -2,8 +2,9 @@
 
 Plain values come in (from YAML, the command line or Python); a frozen, validated `RunConfig` comes out, or
 pydantic's `ValidationError`. Types are strict: a quoted "32" is text, not a number; true is not 1; 3.0 is not
-a whole number. The descriptions here are used in the JSON Schema and in error messages. Blocks that a case
-carries to the node are defined in `records/work/`; blocks that only the control side reads are defined here.
+a whole number. The descriptions here are used in the JSON Schema and in error messages. Blocks that are sent
+to the node with a case are defined in `records/work/`; blocks that only the control side reads are defined
+here.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ class RunSection(Options):
     experiment_name: FileName = "benchmark"
     """The folder for this run, under save_dir."""
     run_id: FileName | None = None
-    """The run's own folder; null creates one named by the time."""
+    """The run's own folder; null creates one named after the current time."""
     save_dir: Text = "./results"
     """The folder that contains all results."""
     repeats: Annotated[int, Limits(ge=1, le=1000)] = 1
     """Number of launches, each of which repeats the whole measurement in fresh processes; three or more give
     an interval."""
     target_precision: Annotated[float, Limits(gt=0, lt=1)] | None = None
-    """For a single recipe with repeats of 5 or more: keep launching until the 95% interval of the result is
-    at most ± this share of it; null stops at repeats."""
+    """For a single recipe with 5 or more repeats: keep launching until the 95% interval of the result is
+    within ± this fraction of it; null stops at repeats."""
     target_time_s: Seconds = 60.0
-    """With target_precision: total time for launches, in seconds; no launch starts that would finish
-    later."""
+    """With target_precision: total time for launches, in seconds; a launch that would finish later is not
+    started."""
     capture_env: bool = True
     """Record the host, devices, versions and NCCL variables."""
     commit_hash: CommitHash | None = "auto"
-    """The commit that is measured; auto queries git."""
+    """The commit being measured; auto queries git."""
     summary_csv: Literal["launches", "epochs"] = "launches"
-    """What a row of summary.csv is: one launch, or one point in a sweep; or one epoch, as in
-    metrics_epoch.jsonl."""
+    """What each row of summary.csv represents: one launch, one point of a sweep, or one epoch (as in
+    metrics_epoch.jsonl)."""
     notes: Annotated[str, Limits(max_length=10_000)] | None = None
     """A comment to store with the run."""
     time_limit_s: Seconds | None = None
@@ -80,7 +81,7 @@ class SearchConfig(Options):
     start: Annotated[int, Limits(ge=1, le=2**20)] = 16
     """The first batch size to try."""
     factor: Annotated[float, Limits(ge=1.1, le=16)] = 2.0
-    """Factor from one batch size to the next, as long as they fit."""
+    """Factor between successive batch sizes, as long as they fit."""
     up_to: Annotated[int, Limits(ge=1, le=2**20)] = 65_536
     """Largest batch size to try."""
     step: Annotated[int, Limits(ge=1, le=2**20)] | None = None
@@ -106,7 +107,7 @@ class CommandConfig(Options):
 
     argv: Annotated[tuple[Word, ...], Limits(max_length=10_000, strict=False)] = ()
     """The program and its arguments, as separate words; no shell interprets them. `command: [python,
-    train.py]` is short for it. {output_dir} is a separate folder for each launch, {python} the Python that
+    train.py]` is a shorthand. {output_dir} is a separate folder for each launch, {python} the Python that
     runs gpuproof."""
     cwd: Text | None = None
     """The working directory; null means where gpuproof was started."""
@@ -138,7 +139,7 @@ class CasesConfig(Options):
     memory_wait_timeout_s: Seconds = 300.0
     """Maximum time that a case waits for a GPU, and for its memory."""
     stop_on_failure: bool = False
-    """Start no more cases once one has failed."""
+    """Do not start any more cases once one has failed."""
     keep_going: bool = False
     """Start the remaining cases even if the first three all failed for the same reason."""
     seed: Text = "seed"
@@ -171,15 +172,15 @@ class RunConfig(StrictModel):
     profiling: ProfilingSpec = Field(default_factory=ProfilingSpec)
     """A trace and ceilings, measured after the window."""
     monitoring: MonitorSpec = Field(default_factory=MonitorSpec)
-    """What to monitor during the work."""
+    """What to monitor while the workload runs."""
     inference: InferenceSpec = Field(default_factory=InferenceSpec)
-    """What a run with kind inference measures."""
+    """What to measure in a run of kind inference."""
     matrix: dict[str, JsonValue] = Field(default_factory=dict)
     """Keys to sweep, each with a list of values: every combination is a point, which is launched run.repeats
     times; the order is shuffled with run.order_seed. exclude is a list of combinations to skip, include a
     list of combinations to add. For a command, the keys are fields of its template."""
     search: SearchConfig = Field(default_factory=SearchConfig)
-    """Points that are chosen from the results of earlier ones."""
+    """Points that are chosen based on the results of earlier points."""
     serving: ServingSpec = Field(default_factory=ServingSpec)
     """Serving requests under load, for kind serving."""
     load: LoadConfig = Field(default_factory=LoadConfig)
@@ -202,7 +203,7 @@ class RunConfig(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _resolve_suite_options(cls, values: Any) -> Any:
-        """Move the blocks of suites into `suite_options`; keep what is already there, as in run.json."""
+        """Move the suites' blocks into `suite_options`; keep existing entries, as in run.json."""
         if not isinstance(values, dict):
             return values
         options = dict(values.get("suite_options") or {})

@@ -1,6 +1,6 @@
 """A setting (one key with its value and location), and a mistake in one.
 
-Files and command lines are read as settings; settings are checked against the known keys, merged, and nested
+Files and command lines are read as settings. Settings are checked against the known keys, merged, and nested
 into the structure that the model expects. All mistakes are reported together, one per line, in the order in
 which they were read.
 """
@@ -23,7 +23,7 @@ OVERRIDES = "overrides"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSetting:
-    """One key as given. A mapping is a setting with the value {}, then a setting for each key."""
+    """One key as given. A mapping is a setting with the value {}, then one setting for each key."""
 
     path: KeyPath
     value: Any
@@ -42,7 +42,7 @@ class ConfigSetting:
 
     @property
     def place(self) -> str:
-        """Where a mistake in it is reported: its origin and its dotted key."""
+        """Where a mistake in the setting is reported: its origin and its dotted key."""
         return f"{self.origin}: {dotted(self.path)}"
 
 
@@ -82,7 +82,7 @@ def nest(settings: Iterable[ConfigSetting]) -> dict[str, Any]:
 
 
 SHOWN = 10
-"""Mistakes beyond this number are only counted, not listed."""
+"""Maximum number of mistakes listed; any others are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class ConfigError(UsageError):
         super().__init__(first.cause, place=first.place, next_step=first.next_step)
 
     def __str__(self) -> str:
-        """Join the mistakes: a single one is one paragraph, several are listed after their number."""
+        """Join the mistakes: a single one is one paragraph, several are listed after their count."""
         lines = [str(mistake) for mistake in self.mistakes]
         if len(lines) == 1:
             return lines[0]

@@ -1,7 +1,7 @@
 """What ~/.ssh/config says about named hosts: address, user, port and private keys.
 
 In: entries for named hosts. Out: the same entries with the hosts' configuration, and notes on unsupported
-options. Only this module reads the file: connections take these four settings from here and nothing else
+options. Only this module reads the file: connections use these four settings and no others
 (docs/decisions/0009). asyncssh's own reader would run the command of `Match exec`; here, such a block is
 skipped with a note.
 """
@@ -25,9 +25,9 @@ Entry = tuple[int, dict[str, Any]]
 SSH_CONFIG = Path("~/.ssh/config")
 _SSH_PORT = 22
 _REFUSED = ("ProxyJump", "ProxyCommand")
-"""Options without which the host is unreachable, or a different one is reached."""
+"""Options without which the host is unreachable, or a different host is reached."""
 _IGNORED = ("HostKeyAlias", "UserKnownHostsFile", "CertificateFile", "IdentityAgent", "CanonicalizeHostname")
-"""Options without which the login may fail; a note says so."""
+"""Options without which the login may fail; a note reports them."""
 _NOTED = (*_REFUSED, *_IGNORED)
 _EXEC = ("exec", "!exec")
 
@@ -107,12 +107,12 @@ def _read(path: Path, entry: Mapping[str, Any], user: str | None) -> _HostSettin
         raise ConfigError([Mistake(place=str(path), cause=cause, next_step=step)]) from error
     except (ConfigParseError, OSError, UnicodeDecodeError) as error:
         cause = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        step = "Correct it, or name the hosts in a file with `host:`, which does not use it"
+        step = "Correct it, or list the hosts in a file with `host:`, which does not use it"
         raise ConfigError([Mistake(place=str(path), cause=cause, next_step=step)]) from error
 
 
 def _refused(config: _HostSettings, host: str) -> list[Mistake]:
-    step = f"Write the line `{host} jump=[USER@]HOST[:PORT]` to a file, and name that: --on ssh:FILE"
+    step = f"Write the line `{host} jump=[USER@]HOST[:PORT]` to a file, and pass that file: --on ssh:FILE"
     return [
         Mistake(place=config.places[option], cause=f"{option} of {host} is not supported", next_step=step)
         for option in _REFUSED
@@ -157,5 +157,5 @@ def _once(configured: Iterable[tuple[int, dict[str, Any], dict[str, Any]]]) -> t
             if alias is None or entry is alias or typed_user not in (None, alias.get("user")):
                 entries.append((line, entry))
             else:
-                notes.append(f"{entry['name']} is the same as {alias['name']}: one host")
+                notes.append(f"{entry['name']} is the same as {alias['name']}: they count as one host")
     return entries, notes

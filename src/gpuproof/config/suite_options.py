@@ -36,7 +36,7 @@ def options_type(name: str) -> type[Any] | None:
         return options
     raise UsageError(
         f"the options of the suite {name!r} are not a dataclass",
-        next_step=f"Ask who maintains {registry.find_owner(registry.SUITES, name)}",
+        next_step=f"Contact the maintainer of {registry.find_owner(registry.SUITES, name)}",
     )
 
 
@@ -65,7 +65,7 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _refusals(name: str, block: dict[str, Any], error: ValidationError) -> Iterator[Refusal]:
-    """Yield one rejection per key; for a union type, list everything that is allowed."""
+    """Yield one rejection per key; for a union type, list all allowed types."""
     hint = f"`gpuproof config schema` shows what it accepts; on the command line --{name}.OPTION=VALUE"
     causes = grouped(
         (".".join([name, *map(str, place_in(block, detail["loc"]))]), cause_of(detail))

@@ -7,7 +7,7 @@ every mistake.
 
 A plain scalar follows the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1: `no` is a word, not false,
 `1:30` is not ninety, `1e-4` is a number, `2026-01-01` is not a date. The YAML library still applies some of
-the older rules, so the few lines of the standard are implemented here.
+the older rules, so this module implements the few rules of the standard itself.
 
 >>> [resolve(text) for text in ("no", "1:30", "1e-4", "010", "0x10", "~", "TRUE", "2026-01-01")]
 ['no', '1:30', 0.0001, 10, 16, None, True, '2026-01-01']
@@ -45,7 +45,7 @@ MAX_DEPTH = 20
 """Maximum nesting depth; a config has four levels, and a parser of untrusted text needs a limit."""
 
 MAX_BRACKETS = 5 * MAX_DEPTH
-"""Maximum number of simultaneously open brackets, including those in texts and comments."""
+"""Maximum number of simultaneously open brackets, including those in strings and comments."""
 _BRACKETS = re.compile(r"[][{}]")
 
 _WORDS: dict[str, bool | float | None] = {
@@ -94,11 +94,11 @@ class Document:
 
 
 def read_text(path: Path, *, source: str, max_bytes: int, what: str) -> str:
-    """Read a printable UTF-8 file; in messages, `source` and `what` are its names.
+    """Read a printable UTF-8 file; `source` and `what` are its name and kind in messages.
 
     Raises:
-        ConfigError: the file cannot be read, is larger than `max_bytes`, or is not such text.
-        FileNotFoundError: it does not exist.
+        ConfigError: the file cannot be read, is larger than `max_bytes`, or is not printable UTF-8.
+        FileNotFoundError: the file does not exist.
     """
     try:
         with open_plain(path) as file:
@@ -106,13 +106,13 @@ def read_text(path: Path, *, source: str, max_bytes: int, what: str) -> str:
     except FileNotFoundError:
         raise
     except IsADirectoryError:
-        _refuse(source, f"this is a folder, not a {what} file", "Name the file in it")
+        _refuse(source, f"this is a folder, not a {what} file", "Specify the file in it")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         _refuse(source, f"cannot be read ({reason})", "Check the name and its permissions")
     if len(content) > max_bytes:
         limit = f"{max_bytes >> 20} MiB" if max_bytes >> 20 else f"{max_bytes >> 10} KiB"
-        _refuse(source, f"larger than {limit}, so it is not a {what}", f"Name the {what} file")
+        _refuse(source, f"larger than {limit}, so it is not a {what}", f"Specify the {what} file")
     return _decode(content, source)
 
 
@@ -165,7 +165,7 @@ def read_document(text: str, *, source: str) -> Document:
 
 
 def read_settings(text: str, *, source: str) -> list[ConfigSetting]:
-    """Read a whole YAML document whose root is a mapping.
+    """Read a whole YAML document with a mapping as its root.
 
     Raises:
         ConfigError: as for `read_document`, or the root is not a mapping.
@@ -208,9 +208,9 @@ def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigS
 
 
 class _Reader:
-    """One pass over the events of a text; mistakes are collected, and only broken syntax stops it early.
+    """One pass over the events of a text; mistakes are collected, and only broken syntax ends it early.
 
-    If the text is a file, mistakes name the line; if it is the value of one key, the key's name is enough.
+    In a file, mistakes are reported by line; for the value of a single key, the key's name is enough.
     """
 
     def __init__(self, text: str, *, source: str, key: KeyPath = ()) -> None:
@@ -240,7 +240,7 @@ class _Reader:
         data = None if root is None else self._node(root, self._key, line=_line(root))
         self._finish(is_open=root is not None)
         if data in (None, ""):
-            self._lines[()] = 1  # an empty text has no lines, so the first is as good as any
+            self._lines[()] = 1  # an empty text has no lines, so the first line number is as good as any
         lines = self._lines if self._in_lines else {}
         return Document(source=self._source, data=data, lines=lines, written=self._written)
 
@@ -251,9 +251,7 @@ class _Reader:
             return None
         assert isinstance(start, DocumentStartEvent)
         if start.version not in (None, (1, 2)):
-            self._stop(
-                _line(start), (), "the %YAML directive requests a YAML version other than 1.2", "Remove it"
-            )
+            self._stop(_line(start), (), "the %YAML directive requests a version other than 1.2", "Remove it")
         return next(self._events)
 
     def _finish(self, *, is_open: bool) -> None:

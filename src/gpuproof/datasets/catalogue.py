@@ -1,7 +1,8 @@
-"""Which data sets exist, where a run stores their prepared data, and what prepares it.
+"""Which data sets exist, where a run stores their prepared data, and how it is prepared.
 
-In: a case and the run directory. Out: the file named by `data_file` in the case's work: a raw tensor file if
-samples are small or go to the device before the window, else a listing of files that stay where they are.
+In: a case and the run directory. Out: the file that `data_file` in the case's work block refers to. This is a
+raw tensor file if samples are small or are moved to the device before the window, else a list of files that
+stay where they are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Say = Callable[[str], None]
 
 
 def prepared_file(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
-    """Return where a run stores prepared data, relative to its directory; None if generated."""
+    """Return where a run stores prepared data, relative to its directory; None for generated data."""
     if name == "synthetic":
         return None
     part = "-test" if name in WITH_SPLITS and split == "test" else ""

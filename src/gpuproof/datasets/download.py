@@ -1,9 +1,9 @@
 """Download a data set once: stream to a temporary file, verify, unpack, and rename into place.
 
 In: the location of an archive and its expected checksum. Out: the folder that the archive contains. Two
-processes that request the same set wait for each other; an interrupted download is resumed. pooch streams,
-tarfile's `data` filter
-unpacks: files and folders inside the expected folder, and nothing else.
+processes that request the same set wait for each other; an interrupted download is resumed. pooch streams the
+archive, and tarfile's `data` filter
+unpacks: only files and folders inside the expected folder.
 """
 
 from __future__ import annotations
@@ -125,9 +125,8 @@ def by_hand(archive: Archive, target: Path) -> str:
     """Explain how to provide the files of an archive without a network, as is common in containers."""
     unpack = shlex.join(["tar", "-xf", archive.name, "-C", str(target)])
     return (
-        "Try again (the partial download is kept). Without a network: download that file "
-        f"elsewhere, copy it here and unpack it with `{unpack}`; into a container, mount the "
-        f"folder {target.absolute()}"
+        "Try again (the partial download is kept). Without a network: download that file elsewhere, copy it "
+        f"here and unpack it with `{unpack}`; for a container, mount the folder {target.absolute()}"
     )
 
 
@@ -158,10 +157,10 @@ def _download(archive: Archive, part: Path, *, say: Say) -> None:
 
 
 class _Arriving:
-    """The file to which pooch streams; also serves as pooch's progress bar."""
+    """The file to which pooch streams; it also serves as pooch's progress bar."""
 
     total = 0
-    """Bytes in the server's response, once known."""
+    """Number of bytes in the server's response, once known."""
 
     def __init__(self, archive: Archive, file: IO[bytes], say: Say) -> None:
         self.begin = file.tell()
@@ -181,7 +180,7 @@ class _Arriving:
         except requests.HTTPError as error:
             status, reason = self._answer.status_code, self._answer.reason
             if not (self.begin and status == requests.codes.requested_range_not_satisfiable):
-                raise self._unfit(f"the server responds {status} {reason}") from error
+                raise self._unfit(f"the server responded with {status} {reason}") from error
             return  # nothing was missing; the checksum decides
         except (requests.exceptions.ChunkedEncodingError, requests.ConnectionError):
             if not self.total:
@@ -240,7 +239,10 @@ def _check(archive: Archive, part: Path) -> None:
         size = part.stat().st_size
         part.unlink()
         raise _unfit(
-            f"the downloaded file ({memory(size)}) has {kind} {checksum}, expected {expected}; it is removed",
+            (
+                f"the downloaded file ({memory(size)}) has {kind} {checksum}, expected {expected}; it "
+                "was removed"
+            ),
             archive,
             "Check the address; if your mirror repacks it, set data.download_checksum",
         )

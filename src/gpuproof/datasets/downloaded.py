@@ -37,13 +37,14 @@ ARRAY_CLASSES = {
     ("_codecs", "encode"),
 }
 NOT_A_CIFAR_FILE = (
+    # raised by an invalid pickle
     *(
         pickle.UnpicklingError,
         EOFError,
         AttributeError,
         ImportError,
         IndexError,
-    ),  # raised by an invalid pickle
+    ),
     *(KeyError, TypeError, ValueError, OverflowError),  # raised by a valid pickle of something else
     *(MemoryError, RecursionError, SystemError),  # raised by a pickle that claims an unlimited size or depth
 )
@@ -64,12 +65,12 @@ FASHION_MNIST_CLASSES = 10
 EDGE = 28
 UNSIGNED_BYTES = 8
 MOST_BYTES = 2**28
-"""Limit for one unpacked file: the largest has 47 MB."""
+"""Size limit of one unpacked file; the largest is 47 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cifar:
-    """One of the two data sets, as packed by its authors."""
+    """One of the two CIFAR data sets, as packed by its authors."""
 
     title: str
     num_classes: int
@@ -161,9 +162,7 @@ def _read_cifar(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
         raise UsageError(f"not a {cifar.title} file: {error}", place=str(file)) from error
     fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
     if not fits or labels.max() >= cifar.num_classes:
-        raise UsageError(
-            f"not a {cifar.title} file: {pixels.shape} pixels, {labels.size} labels", place=str(file)
-        )
+        raise UsageError(f"not {cifar.title}: {pixels.shape} pixels, {labels.size} labels", place=str(file))
     return pixels, labels
 
 
@@ -201,7 +200,7 @@ def _read_fashion_mnist(file: Path) -> np.ndarray:
         raise MissingDataError(
             f"Fashion-MNIST is missing: expected the file {file}",
             place="data.path",
-            next_step=("Set data.download=true, or put the unchanged file there, or use data.name=synthetic"),
+            next_step="Set data.download=true, or put the unchanged file there, or use data.name=synthetic",
         )
     try:
         with gzip.open(file) as stream:

@@ -41,10 +41,10 @@ from gpuproof.workloads.info.base import InputShape
 
 FOLDERS = {"train": ("train",), "test": ("test", "val")}
 POOL_BATCHES = 64
-"""Maximum number of batches in a rank's pool; decoding more would be wasted."""
+"""Maximum number of batches in a rank's pool; decoding more would be wasted work."""
 DEVICE_BYTES = 2**30
-"""Approximate maximum size of decoded images, unless two batches per rank need more: they go through memory
-and the run's disk, and every result is computed from a smaller pool."""
+"""Approximate maximum size of decoded images, unless two batches per rank need more: the images go through
+memory and the run's disk, and every result is computed from a smaller pool."""
 BLOCK_TOKENS = 2**22
 LITTLE_ENDIAN = {"uint16": "<u2", "uint32": "<u4"}
 
@@ -100,7 +100,7 @@ def list_images(folder: Path, *, split: str) -> ImageListing:
             digest.update(f"{relative}\0{_size(file)}\n".encode(errors="surrogateescape"))
     if not files:
         raise UsageError(
-            (f"no images in {root}/CLASS/: expected files that end in {', '.join(sorted(ENDINGS))}"),
+            f"no images in {root}/CLASS/: expected files that end in {', '.join(sorted(ENDINGS))}",
             place="data.path",
         )
     return ImageListing(
@@ -128,7 +128,7 @@ def _no_image(file: Path, reason: str) -> UsageError:
 
 
 def _choose(listing: ImageListing, wanted: int) -> list[int]:
-    """Draw without replacement, identically on every host; return all of them if there are no more."""
+    """Draw without replacement, identically on every host; return all items if there are too few."""
     numbers = range(len(listing.files))
     return sorted(random.Random(0).sample(numbers, wanted)) if wanted < len(numbers) else list(numbers)  # noqa: S311
 

@@ -1,4 +1,4 @@
-"""The protocol of a device adapter, what it returns, and which errors it raises.
+"""The protocol of a device adapter, with the types that it returns and the errors that it raises.
 
 An adapter reads one vendor's driver. It knows its devices only by `VendorIndex`; `discovery` orders the
 devices of all adapters by PCI address, and `guard` runs their calls so that a hanging call only affects its
@@ -64,7 +64,8 @@ class VendorDevice:
     vendor_index: VendorIndex
     uuid: str | None
     pci_bus_id: str | None
-    """`domain:bus:device.function` in lower case with a domain of four digits or more: 0000:65:00.0."""
+    """PCI address as `domain:bus:device.function`, in lower case, with a domain of four digits or more:
+    0000:65:00.0."""
     name: str
     mig_parent: VendorIndex | None = None
     """The GPU that this MIG instance belongs to; None for a whole GPU."""
@@ -86,9 +87,10 @@ class DeviceProcess:
 
     pid: int
     mem_used_bytes: int | None
-    """None if the driver does not report the memory (containers, WDDM, MIG without privileges)."""
+    """Memory in use on the device; None if the driver does not report it (containers, WDDM, MIG without
+    privileges)."""
     kind: str
-    """`compute` or `graphics`."""
+    """Kind of context: `compute` or `graphics`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ class DeviceAdapter(ABC):
     unknown: ClassVar[str]
     """The reason given for a metric that this vendor's driver never provides."""
     unheard: Mapping[VendorIndex, str] = MappingProxyType({})
-    """Devices whose events `poll_events` cannot receive, each with the reason."""
+    """Devices for which `poll_events` cannot receive events, each with the reason."""
 
     @abstractmethod
     def identities(self) -> tuple[VendorDevice, ...]:
@@ -162,7 +164,7 @@ class DeviceAdapter(ABC):
         return self._readout(vendor_index, names(kind="counter"))
 
     def _readout(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Readout:
-        """Account for every requested metric; an H200's NVML returns nan if samples are too close."""
+        """Account for every requested metric; an H200's NVML returns nan if samples are too frequent."""
         values, missing = self.gather(vendor_index, wanted)
         for name in [n for n, value in values.items() if isinstance(value, float) and not isfinite(value)]:
             missing[name] = f"the driver returned {values.pop(name)}, which is not a number"

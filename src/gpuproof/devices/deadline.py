@@ -29,7 +29,7 @@ class CallGuard:
         """Key → the batch that hangs, and the wall-clock time at which this was detected, in seconds."""
 
     def call(self, key: str, function: Callable[[], T]) -> T:
-        """Make one call; `key` identifies what the call touches.
+        """Make one call; `key` identifies what the call accesses.
 
         Raises:
             DeviceHungError: the call did not return in time, or an earlier call for `key` still has not
@@ -127,7 +127,7 @@ class _Batch(Generic[T]):
         self.ended.set()
 
     def wait(self, deadline_s: float) -> bool:
-        """Wait for the end; return False if the call in progress exceeds its deadline."""
+        """Wait until the calls are finished; return False if the current one exceeds its deadline."""
         while not self.ended.wait(self._begun_s + deadline_s - time.monotonic()):
             with self._lock:
                 if len(self.outcomes) == len(self._functions):
@@ -138,7 +138,7 @@ class _Batch(Generic[T]):
         return True
 
     def answers(self) -> list[T | DeviceError]:
-        """Return the answers so far; raise any exception that is neither an answer nor a device state."""
+        """Return the answers so far; raise any exception other than a device error."""
         return [_answer(*outcome) for outcome in self.outcomes]
 
 

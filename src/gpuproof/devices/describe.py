@@ -1,6 +1,6 @@
 """Describe this host's devices in text and numbers, for environment capture and `doctor`.
 
-Opens every vendor, reads each device's static facts, closes everything. The output is JSON.
+Opens every vendor's driver, reads each device's static facts, and closes everything. The output is JSON.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ STATE = (
     "ecc_uncorrected_count",
     "temp_gpu_c",
 )
-"""What is read from each device at this moment: its connection, the health of its memory, and its
-temperature."""
+"""Metrics read from each device now: its connection, the health of its memory, and its temperature."""
 _NOT_PROVIDED = "not supported by the driver"
 _VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 
@@ -74,7 +73,7 @@ def describe_devices(
 
 
 def describe_users(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> list[dict[str, Any]]:
-    """List each device with the number of processes on it; the number may be None with a reason.
+    """List each device with the number of processes on it; the number may be None, with a reason.
 
     Raises:
         UsageError: as for `describe_devices`.

@@ -1,12 +1,12 @@
 """Which devices does this host have, across all vendors, and how does the framework number them?
 
-Every vendor is queried. A vendor that is absent leaves a reason, and one whose driver does not answer joins
-when it does (`opening`). Devices are numbered in the order of their PCI addresses, MIG instances after their
-GPU; devices that join late take the numbers reserved for them, or the next ones. The environment and the root
-of sysfs are parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES` replace all
-vendors. Framework indices follow from the variables that hide and reorder devices. From outside, CUDA's own
-order is only known if all GPUs are the same or CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise a numeric choice
-gives a reason, never a guess.
+Every vendor is queried. An absent vendor is reported with a reason, and a vendor with a driver that does not
+answer joins once the driver does (`opening`). Devices are numbered in the order of their PCI addresses, MIG
+instances after their GPU; devices that join late get the numbers reserved for them, or the next ones. The
+environment and the root of sysfs are parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and
+`GPUPROOF_REPLAY_DEVICES` replace all vendors. Framework indices follow from the variables that hide and
+reorder devices. From outside, CUDA's own order can only be determined if all GPUs are the same or
+CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise a numeric choice yields a reason, never a guess.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceIdentity, FrameworkIndex, PhysicalIndex, Vendor
 
 DEADLINE_S = 2.0
-"""Longer than any driver call that eventually returns, but short enough to lose only a tick or two."""
+"""Deadline for a driver call, in seconds: longer than any call that eventually returns, but short enough to
+lose only a tick or two."""
 OPEN_DEADLINE_S = 8.0
-"""On a host without persistence mode, opening wakes every GPU, which takes seconds each; but nobody should
-wait ten seconds to learn that a driver hangs."""
+"""Deadline for opening drivers, in seconds. On a host without persistence mode, opening wakes every GPU,
+which takes seconds each; but nobody should wait ten seconds to learn that a driver hangs."""
 SLOWEST_DRIVER_S = 60.0
-"""Enough for eight GPUs without persistence mode. Work that runs on a GPU has to wait for its driver
-anyway."""
+"""Time in seconds that is enough to open eight GPUs without persistence mode. Work that runs on a GPU has to
+wait for its driver anyway."""
 
 _NOT_NUMBERED = "no framework index is defined for this vendor"
 
@@ -49,8 +50,8 @@ def open_devices(
 ) -> GuardedDevices:
     """Open the devices of every vendor; if there are none, return a reason for each vendor.
 
-    `open_deadline_s` limits the wait for all drivers together. `GuardedDevices.arrivals` adds devices whose
-    drivers answer later.
+    `open_deadline_s` limits the wait for all drivers together. `GuardedDevices.arrivals` adds devices when
+    their drivers answer later.
 
     Raises:
         UsageError: one of the variables that replace all vendors cannot be read.
@@ -90,7 +91,7 @@ def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[Vendor, Callable[
 
 
 class _Places:
-    """The numbers of a host's devices, which stay the same when others join later."""
+    """The numbers of a host's devices, which stay the same when other devices join later."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -117,7 +118,7 @@ def _key(adapter: DeviceAdapter, device: VendorDevice) -> tuple[Vendor, object]:
 
 
 def _place(listed: Listed) -> tuple[bool, list[int], bool, str, int]:
-    """Order by PCI address; devices without one come last, and MIG instances follow their GPU."""
+    """Order by PCI address; devices without an address come last, and MIG instances follow their GPU."""
     adapter, device = listed
     address = (device.pci_bus_id or "").replace(".", ":").split(":")
     numbers = [int(part, 16) for part in address if part]
@@ -227,7 +228,7 @@ def _cuda(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Ca
 
 
 def _rocm(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Candidate], str]:
-    """Apply ROCR_VISIBLE_DEVICES, then HIP's variable to what is left. ROCm uses the KFD's order."""
+    """Apply ROCR_VISIBLE_DEVICES, then HIP's variable to the rest. ROCm uses the KFD's order."""
     visible = sorted(devices, key=lambda device: (device.static.get("kfd_node", 0), device.physical_index))
     hidden_by = []
     for variables in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):

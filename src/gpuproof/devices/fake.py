@@ -1,10 +1,10 @@
 """Fake devices, for tests and for trying out the tools: deterministic, and labelled as fake.
 
-`GPUPROOF_FAKE_DEVICES` sets how many there are and what happens to the last one: `2`, `2:thermal`, `4:lost`.
-With `hang_open`, their driver does not answer until the file named by `GPUPROOF_FAKE_RELEASE` exists.
-`GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`); their readings are
-generated here, with the same faults. All numbers are functions of the clock that is passed in, so a frozen
-clock gives the same reading twice.
+`GPUPROOF_FAKE_DEVICES` sets the number of devices and what happens to the last one: `2`, `2:thermal`,
+`4:lost`. With `hang_open`, their driver does not answer until the file named by `GPUPROOF_FAKE_RELEASE`
+exists. `GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`); their
+readings are generated here, with the same faults. All numbers are functions of the clock that is passed in,
+so a frozen clock returns the same reading twice.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ Scenario = Literal[
 
 _GIB = 2**30
 LOST_AFTER_S = 3.0
-"""How long the lost device answers after it is opened."""
+"""Time after opening, in seconds, for which the lost device still answers."""
 EVENT_AFTER_S = 2.0
-"""How long after opening an XID or an ECC error occurs."""
+"""Time from opening until an XID or an ECC error occurs, in seconds."""
 _RELEASE_POLL_S = 0.02
 CAPPED_W = 150.0
-"""Power limit of the device whose power somebody has limited."""
+"""Power limit of the device with a reduced limit, in watts."""
 _XID_CODE = 79
 _PERIOD_S = 10.0
 _BUSY_OVER_S = 0.1
-"""Minimum time for utilisation, which, as in real drivers, is a share of the time since the last read."""
+"""Minimum averaging time for utilisation, which, as in real drivers, is a fraction of the time since the last
+read."""
 _STATIC: dict[str, Any] = {
     "mem_total_bytes": 16 * _GIB,
     "power_limit_w": 300.0,
@@ -84,7 +85,7 @@ _LOADS: dict[Scenario, dict[str, Any]] = {
     },
     "memory_bound": {"util_gpu_percent": 100.0, "util_mem_ctrl_percent": 95.0, "power_w": 110.0},
 }
-"""Readings of a device whose collective hangs, of an idle one, and of one that copies memory."""
+"""Readings of a device with a hung collective, of an idle device, and of one that copies memory."""
 _NOT_GIVEN = (
     "util_gpu_percent",
     "power_w",
@@ -97,7 +98,7 @@ _NOT_GIVEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeclaredDevice:
-    """A device: its name and what happens to it."""
+    """A fake device: its name and what happens to it."""
 
     uuid: str
     name: str = "Fake device"
@@ -213,7 +214,7 @@ class FakeAdapter(DeviceAdapter):
         """Compute the requested metrics for this moment.
 
         Raises:
-            DeviceLostError: the scenario is `lost`, and the time of the loss has come.
+            DeviceLostError: the scenario is `lost`, and the device is lost by now.
         """
         self._refuse_if_gone(vendor_index)
         missing: dict[str, str] = {}
@@ -226,7 +227,7 @@ class FakeAdapter(DeviceAdapter):
         return {name: values[name] for name in wanted if name in values and name not in missing}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """List one made-up process on a device in shared use; no host has PIDs this high."""
+        """List one fictitious process on a device in shared use; no host has PIDs this high."""
         self._refuse_if_gone(vendor_index)
         if vendor_index < len(self._declared) and self._declared[vendor_index].is_alone:
             return ()

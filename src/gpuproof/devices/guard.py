@@ -1,8 +1,8 @@
 """All devices of a host behind one object, each isolated from the failures of the others.
 
-A device that is lost, whose driver is unloaded, or whose driver call hangs (see `deadline`) returns reasons
-instead of values, while everything else continues. `open_devices` in `discovery` creates a `GuardedDevices`,
-which returns readouts by physical index, and an event for each change of state.
+If a device is lost, its driver is unloaded, or a call to its driver hangs (see `deadline`), the device
+returns reasons instead of values, while everything else continues. `open_devices` in `discovery` creates a
+`GuardedDevices`, which returns readouts by physical index, and an event for each change of state.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class GuardedDevices:
         self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
 
     def arrivals(self) -> tuple[DeviceIdentity, ...]:
-        """Add devices whose driver has responded since the last call; return and announce them."""
+        """Add devices with drivers that have responded since the last call; return and announce them."""
         listed = self._late()
         if listed is None:
             return ()
@@ -134,7 +134,7 @@ class GuardedDevices:
         }
 
     def processes(self) -> dict[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
-        """List the processes on every device, or say why they are unknown."""
+        """List the processes on every device, or report why they are unknown."""
         listed = self._asked(lambda device: partial(device.adapter.processes, device.vendor_index))
         return {
             i: answer.cause if isinstance(answer, DeviceError) else answer for i, answer in listed.items()

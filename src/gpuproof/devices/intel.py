@@ -1,4 +1,4 @@
-"""Intel GPUs, read from the files of the xe and i915 drivers, without library or privileges.
+"""Intel GPUs, read from the files of the xe and i915 drivers, without a library or privileges.
 
 Power is computed from the energy counter over the time between two readings, and utilisation from the time
 for which the compute unit (GT) was not idle, so both need two readings. Power limits are the sustained ones
@@ -30,7 +30,7 @@ from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, driver_version, fi
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import ThrottleReason, VendorIndex
 
-_FIRST_READING = "a difference between two readings; this is the first one"
+_FIRST_READING = "needs two readings to compare, and this is the first one"
 THROTTLE_FILES: dict[str, ThrottleReason] = {
     "pl1": "power_cap",
     "pl2": "power_cap",
@@ -72,7 +72,7 @@ class IntelAdapter(DeviceAdapter):
         return tuple(card.describe(self._root) for card in self._cards.values())
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Read the wanted metrics.
+        """Read the requested metrics.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -147,7 +147,7 @@ class _IntelCard:
             pci_bus_id=self._card.pci_bus_id,
             name=f"Intel GPU {self._files.text('device')}",
             static=values | version | {"driver": self._card.driver},
-            unavailable=missing | {"uuid": "Intel's drivers report none; identified by PCI address"},
+            unavailable=missing | {"uuid": "Intel's drivers report no UUID; identified by PCI address"},
         )
 
     def close(self) -> None:

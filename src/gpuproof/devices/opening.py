@@ -1,7 +1,7 @@
 """Which drivers of this host respond, and which are still being opened?
 
 Each vendor's driver is opened in a separate thread, so a hanging one blocks neither the others nor the
-caller. Until it responds, the vendor's devices listed on the PCI bus act as placeholders: they reserve the
+caller. Until it responds, the vendor's devices listed on the PCI bus act as placeholders. They reserve the
 indices of the real devices, and answer every query with "not answering" and since when. `late` adds drivers
 that have opened in the meantime, and retries drivers that were not loaded.
 """
@@ -37,7 +37,7 @@ _PCI_CLASSES = ("0x03", "0x12")
 
 
 def since(unix_s: float) -> str:
-    """Return the text that says since when something has not responded.
+    """Return text that states since when something has not responded.
 
     >>> since(0.0)
     'not answering since 00:00:00 UTC'
@@ -59,7 +59,7 @@ def on_the_bus(vendor: str, sysfs_root: Path) -> list[VendorDevice]:
 
 
 def silent_device(index: int, pci_bus_id: str) -> VendorDevice:
-    """Describe a device of which only the index is known."""
+    """Describe a device for which only the index is available."""
     return VendorDevice(vendor_index=VendorIndex(index), uuid=None, pci_bus_id=pci_bus_id, name=SILENT_NAME)
 
 
@@ -136,10 +136,10 @@ class Drivers:
         self._begun_s: dict[Vendor, float] = {}
 
     def wait(self, patience_s: float) -> None:
-        """Wait for all drivers up to a shared deadline; the bus lists devices of those still silent.
+        """Wait for all drivers up to a shared deadline; silent drivers' devices are listed from the bus.
 
         Raises:
-            UsageError: a variable that names devices cannot be parsed.
+            UsageError: a variable that specifies devices cannot be parsed.
         """
         end_s = time.monotonic() + patience_s
         for opening in self._openings.values():

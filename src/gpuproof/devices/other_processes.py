@@ -19,8 +19,8 @@ from gpuproof.records.readings import spellings
 from gpuproof.records.run import DeviceSharing
 
 DEADLINE_S = 5.0
-"""Starting NVML next to a running framework takes well under a second; if the driver hangs, it must not block
-the case."""
+"""Deadline in seconds. Starting NVML next to a running framework takes well under a second; if the driver
+hangs, it must not block the case."""
 DISPLAY_SERVERS = frozenset(
     (
         *("X", "Xorg", "Xorg.bin", "Xwayland", "Xvnc", "gnome-shell", "gnome-remote-de", "mutter"),
@@ -60,7 +60,7 @@ def other_users(
 
 
 def most_users(begin: DeviceSharing, end: DeviceSharing) -> DeviceSharing:
-    """Combine the checks at a window's start and end: the higher count, and known over unknown.
+    """Combine the checks at a window's start and end: the higher count, ignoring unknown counts.
 
     >>> most_users(_unknown("no context yet"), _unknown("the driver hangs")).missing
     'the driver hangs'

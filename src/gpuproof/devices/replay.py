@@ -1,8 +1,8 @@
 """Play back a recording as if its devices were here, to test monitors or reproduce bugs.
 
-`GPUPROOF_REPLAY_DEVICES` names a recording (JSON Lines). Each reading is the last one that the recording
-contains at the same age; when the recording ends, its devices are lost. Devices keep their names and UUIDs,
-with `replay` as their vendor.
+`GPUPROOF_REPLAY_DEVICES` specifies a recording (JSON Lines). Each reading is the last one recorded up to the
+same elapsed time; when the recording ends, its devices are lost. Devices keep their names and UUIDs, with
+`replay` as their vendor.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def open_adapter(path: Path, *, clock: Callable[[], float] = time.monotonic) -> 
     try:
         records = read_journal(path).records
     except (OSError, RecordError) as error:
-        raise UsageError(str(error), place=VARIABLE, next_step="Name a recording's .jsonl file") from error
+        raise UsageError(str(error), place=VARIABLE, next_step="Specify a recording's .jsonl file") from error
     if not records or not isinstance(records[0], Recording):
-        raise UsageError(f"{path} does not start with a recording", place=VARIABLE)
+        raise UsageError(f"{path} is not a recording", place=VARIABLE)
     return ReplayAdapter(records[0], records[1:], clock=clock)
 
 
@@ -76,7 +76,7 @@ class ReplayAdapter(DeviceAdapter):
         return tuple(_vendor_device(place, device) for place, device in enumerate(self._recording.devices))
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Return the last recorded value of each wanted metric up to this age.
+        """Return the last recorded value of each requested metric up to this elapsed time.
 
         Raises:
             DeviceLostError: the recording has ended.
@@ -96,7 +96,7 @@ class ReplayAdapter(DeviceAdapter):
         return {name: values[name] for name in wanted if values.get(name) is not None}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Raise an error: process ids from another time mean nothing now.
+        """Raise an error: process ids from the time of the recording mean nothing now.
 
         Raises:
             NotSupportedError: always.

@@ -1,7 +1,7 @@
 """The declaration of simulated devices, shared by the simulator and by the readings.
 
-`GPUPROOF_SIMGPU` contains it as JSON; every key is optional, and `{}` means the defaults. Faults are keyed by
-device index:
+`GPUPROOF_SIMGPU` contains the declaration as JSON; every key is optional, and `{}` means the defaults. Faults
+are keyed by device index:
 
     {"devices": 2, "flops_per_s": 2e10, "faults": {"1": {"slower_percent": 30, "throttled_after_s": 5}}}
 """
@@ -32,42 +32,44 @@ class SimulatedFault:
     """The faults of one device; a field is None if the device lacks that fault."""
 
     slower_percent: float = 0.0
-    """How much longer the work of each kernel takes."""
+    """Percentage by which each kernel's work takes longer."""
     throttled_after_s: float | None = None
-    """When throttling starts, counted from the first kernel (for readings: from opening the device)."""
+    """Time in seconds at which throttling starts, counted from the first kernel (for readings: from opening
+    the device)."""
     throttled_percent: float = 50.0
-    """How much longer work takes while throttled."""
+    """Percentage by which work takes longer while throttled."""
     wrong_product: int | None = None
-    """The one matrix product or convolution that has a wrong element, counted from 1."""
+    """Index, counted from 1, of the one matmul or convolution with a wrong element."""
     wrong_products_from: int | None = None
-    """From this matrix product or convolution on, each has one wrong element; counted from 1."""
+    """Index, counted from 1, of the first matmul or convolution with a wrong element; all later ones also
+    have one."""
     wrong_copy: int | None = None
-    """The copy over a device's own link that has one flipped bit, counted from 1."""
+    """Number of the copy over a device's own link in which one bit is flipped, counted from 1."""
     stuck_byte: int | None = None
-    """In each allocation larger than this offset, one bit of the byte at the offset is always 1."""
+    """Offset in bytes: in each allocation larger than this, one bit of the byte at the offset is always 1."""
     slower_link_percent: float = 0.0
-    """How much longer copies over the device's links take."""
+    """Percentage by which copies over the device's links take longer."""
     hang_in_kernel: int | None = None
-    """The kernel that never finishes, counted from 1."""
+    """Number of the kernel that never finishes, counted from 1."""
     xid_after_s: float | None = None
-    """When the device's driver reports an error; the work is not affected."""
+    """Time in seconds at which the device's driver reports an error; the workload is not affected."""
     memory_bytes: int | None = None
-    """Memory size of this device, overriding the declared one."""
+    """Memory size of this device in bytes, overriding the declared one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPowerCap:
-    """A power controller that lowers the clock gradually over a period, then restores it at once."""
+    """A power controller that lowers the clock gradually over a period, then restores it immediately."""
 
     period_s: float = 1.0
     depth_percent: float = 10.0
-    """How far the clock falls; at most 90."""
+    """Depth of the clock reduction in per cent, at most 90."""
     settles_after_s: float = 0.1
-    """When the cap takes effect, counted from the first kernel (for readings: from opening the device); until
-    then the clock is not reduced."""
+    """Time in seconds at which the cap takes effect, counted from the first kernel (for readings: from
+    opening the device); until then, the clock is not reduced."""
 
     def clock_share(self, monotonic_s: float) -> float:
-        """Return the clock relative to the full clock, at a given time of the host's monotonic clock."""
+        """Return the clock as a fraction of the full clock at a given time of the host's monotonic clock."""
         return 1 - self.depth_percent / 100 * (monotonic_s % self.period_s) / self.period_s
 
 
@@ -77,32 +79,32 @@ class SimulatedDevices:
 
     devices: int = 8
     flops_per_s: float = 2e10
-    """Rate for fp32 and wider types."""
+    """Arithmetic rate for fp32 and wider types."""
     flops_16bit_per_s: float = 8e10
     memory_bytes_per_s: float = 1e10
     host_link_bytes_per_s: float = 2e9
-    """Rate per direction."""
+    """Bandwidth of the host link per direction."""
     peer_link_bytes_per_s: float = 2e9
     launch_latency_s: float = 100e-6
-    """Overhead per kernel, in addition to its work; for a graph, of all its kernels together."""
+    """Overhead per kernel, in addition to its work; a graph incurs it only once for all its kernels."""
     link_latency_s: float = 20e-6
     """Overhead per collective, in addition to transferring its bytes."""
     queue_depth: int = 1024
-    """How many kernel launches the host may queue ahead."""
+    """Number of kernel launches that the host may queue ahead."""
     memory_bytes: int = 4 * 2**30
     name: str = NAME
     """Name reported by the driver; set a real board's name to get the expectations for that board."""
     first_card: int = 0
-    """Number of the first device, part of its UUID: a different number is a different card."""
+    """Number of the first device, part of its UUID: a different number means a different card."""
     card_spread_percent: float = 0.0
     """Standard deviation of compute and link speed between cards; a given card always has the same speed."""
     power_limit_w: float = 300.0
-    """Limit reported by the driver; the board's default is 300 W."""
+    """Power limit reported by the driver; the board's default is 300 W."""
     zero_products: bool = False
-    """Matrix products and convolutions return zeros and cost the host nothing; their times are as
+    """Whether matmuls and convolutions return zeros and use no host time; their device times remain as
     declared."""
     power_cap: SimulatedPowerCap | None = None
-    """None if the cap is never reached."""
+    """The power cap; None if it is never reached."""
     faults: Mapping[int, SimulatedFault] = field(default_factory=dict)
 
     @property
@@ -115,7 +117,7 @@ class SimulatedDevices:
         return self.faults.get(index, SimulatedFault())
 
     def slowdown(self, index: int, part: Literal["work", "links"]) -> float:
-        """Return a device's time as a multiple of the declared one, due to its fault and card variation."""
+        """Return a device's time as a multiple of the declared time, due to its fault and card variation."""
         fault = self.fault(index)
         slower = fault.slower_percent if part == "work" else fault.slower_link_percent
         card = Random(f"{part} of {uuid_of(self.first_card + index)}").gauss(0, 1)  # noqa: S311  # a seed, no secret
@@ -135,8 +137,8 @@ def uuid_of(card: int) -> str:
 def readings_file(index: int) -> Path:
     """Return the file in which a device of this user, folder and declaration records its busy time.
 
-    The file holds three numbers, in nanoseconds on the host's monotonic clock: the total busy time including
-    queued work, and the start and end of its last part.
+    The file contains three numbers, in nanoseconds on the host's monotonic clock: the total busy time
+    including queued work, and the start and end of the last busy interval.
     """
     host = f"{Path.cwd()}\n{os.environ.get(VARIABLE, '')}"
     name = f"{sha256(host.encode()).hexdigest()[:16]}-{index}"
@@ -172,9 +174,7 @@ def read_declaration(text: str) -> SimulatedDevices:
             raise _unreadable("power_cap.depth_percent: the clock cannot fall by more than 90 %")
     declared = _filled(SimulatedDevices, {**stated, "faults": faults}, "")
     if missing := [index for index in faults if index >= declared.devices]:
-        raise _unreadable(
-            f"faults.{missing[0]} is for a device that does not exist: there are {declared.devices}"
-        )
+        raise _unreadable(f"faults.{missing[0]} is for a nonexistent device: there are {declared.devices}")
     if declared.card_spread_percent > 20:
         raise _unreadable("card_spread_percent: cards cannot differ by more than 20 %")
     return declared
@@ -187,7 +187,7 @@ def _filled(kind: type[Declared], stated: Any, place: str) -> Declared:
         if key not in defaults:
             raise _unreadable(f"{where}: unknown key; known keys are {', '.join(defaults)}")
         if key not in ("faults", "power_cap") and not _can_be(value, defaults[key]):
-            raise _unreadable(f"{where}: {value!r} cannot be")
+            raise _unreadable(f"{where}: {value!r} is not a valid value")
     return kind(**stated)
 
 

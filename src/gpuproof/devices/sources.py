@@ -1,6 +1,6 @@
-"""Queries to a vendor's library: each provides several metrics, some metrics have two sources.
+"""Queries to a vendor's library: each provides several metrics; some metrics have two sources.
 
-Input: the wanted metrics. Output: for each, a value or the reason why there is none.
+Input: the requested metrics. Output: for each, a value or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Source:
 
 
 class SourceReader:
-    """The sources for one device. Values that it never reports are queried only once."""
+    """The sources for one device. Values that the device never reports are queried only once."""
 
     def __init__(self, sources: Sequence[Source], ask: Callable[[Source], Answer]) -> None:
         """Store the sources in order of preference; `ask` converts the binding's errors to ours."""

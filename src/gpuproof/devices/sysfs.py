@@ -1,8 +1,8 @@
 """Read a graphics card's files under /sys: cards by driver, cached descriptors, clear errors.
 
-A sysfs file is reread through the same descriptor, which takes a tenth of the time of opening it. The result
-is text or a number; a value that cannot be read is a `DeviceError` that names the file. The root is a
-parameter.
+A sysfs file is reread through the same descriptor, which takes a tenth of the time needed to open it. The
+result is text or a number; a value that cannot be read raises a `DeviceError` with the file's name. The root
+is a parameter.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _text_or_empty(path: Path) -> str:
 
 
 class SysfsFiles:
-    """The files below one directory, each of them opened only once."""
+    """The files below one directory, each opened only once."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -74,7 +74,7 @@ class SysfsFiles:
         """Check that the card still exists, which a cached descriptor would not reveal.
 
         Raises:
-            DeviceLostError: its directory has disappeared.
+            DeviceLostError: the card's directory has disappeared.
         """
         if not self.base.exists():
             raise DeviceLostError(_GONE)

@@ -26,9 +26,9 @@ ANSWERING = Expectation(
 )
 
 
-@stated_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer one, or select it with --python")
+@stated_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer version, or select one with --python")
 def judge_python(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge the Python that would run ranks."""
+    """Check the Python that would run the ranks."""
     return expected.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}")
 
 
@@ -43,17 +43,17 @@ def _version(text: str) -> tuple[int, ...]:
     "pip install 'torch>=2.4', into the environment that gpuproof runs in",
 )
 def judge_torch(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether torch can be imported; an old version works, with limitations."""
+    """Check whether torch can be imported; an old version works, with limitations."""
     version: str | None = facts.get("torch")
     if version is not None:
         return replace(expected, otherwise="WARN").judge(_version(version) >= (2, 4), version)
     reason = facts.get("torch_missing")
-    return expected.judge(False, f"{facts['executable']} cannot import it ({reason})")
+    return expected.judge(False, f"{facts['executable']} cannot import torch ({reason})")
 
 
 @stated_check("processor", "known by its name", REQUIREMENTS, "Look at /proc/cpuinfo", otherwise="WARN")
 def judge_cpu(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Report the CPU; its governor is judged by the check of host settings."""
+    """Report the CPU; its governor is checked together with the host settings."""
     cpu = facts.get("cpu")
     if cpu is None:
         return None
@@ -71,7 +71,7 @@ def judge_cpu(facts: HostFacts, expected: Expectation) -> Outcome | None:
     otherwise="WARN",
 )
 def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether a driver lists a device and responds to queries."""
+    """Check whether a driver lists a device and responds to queries."""
     accelerators = facts["accelerators"]
     if accelerators.get("silent"):
         places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in accelerators["silent"])
@@ -88,13 +88,13 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
 
 @stated_check(
     "granted GPUs",
-    "all that the scheduler granted",
+    "all GPUs that the scheduler allocated",
     "docs/verdicts.md",
     "Look at dmesg, nvidia-smi -L and CUDA_VISIBLE_DEVICES",
     responsible="administrator",
 )
 def judge_grant(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Compare the devices that torch sees with a scheduler's grant; skipped without a grant or torch."""
+    """Compare the devices that torch sees with a scheduler's allocation; skipped if one is missing."""
     grant, num_seen = facts.get("granted_gpus"), len(facts.get("devices") or ())
     if grant is None or not facts.get("torch"):
         return None
@@ -112,7 +112,7 @@ def judge_grant(facts: HostFacts, expected: Expectation) -> Outcome | None:
     otherwise="WARN",
 )
 def judge_cuda(facts: HostFacts, expected: Expectation) -> Iterable[Judged]:
-    """Judge whether torch sees the devices that drivers list; the check has its build target as name."""
+    """Check whether torch sees the devices that drivers list; the check is named CUDA or ROCm."""
     if facts.get("torch") and not facts["accelerators"].get("silent"):
         name = "ROCm" if facts["devices"] and facts["torch_hip"] else "CUDA"
         yield Judged(name=name, outcome=_visible(facts, expected))
@@ -138,11 +138,11 @@ def _visible(facts: HostFacts, expected: Expectation) -> Outcome:
     "NCCL",
     "in torch, for ranks on GPUs",
     "https://docs.pytorch.org/docs/stable/distributed.html#backends",
-    "Install a build of torch that has it",
+    "Install a build of torch that includes it",
     otherwise="WARN",
 )
 def judge_nccl(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge whether ranks on GPUs can communicate through NCCL."""
+    """Check whether ranks on GPUs can communicate through NCCL."""
     if not facts.get("devices"):
         return None
     lacking = "not in this torch: several ranks will use gloo"
@@ -172,21 +172,19 @@ def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | Non
     otherwise="WARN",
 )
 def judge_host_readings(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether psutil is installed, which reads hosts that have no /proc."""
+    """Check whether psutil is installed, which reads hosts that have no /proc."""
     is_there = facts["modules"]["psutil"]
-    return expected.judge(
-        is_there, "psutil" if is_there else "psutil is not installed; /proc is read instead"
-    )
+    return expected.judge(is_there, "psutil" if is_there else "psutil is missing; /proc is read instead")
 
 
 @stated_check(
     "C++ compiler",
-    "one, for training.compile.enabled on a CPU",
+    "a C++ compiler, for training.compile.enabled on a CPU",
     "https://docs.pytorch.org/docs/stable/torch.compiler.html",
     "apt-get install g++, or the C++ compiler package of your system",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_compiler(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether a compiler is installed."""
+    """Check whether a compiler is installed."""
     return expected.judge(bool(facts["compiler"]), facts["compiler"] or "none")

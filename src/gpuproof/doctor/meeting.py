@@ -1,6 +1,6 @@
-"""Between hosts: did they reach each other at MASTER_ADDR?
+"""Did the hosts reach each other at MASTER_ADDR?
 
-In: what `gpuproof.worker.host.meeting` found on this host, and which of the hosts this is.
+In: the results from `gpuproof.worker.host.meeting` on this host, and the host's node rank.
 Out: one outcome per check. Pure.
 """
 
@@ -16,17 +16,17 @@ from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
-START_ALL = "start gpuproof doctor --multi-node on all hosts within the time of --wait"
+START_ALL = "start gpuproof doctor --multi-node on all hosts within the --wait time"
 NOT_TRIED = "MASTER_ADDR and MASTER_PORT are not given (--master, --port): the connection was not tested"
 FREE_PORT = Expectation("free, so that rank 0 can listen there", SOURCE, "Choose another MASTER_PORT")
 VISITOR = Expectation(
-    "connects to this port, and can be reached on a port of its own",
+    "connects to this port, and can be reached on its own port",
     SOURCE,
     f"Read what doctor reports on that host; {START_ALL}",
 )
 WAY = Expectation("node 0 answers", SOURCE, "Try it manually: nc -v HOST PORT")
 OTHER_PORTS = Expectation(
-    "open: ranks choose their own after the rendezvous",
+    "open: ranks choose their own ports after the rendezvous",
     SOURCE,
     "Open all ports between the hosts in this host's firewall",
     responsible="administrator",
@@ -50,7 +50,7 @@ class Part:
     "Use node 0's address in the network",
 )
 def judge_meeting(facts: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
-    """Judge the address, the port, and the result of the meeting, as seen by this host."""
+    """Check the address, the port, and the result of the meeting, as seen by this host."""
     part, meeting = facts["part"], facts["meeting"]
     if part is None:
         yield skipped(NOT_TRIED)
@@ -74,15 +74,15 @@ def _address(
         return expected.judge(False, unresolved, next_step=step)
     shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
     if part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
-        return expected.judge(False, f"{shown}: every host's own loopback")
+        return expected.judge(False, f"{shown}: the loopback address of each host")
     is_here = bool(addresses_here.intersection(addresses))
     if part.node_rank == 0 and not is_here:
         step = "Correct only if address translation leads here; otherwise this is not node 0"
         doubted = replace(expected, otherwise="WARN")
-        return doubted.judge(False, f"{shown}: no interface of this host has it", next_step=step)
+        return doubted.judge(False, f"{shown}: no interface of this host has this address", next_step=step)
     if part.node_rank > 0 and is_here:
-        step = "Set a separate NODE_RANK for each host, and MASTER_ADDR of node 0"
-        here = f"{shown}: this host's own, and it is node {part.node_rank}"
+        step = "Set a different NODE_RANK on each host, and MASTER_ADDR to the address of node 0"
+        here = f"{shown}: this host's own address, but this host is node {part.node_rank}"
         return expected.judge(False, here, next_step=step)
     return expected.judge(True, shown)
 
@@ -103,9 +103,9 @@ def _visitor(visitor: Mapping[str, Any] | None, part: Part) -> Outcome:
         return VISITOR.judge(False, f"did not connect to port {part.port} in time")
     who = f"{visitor['host']} connected from {visitor['address']}"
     if visitor["called_back"] == "connected":
-        return VISITOR.judge(True, f"{who}, and could be reached back")
+        return VISITOR.judge(True, f"{who}, and could be reached from here")
     step = f"Open all ports between the hosts in the firewall of {visitor['host']}: ranks choose their own"
-    return VISITOR.judge(False, f"{who}; a port of its own: {visitor['called_back']}", next_step=step)
+    return VISITOR.judge(False, f"{who}; its own port: {visitor['called_back']}", next_step=step)
 
 
 def _as_visitor(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
@@ -123,13 +123,13 @@ def _as_visitor(meeting: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
 
 
 def _explain(meeting: Mapping[str, Any], part: Part) -> tuple[str, str]:
-    """Tell apart a firewall, a host that is down, and a port on which nothing listens."""
+    """Distinguish a firewall, a host that is down, and a port on which nothing listens."""
     outcome, other = meeting["outcome"], meeting.get("other_outcome")
     seen = f"{outcome}; port {meeting.get('other_port')}: {other}" if other else str(outcome)
     if outcome == "refused":
         return (
             f"{seen}: the host is up, but nothing listens on the port, or a firewall rejects it",
-            f"If node 0's doctor reports that it listens, it is the firewall; otherwise {START_ALL}",
+            f"If node 0's doctor reports that it listens, the firewall is the cause; otherwise {START_ALL}",
         )
     if outcome == "wrong answer":
         return (
@@ -139,7 +139,7 @@ def _explain(meeting: Mapping[str, Any], part: Part) -> tuple[str, str]:
     if other in ("refused", "connected"):
         return (
             f"{seen}: the host is up, but a firewall blocks port {part.port}",
-            f"Open port {part.port}, and those that the ranks choose, between the hosts",
+            f"Open port {part.port}, and the ports that the ranks choose, between the hosts",
         )
     if outcome == "timed out":
         return (

@@ -1,9 +1,9 @@
 """Can this host take part in a multi-host run? The checks behind `gpuproof doctor --multi-node`.
 
 In: the facts about the host itself (`fabric`), as printed by `python -m gpuproof.worker probe --multi-node`.
-Out: one outcome per check. InfiniBand and RoCE settings and the loaded UCX are only reported if they are
-remarkable, with a link to the documentation: gpuproof sets none of them. `meeting` judges what happened
-between the hosts, `verdict.nccl_settings` the settings of NCCL. Pure.
+Out: one outcome per check. InfiniBand and RoCE settings and the loaded UCX are reported only if they are
+unusual, with a link to the documentation: gpuproof sets none of them. `meeting` checks the connections
+between the hosts, and `verdict.nccl_settings` the settings of NCCL. Pure.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ INTERFACES_PAGE = (
 TROUBLES_PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 INFINIBAND_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 SHARED_MEMORY_BYTES = 2**30
-"""The size that NCCL's troubleshooting page recommends for a container (`--shm-size=1g`); Docker's default is
-64 MB."""
+"""Shared memory size that NCCL's troubleshooting page recommends for a container (`--shm-size=1g`); Docker's
+default is 64 MB."""
 IN_USE = "interfaces of this host that are up, with an address"
 Interface = Mapping[str, Any]
 fabric_check = partial(stated_check, part="fabric")
@@ -44,11 +44,11 @@ def usable(interfaces: Sequence[Interface]) -> list[Interface]:
     "interfaces",
     "at least one that is up, with an address",
     INTERFACES_PAGE,
-    "Bring one up (ip link set NAME up), and check the cable or the switch",
+    "Bring an interface up (ip link set NAME up), and check the cable or the switch",
     responsible="administrator",
 )
 def judge_interfaces(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether the host can reach others; if it cannot, its interfaces are not checked."""
+    """Check whether the host can reach others; if it cannot, its interfaces are not checked."""
     interfaces = fabric["interfaces"]
     if interfaces is None:
         return not_judged("whole", fabric["interfaces_missing"], "Look at them with: ip address")
@@ -63,7 +63,7 @@ def _described(interface: Interface) -> str:
 
 @fabric_check("GLOO_SOCKET_IFNAME", IN_USE, INTERFACES_PAGE, "")
 def judge_gloo_interface(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the interfaces chosen for gloo, which must be whole names."""
+    """Check the interfaces chosen for gloo, which must be given as full names."""
     value, interfaces = fabric["variables"].get("GLOO_SOCKET_IFNAME"), fabric["interfaces"]
     if interfaces is None:
         return None
@@ -71,7 +71,7 @@ def judge_gloo_interface(fabric: HostFacts, expected: Expectation) -> Outcome | 
         return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo uses the one that the host name resolves to")
     by_name = {interface["name"]: interface for interface in interfaces}
     problems = [
-        f"{name} is not an interface" if name not in by_name else f"{name} is not up with an address"
+        f"{name} is not an interface" if name not in by_name else f"{name} is down or has no address"
         for name in value.split(",")
         if name not in by_name or not (by_name[name]["up"] and by_name[name]["addresses"])
     ]
@@ -80,14 +80,14 @@ def judge_gloo_interface(fabric: HostFacts, expected: Expectation) -> Outcome | 
 
 @fabric_check("NCCL_SOCKET_IFNAME", IN_USE, f"{PAGE}#nccl-socket-ifname", "")
 def judge_nccl_interface(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the interfaces chosen for NCCL, according to NCCL's matching rules."""
+    """Check the interfaces chosen for NCCL, according to NCCL's matching rules."""
     value, interfaces = fabric["variables"].get("NCCL_SOCKET_IFNAME"), fabric["interfaces"]
     if interfaces is None:
         return None
     if not value:
-        return _unset("NCCL_SOCKET_IFNAME", interfaces, "NCCL uses the first one it finds")
+        return _unset("NCCL_SOCKET_IFNAME", interfaces, "NCCL uses the first interface it finds")
     chosen = {i["name"] for i in interfaces if i["up"] and i["addresses"] and selects(value, i["name"])}
-    problems = [] if chosen else ["no interface that is up with an address matches it"]
+    problems = [] if chosen else ["no interface that is up and has an address matches it"]
     return _named(expected, "NCCL_SOCKET_IFNAME", value, problems, interfaces)
 
 
@@ -110,11 +110,11 @@ def _unset(variable: str, interfaces: Sequence[Interface], habit: str) -> Outcom
     if len(names) <= 1:
         return not_applicable("not set, and there is no second network to choose")
     return Expectation(
-        "the interface that the hosts reach each other by",
+        "the interface through which the hosts reach each other",
         INTERFACES_PAGE,
         f"Set {variable} to that interface on every host",
         otherwise="WARN",
-    ).judge(False, f"not set with {len(names)} networks ({', '.join(names)}): {habit}")
+    ).judge(False, f"not set, with {len(names)} networks to choose from ({', '.join(names)}): {habit}")
 
 
 def _named(
@@ -127,17 +127,17 @@ def _named(
 
 @fabric_check(
     "host name",
-    "an address that the other hosts can reach: gloo gives them that one",
+    "an address that the other hosts can reach, since gloo announces it to them",
     INTERFACES_PAGE,
     "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
     otherwise="WARN",
 )
 def judge_host_name(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the address to which the host's name resolves."""
+    """Check the address to which the host's name resolves."""
     if fabric["interfaces"] is None:
         return None
     if fabric["variables"].get("GLOO_SOCKET_IFNAME"):
-        return not_applicable("GLOO_SOCKET_IFNAME names the interface itself")
+        return not_applicable("GLOO_SOCKET_IFNAME already selects the interface")
     addresses = fabric["host_name_addresses"]
     is_reached = bool(addresses) and not any(is_loopback(address) for address in addresses)
     return expected.judge(is_reached, f"resolves to {', '.join(addresses) or 'no address'}")
@@ -160,7 +160,7 @@ def is_loopback(address: str) -> bool:
     otherwise="WARN",
 )
 def judge_infiniband(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether every port is active."""
+    """Check whether every port is active."""
     ports = fabric["infiniband"]
     if not ports:
         return not_applicable("no InfiniBand or RoCE device in /sys/class/infiniband")
@@ -175,10 +175,10 @@ def judge_infiniband(fabric: HostFacts, expected: Expectation) -> Outcome:
     "NCCL_IB_HCA",
     "active ports of this host",
     f"{PAGE}#nccl-ib-hca",
-    "Unset it, or name adapters that /sys/class/infiniband lists",
+    "Unset it, or use adapters that /sys/class/infiniband lists",
 )
 def judge_adapters(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge the adapters chosen for NCCL."""
+    """Check the adapters chosen for NCCL."""
     value = fabric["variables"].get("NCCL_IB_HCA")
     if not value:
         return not_applicable("not set: NCCL uses all adapters")
@@ -195,7 +195,7 @@ def judge_adapters(fabric: HostFacts, expected: Expectation) -> Outcome:
     otherwise="WARN",
 )
 def judge_shared_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge the free space in /dev/shm."""
+    """Check the free space in /dev/shm."""
     filesystem = fabric["shared_memory"]
     free, total, step = filesystem["free_bytes"], filesystem["total_bytes"], "Mount a tmpfs at /dev/shm"
     if total is None:
@@ -218,10 +218,10 @@ def judge_shared_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
     otherwise="WARN",
 )
 def judge_locked_memory(fabric: HostFacts, expected: Expectation) -> Outcome:
-    """Judge how much memory may be locked, if there are adapters that need it."""
+    """Check how much memory may be locked, if there are adapters that need it."""
     limit = fabric["memlock_bytes"]
     if not fabric["infiniband"]:
-        return not_applicable("only InfiniBand and RoCE lock memory, and there is none")
+        return not_applicable("only InfiniBand and RoCE lock memory, and neither is present")
     measured = "unlimited" if limit is None else units.memory(limit)
     return expected.judge(limit is None, measured, measured_value=limit, unit="bytes")
 
@@ -265,7 +265,7 @@ def judge_gid(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     if not any(port.get("link_layer") == "Ethernet" for port in _active(fabric)):
         return None
     value = fabric["variables"].get("NCCL_IB_GID_INDEX")
-    return expected.judge(value is not None, value or "not set, and there are RoCE ports")
+    return expected.judge(value is not None, value or "not set, although there are RoCE ports")
 
 
 @fabric_check(
@@ -276,7 +276,7 @@ def judge_gid(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     otherwise="WARN",
 )
 def judge_retries(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Warn if the time for which an adapter retries has been shortened."""
+    """Warn if an adapter's retry time has been shortened."""
     variables = fabric["variables"]
     values = {name: variables[name] for name in SHORTEST if variables.get(name, "").isdigit()}
     if not _active(fabric) or not values:
@@ -289,10 +289,10 @@ def judge_retries(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     "UCX_NET_DEVICES",
     "active ports of this host, as ADAPTER:PORT",
     UCX_PAGE,
-    "Unset it, or name what /sys/class/infiniband lists, e.g. mlx5_0:1",
+    "Unset it, or use ports that /sys/class/infiniband lists, e.g. mlx5_0:1",
 )
 def judge_ucx_devices(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge the ports chosen for UCX."""
+    """Check the ports chosen for UCX."""
     value = fabric["variables"].get("UCX_NET_DEVICES")
     if not value or value == "all":
         return None

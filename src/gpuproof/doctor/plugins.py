@@ -1,4 +1,4 @@
-"""List plug-ins and, if requested, check that each is usable; a broken one hides no other.
+"""List plug-ins and, if requested, check that each is usable; a broken one does not hide others.
 
 In: the metadata of installed packages and, with `load_plugins`, the plug-ins themselves, of which only the
 torch-free halves are imported. Out: one line per plug-in.
@@ -26,7 +26,7 @@ class PluginState:
     """One registered plug-in."""
 
     kind: str
-    """workload, check, suite or accelerator: the name of its group."""
+    """Name of its group: workload, check, suite or accelerator."""
     name: str
     distribution: str
     version: str | None

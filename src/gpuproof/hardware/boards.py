@@ -1,7 +1,7 @@
 """Hardware limits by exact device name, precision and density, each with its source.
 
-An unknown device has no ceiling and no model FLOPs utilisation; nothing is guessed from part of a name. The
-values are in `peaks.toml`, with the names, and with the boards that were omitted and the reasons.
+An unknown device has no ceiling and no model FLOPs utilisation; nothing is guessed from part of a name.
+`peaks.toml` contains the values with the names, and lists the boards that were omitted and the reasons.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tomllib
 from gpuproof.base.files import packaged_text
 
 Link = Literal["host", "pair", "all"]
-"""Link to the host, to one other device, or to all other devices of the host together."""
+"""Kind of link: to the host, to one other device, or to all other devices of the host together."""
 
 PEAK_TYPE_OF_PRECISION = {
     "fp64": "fp64",
@@ -25,21 +25,22 @@ PEAK_TYPE_OF_PRECISION = {
     "bf16": "bf16",
     "fp8": "fp8",
 }
-"""Precision of a step → the fastest arithmetic available to it.
+"""Precision of a step → the fastest data type available to it.
 
 A step in fp8 still multiplies some matrices in bf16. Its utilisation is nevertheless relative to the fp8
 peak, since only that is a ceiling that no valid step can exceed. Utilisation can fall while throughput rises,
-so utilisations in different types of arithmetic cannot be ranked; each is printed with its type.
+so utilisations at different precisions cannot be ranked; each is printed with its data type.
 """
 
 UNKNOWN_HEADROOM = 1.5
-"""A peak applies at the clock in the data sheet, but boards may be clocked higher: the matrix engines of an
-H100 SXM by 8 % (1,980 MHz over 1,830). No board in `peaks.toml` can be clocked half as high again."""
+"""Maximum clock headroom if the clock is unknown. A peak applies at the clock in the data sheet, but boards
+may be clocked higher: the matrix engines of an H100 SXM by 8 % (1,980 MHz instead of 1,830). No board in
+`peaks.toml` can be clocked 50 % higher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """A dense arithmetic peak and its source."""
+    """A dense compute peak and its source."""
 
     flops_per_s: float
     dtype: str
@@ -48,7 +49,7 @@ class Peak:
     printed: str = "dense"
     """How the source states the value: "dense" or "sparse"; a sparse value is halved here."""
     clock_mhz: float | None = None
-    """The clock at which it applies; None if no public document states it."""
+    """The clock at which the peak applies; None if no public document states it."""
 
     @property
     def provenance(self) -> str:
@@ -80,11 +81,11 @@ class BandwidthPeak:
 
 
 def _provenance(source: str, date: str, *, halved: bool) -> str:
-    return f"{source}{', which prints it with sparsity: halved' if halved else ''}, as of {date}"
+    return f"{source}{' (half the sparse value)' if halved else ''}, as of {date}"
 
 
 def find_peak(device_name: str, precision: str) -> Peak | None:
-    """Return the dense peak of the device with exactly this name, in `precision`'s arithmetic."""
+    """Return the dense peak of the device with exactly this name, in the data type of `precision`."""
     device = _devices().get(device_name)
     dtype = PEAK_TYPE_OF_PRECISION.get(precision)
     if device is None or dtype is None or dtype not in device["dense_tflops"]:

@@ -2,7 +2,7 @@
 
 Input: a kind of event, or a line as printed by dmesg, journalctl or /dev/kmsg. Output: what the event alone
 says about its device, according to `events.toml`, which lists the sources. A code that is not listed is
-unknown, which is not a good sign.
+unknown, which does not mean that it is harmless.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ UNLISTED: Final = "unlisted"
 RESTARTS: Final = ("RESTART_APP", "program")
 """Actions that include restarting the application."""
 WITHIN_S: Final = 300.0
-"""Events with the same code on the same device form one incident if all of them lie within this time; so do
-reports of one event by both the driver's library and the kernel log."""
+"""Maximum gap in seconds between events with the same code on the same device that form one incident; also
+between reports of one event by the driver's library and the kernel log."""
 LONGEST_LINE: Final = 1024
 """Maximum number of characters to read per line: the kernel's own limit (LOG_LINE_MAX)."""
 ADDRESS: Final = re.compile(r"\b(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\b", re.IGNORECASE)
@@ -49,11 +49,11 @@ class EventKind:
     source: Source
     code: str
     name: str
-    """Empty if the title already says it."""
+    """Name of the event; empty if the title already says it."""
     severity: Severity
     scope: Scope
     action: str
-    """The action in capitals as named by the vendor, or our own."""
+    """The vendor's name for the action, in capitals, or our own name."""
     word: Word
     actor: Actor
     next_step: str
@@ -74,19 +74,19 @@ class EventKind:
 
     @property
     def status(self) -> Literal["WARN", "FAIL", "ERROR"]:
-        """WARN: no evidence against the device; ERROR: the meaning is unknown."""
+        """Verdict: WARN means no evidence against the device; ERROR means an unknown meaning."""
         if self.severity == "unknown":
             return "ERROR"
         return "FAIL" if self.severity in ("fatal", "error") else "WARN"
 
     @property
     def is_of_application(self) -> bool:
-        """Whether an application can cause it; if so, a job that ends may leave it on all its hosts."""
+        """Whether an application can cause the event; if so, a job may leave it on all its hosts."""
         return self.scope == "application"
 
     @property
     def is_restart(self) -> bool:
-        """Whether restarting the application is recommended; the verdict depends on whose it was."""
+        """Whether restarting the application is recommended; the verdict depends on its owner."""
         return self.action in RESTARTS
 
 
@@ -97,11 +97,11 @@ class KernelMessage:
     source: Source
     code: str
     pci_bus_id: str | None
-    """Domain, bus and device, e.g. `0000:01:00`; NVRM does not print the function."""
+    """PCI domain, bus and device, e.g. `0000:01:00`; NVRM does not print the function."""
     pid: int | None
     process: str | None
     instance: str | None
-    """Instance number on a partitioned GPU."""
+    """GPU instance number on a partitioned GPU."""
     since_boot_s: float | None
 
 
@@ -159,7 +159,7 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
 
 
 def named_events(events: Iterable[DriverEvent]) -> tuple[DriverEvent, ...]:
-    """Return events named by `named_event`; merge those that both library and log report.
+    """Return events named by `named_event`; merge events reported by both the library and the log.
 
     A merged event has the time of the first report, and the log's message, which may name the process.
     """

@@ -1,4 +1,4 @@
-"""With sources: the hardware that a product should have, and versions without security notices.
+"""Expected hardware of products, and versions without security notices, each with its source.
 
 The values are in `skus.toml` and `versions.toml`, which also list what was omitted and why. Nothing is
 guessed: there are no expectations for a board or branch that is not listed.
@@ -31,13 +31,13 @@ class Sku:
 
     name: str
     boards: tuple[str, ...]
-    """Names of its GPU model, as reported by drivers."""
+    """Names of the product's GPU model, as reported by drivers."""
     values: Mapping[str, Sourced]
     """Expected values by key, as in skus.toml: `gpus`, `memory_gb`, `nvlinks`, `pcie_gen` …"""
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs the product has."""
+        """Number of GPUs in the product."""
         return int(self.values["gpus"].value)
 
     def is_product(self, dmi_name: str | None) -> bool:
@@ -70,7 +70,7 @@ def find_sku(name: str) -> Sku:
     """Return the product with this name or alias.
 
     Raises:
-        UsageError: no product has it.
+        UsageError: no product has that name.
     """
     names = {_plain(part): sku for sku in all_skus() for part in (sku.name, *sku.name.split(" / "))}
     if _plain(name) in names:
@@ -84,8 +84,8 @@ def find_sku(name: str) -> Sku:
 def detect_skus(board: str, number: int, dmi_name: str | None) -> Sequence[Sku]:
     """Return the products that a machine with `number` boards of this name could be.
 
-    If DMI identifies a product, it is the only one; otherwise those with the same number of GPUs, or failing
-    that, those with more.
+    If DMI identifies a product, only that product is returned; otherwise, the products with the same number
+    of GPUs or, failing that, the products with more.
     """
     having = [sku for sku in all_skus() if board in sku.boards]
     named = [sku for sku in having if sku.is_product(dmi_name)]
@@ -100,7 +100,7 @@ def shared_values(skus: Sequence[Sku]) -> dict[str, Sourced]:
 
 
 def find_minimum(component: str, version: str) -> Sourced | None:
-    """Return the lowest version without a notice on the branch of `version`; None for other branches."""
+    """Return the lowest version without a notice on the branch of `version`; None if not listed."""
     rows = tomllib.loads(packaged_text("hardware/versions.toml"))["minimum"]
     of = (component, version.partition(".")[0])
     return next(

@@ -1,13 +1,13 @@
-"""What every launcher provides: places, launches on them, and events from everything it started.
+"""What every launcher provides: hosts, launches on them, and events from everything it started.
 
-A launcher starts node-side processes and copies their files to the case's folder. It does not judge anything:
-the records show what happened.
+A launcher starts node-side processes and copies their files to the case's folder. It does not evaluate
+anything: the records show what happened.
 
 There are two kinds of launcher. A *places* launcher (this host, hosts over SSH, an allocation) lists what is
-available, and is given a place for each case. A *queue* launcher (sbatch, Kubernetes) has no places of its
+available, and receives a place for each case. A *queue* launcher (sbatch, Kubernetes) has no places of its
 own: it accepts cases that state how many hosts they need, and reports where they ran (`Launched.placed`) once
-that is known. It provides `start(case, (), folder)` and `wait`, and its `places()` is empty: the scheduler
-gets what the suite requests without waiting for room, up to `max_busy` launches.
+that is known. It provides `start(case, (), folder)` and `wait`, and its `places()` is empty: everything that
+the suite requests is submitted, even if nothing is free, up to `max_busy` launches at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HostError(EnvironmentUnfitError):
         next_step: str | None = None,
         is_interruption: bool = False,
     ) -> None:
-        """Store the cause; an interruption means that a host was taken back, but nothing is wrong."""
+        """Store the cause; an interruption means that a host was reclaimed, but nothing is wrong."""
         super().__init__(cause, place=f"{host}: {stage}", next_step=next_step)
         self.host = host
         self.stage = stage
@@ -50,11 +50,11 @@ class Launched(Protocol):
 
     @property
     def placed(self) -> Placed | None:
-        """The places where it runs, once it is running."""
+        """The hosts on which the launch runs, once it is running."""
 
     @property
     def status(self) -> int | None:
-        """Exit status of the ranks, or of the first host whose ranks failed; None while they run."""
+        """Exit status of the ranks, or of the first host with failed ranks; None while they run."""
 
     @property
     def error(self) -> HostError | None:
@@ -62,7 +62,7 @@ class Launched(Protocol):
 
     @property
     def waits_for(self) -> str | None:
-        """What keeps the launch from starting, in the scheduler's words; None if nothing is known."""
+        """What keeps the launch from starting, in the scheduler's words; None if unknown."""
 
     @property
     def is_over(self) -> bool:
@@ -78,24 +78,24 @@ class Launched(Protocol):
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Starts cases on the places that the launcher provides."""
+    """Starts cases on the hosts that the launcher provides."""
 
     world_size: int | None
     """Number of ranks per launch, if this launcher does not start all of them."""
     max_busy: int | None
-    """Maximum number of places or queued launches that may be busy at the same time; None means no limit."""
+    """Maximum number of hosts or queued launches that may be busy at the same time; None means no limit."""
 
     def places(self) -> Sequence[HostPlace]:
-        """Return the places in order of preference; if there is one without a name, it is this machine.
+        """Return the hosts in order of preference; a host without a name is this machine.
 
-        A queue has no places.
+        A queue has no hosts of its own.
         """
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return the places that can no longer be used, with the reasons."""
+        """Return the hosts that can no longer be used, with the reasons."""
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> Launched:
-        """Start the case's ranks on these places, in the order of node ranks.
+        """Start the case's ranks on these hosts, in the order of node ranks.
 
         The ranks write to `folder`, which contains spec.json. This does not wait for hosts: an unreachable
         host is reported later, like any other event.
@@ -105,14 +105,14 @@ class Launcher(Protocol):
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` for an event in any launch: it starts, its ranks exit, or it is over.
+        """Wait at most `timeout_s` for an event in any launch: it starts, its ranks exit, or it finishes.
 
         Raises:
-            GpuproofError: a queue rejects what was submitted, or no longer responds.
+            GpuproofError: a queue rejects a submission, or no longer responds.
         """
 
     def notes(self) -> Sequence[str]:
         """Return final notes for the user, each as one line."""
 
     def close(self) -> None:
-        """Stop everything that is kept between cases, and leave nothing behind."""
+        """Stop everything that keeps running between cases, and leave nothing behind."""

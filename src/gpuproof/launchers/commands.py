@@ -1,4 +1,4 @@
-"""Argument lists for what is started on a host: pure, so they can be shown without a host.
+"""Argument lists for the processes on a host: pure, so they can be shown without a host.
 
 In: a case, and how its node side is reached. Out: the command lines for the ranks, their sampler and their
 fork server, and the environment of a rank.
@@ -19,8 +19,8 @@ from gpuproof.store import layout
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
 AGENT_GRACE_S = 8
-"""The time that torch's agent gives ranks between SIGTERM and SIGKILL. It is less than a campaign gives the
-agent, because each rank has its own session and only the agent can kill it."""
+"""Time that torch's agent waits between sending SIGTERM and SIGKILL to ranks. It is less than the time that a
+campaign gives the agent, because each rank has its own session and only the agent can kill it."""
 EXAMPLE_PORT = 29500
 """Placeholder for a free port when commands are only shown."""
 
@@ -39,14 +39,14 @@ class NodeSide:
     pid: int | str
     """The process that starts everything; ranks exit when it is gone."""
     folder: str | None = None
-    """The launch's folder on that host, if its name in the run directory is not known yet."""
+    """The launch's folder on that host, if its name in the run directory is still unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
     """The rank of a host within a job, and the rendezvous address.
 
-    A word may be a placeholder for something that only the host itself will know.
+    A word may be a placeholder for a value that is only known on the host itself.
     """
 
     node_rank: int | str = 0
@@ -103,7 +103,7 @@ def _torchrun_words(case: Case, rendezvous: Rendezvous) -> list[str]:
         *("-m", "torch.distributed.run", nodes, f"--node-rank={rendezvous.node_rank}"),
         *(f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"),
         *(f"--master-addr={rendezvous.address}", f"--master-port={rendezvous.port}"),
-        f"--log-dir={os.devnull}",  # otherwise it leaves a torchelastic_* folder in the temporary folder
+        f"--log-dir={os.devnull}",  # or the agent leaves a torchelastic_* folder in the temporary folder
     ]
 
 
@@ -115,7 +115,7 @@ def _sampler_words(monitor: MonitorSpec, node: NodeSide, folder: str) -> list[st
 
 
 def rank_environment(interface: str | None = None) -> dict[str, str]:
-    """Return the variables that ranks get besides the host's; they communicate over `interface`."""
+    """Return the variables for ranks in addition to the host's; they communicate over `interface`."""
     talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
     return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **SAFE_PATH, **talk}
 

@@ -1,6 +1,6 @@
-"""The launcher's own records, for what the ranks of a launch could not record themselves.
+"""The launcher's own records of what the ranks of a launch could not record themselves.
 
-In: the files of a launch, and how its processes exited. Out: a `Failure` that names no rank, or nothing.
+In: the files of a launch, and how its processes exited. Out: a `Failure` that does not name a rank, or None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, RankRe
 from gpuproof.store import layout
 
 WHERE_IT_HANGS = (
-    "The stacks of each rank show where; raise distributed.hang_timeout_s if the work is that slow"
+    "The stacks of each rank show where it hangs; raise distributed.hang_timeout_s if the "
+    "workload is that slow"
 )
 _FIRST_KILLED: Final = re.compile(
     r"^Root Cause \(first observed failure\):\n(?:.*\n){0,4}? *rank +: (\d+)\b.*\n *exitcode +: (-\d+)", re.M
@@ -50,7 +51,7 @@ def launch_failure(
 
 
 def host_failure(error: HostError) -> Failure:
-    """Build the record of a launch whose host cannot be used, or whose files cannot be read."""
+    """Build the record of a launch with a host that cannot be used, or files that cannot be read."""
     next_step = "Finish the run with --resume once this host can be reached and used"
     cause: FailureCause = "exception" if error.stage in ("parse", "exception") else "environment"
     if error.is_interruption:
@@ -72,9 +73,8 @@ def unexplained_failure(
     from gpuproof.verdict.blame.hang import explain_hang
 
     reported = {r.rank for r in records.of(RankResult)} | {f.rank for f in records.of(Failure)}
-    silent = [
-        rank for rank in range(records.world_size) if rank not in reported
-    ]  # it did not leave a last message either
+    # it did not leave a last message either
+    silent = [rank for rank in range(records.world_size) if rank not in reported]
     hang = explain_hang(records)
     if silent and not records.of(Start) and status > 0:
         return _not_begun(folder, host)
@@ -87,7 +87,7 @@ def unexplained_failure(
 
 
 def _not_begun(folder: Path, host: str | None) -> Failure:
-    """Return, in its own last words, why a launch exited before any rank started."""
+    """Return why a launch exited before any rank started, from the last words of its output."""
     killed = _first_killed(folder)
     if killed is not None:
         rank, how = killed
@@ -117,7 +117,7 @@ def _launcher_output(folder: Path) -> str:
 
 
 def _first_killed(folder: Path) -> tuple[int, str] | None:
-    """Return the rank that exited first and the signal, as seen by torch's agent; None if unnamed."""
+    """Return the rank that exited first and its signal, as reported by torch's agent, or None."""
     match = _FIRST_KILLED.search(_launcher_output(folder))
     how = None if match is None else signal_name(int(match[2]))
     return None if match is None or how is None else (int(match[1]), how)

@@ -1,8 +1,8 @@
-"""Which places are free for which case: the campaign's view of what its launcher provides.
+"""Which hosts are free for which case: the campaign's view of what its launcher provides.
 
 A case has its hosts to itself unless it sets `exclusive: devices`: then they may also run other such cases on
-other devices; with `exclusive: nothing`, even on the same devices. A queue has no places and accepts any
-case, unless too many are already in it.
+other devices; with `exclusive: nothing`, even on the same devices. A queue has no hosts of its own and
+accepts any case, unless it already contains too many.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Devices = frozenset[int] | None
 
 
 def held_places(offered: Sequence[HostPlace], *, max_busy: int | None) -> HeldPlaces | HeldQueue:
-    """Track what a launcher provides: its places or, if it has none, its queue."""
+    """Track what a launcher provides: its hosts or, if it has none, its queue."""
     return HeldPlaces(offered, max_busy=max_busy) if offered else HeldQueue(max_busy)
 
 
@@ -35,7 +35,7 @@ class HeldQueue:
         return self._max_busy is None or len(self._held) < self._max_busy
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
-        """Return no places: the queue assigns them."""
+        """Return no hosts: the queue assigns them."""
         return ()
 
     def reason_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
@@ -43,7 +43,7 @@ class HeldQueue:
         return None
 
     def take(self, key: LaunchKey, hosts: Sequence[str], placement: Placement) -> tuple[LaunchKey, ...]:
-        """Record a launch; what else runs next to it is unknown."""
+        """Record a launch; what else runs on its hosts is unknown."""
         self._held.add(key)
         return ()
 
@@ -53,19 +53,19 @@ class HeldQueue:
 
 
 class HeldPlaces:
-    """The places of a launcher, and what runs on each."""
+    """The hosts of a launcher, and what runs on each."""
 
     def __init__(self, offered: Iterable[HostPlace], *, max_busy: int | None) -> None:
         self._held: dict[str, dict[LaunchKey, Devices]] = {place.name: {} for place in offered}
         self._max_busy = max_busy
 
     def has_room(self, lost: Collection[str]) -> bool:
-        """Check whether some case could start now; also true if no places are left, so that cases fail."""
+        """Check whether some case could start now; also true if no hosts are left, so that cases fail."""
         usable = [name for name in self._held if name not in lost]
         return not usable or any(self._is_free(name, frozenset()) for name in usable)
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
-        """Return the places for a case, in the order of node ranks; None if the case has to wait."""
+        """Return the hosts for a case, in the order of node ranks; None if the case has to wait."""
         gpus = _devices(placement)
         free = [
             name for name in placement.hosts or self._held if name not in lost and self._is_free(name, gpus)
@@ -76,12 +76,12 @@ class HeldPlaces:
         return tuple(free) if len(free) == placement.num_hosts and self._may_be_busy(free) else None
 
     def reason_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
-        """Return why none of the remaining places can ever run a case; None if one of them can."""
+        """Return why none of the remaining hosts can ever run a case; None if one of them can."""
         unknown = [name for name in placement.hosts if name not in self._held]
         if unknown:
             return f"no such host is available: {', '.join(unknown)}"
         if placement.hosts and len(placement.hosts) != placement.num_hosts:
-            return f"{len(placement.hosts)} hosts are named, but {placement.num_hosts} are requested"
+            return f"{len(placement.hosts)} hosts are listed, but {placement.num_hosts} are requested"
         left = [name for name in self._held if name not in lost]
         if not placement.hosts and placement.num_hosts > len(left):
             gone = "".join(f"; {name} is lost: {error.cause}" for name, error in lost.items())
@@ -89,14 +89,14 @@ class HeldPlaces:
         return None
 
     def take(self, key: LaunchKey, hosts: Sequence[str], placement: Placement) -> tuple[LaunchKey, ...]:
-        """Assign places to a launch; return what else is running there."""
+        """Assign hosts to a launch; return what else is running there."""
         beside = dict.fromkeys(other for name in hosts for other in self._held[name])
         for name in hosts:
             self._held[name][key] = _devices(placement)
         return tuple(beside)
 
     def release(self, key: LaunchKey) -> None:
-        """Release the places of a launch."""
+        """Release the hosts of a launch."""
         for held in self._held.values():
             held.pop(key, None)
 

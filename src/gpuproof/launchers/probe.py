@@ -1,4 +1,4 @@
-"""Query what a node has, by running its probe and reading the output."""
+"""Query the facts about a node, by running its probe and reading the output."""
 
 from __future__ import annotations
 

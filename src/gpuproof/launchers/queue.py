@@ -22,15 +22,16 @@ from gpuproof.records.case import Case, Placed
 from gpuproof.suites.base import HostPlace
 
 SILENT_S = 600.0
-"""How long a scheduler may be unavailable, e.g. during a restart, before the run is given up."""
+"""Maximum time for which a scheduler may be unavailable, e.g. during a restart, before we give up on the
+run."""
 FIRST_POLL_S, SLOWER, LAST_POLL_S = 0.5, 1.5, 10.0
-"""Time between two polls: after a change, the factor by which it grows while nothing changes, and its
-maximum."""
+"""Time between two polls: its value after a change, the factor by which it grows while nothing changes, and
+its maximum."""
 FAILED_STATUS = 1
 
 
 class SchedulerSilentError(EnvironmentUnfitError):
-    """A scheduler does not respond, but still may."""
+    """A scheduler does not respond, but may do so later."""
 
 
 class QueuedLaunch:
@@ -46,14 +47,14 @@ class QueuedLaunch:
         self.is_over = False
         self.waits_for: str | None = "to be submitted"
         self.since_s = time.monotonic()
-        """When it started to wait."""
+        """When the launch started to wait."""
         self.num_end_requests = 0
         self.num_end_signals = 0
-        """How many of these requests have been passed to the scheduler."""
+        """Number of stop requests that have been passed to the scheduler."""
         self._wake = wake
 
     def end(self, grace_s: float) -> None:
-        """Ask the launch to stop, with the scheduler's grace period; a second call stops it at once."""
+        """Ask the launch to stop, with the scheduler's grace period; a second call stops it immediately."""
         del grace_s
         if not self.is_over:
             self.num_end_requests += 1
@@ -70,11 +71,11 @@ L = TypeVar("L", bound=QueuedLaunch)
 
 
 class LaunchQueue(ABC, Generic[L]):
-    """Passes cases to a scheduler; has no places of its own."""
+    """Passes cases to a scheduler; has no hosts of its own."""
 
     world_size: int | None = None
     end_s: float
-    """How long launches may take to stop before we give up on a scheduler that does not respond."""
+    """Time that launches may take to stop before we give up on a scheduler that does not respond."""
 
     def __init__(self, launch_type: Callable[..., L], *, name: str, max_busy: int | None) -> None:
         """Start the thread."""
@@ -93,7 +94,7 @@ class LaunchQueue(ABC, Generic[L]):
         self._thread = threading.Thread(target=self._work, name=f"gpuproof-{name}", daemon=True)
 
     def places(self) -> Sequence[HostPlace]:
-        """Return no places: the scheduler chooses."""
+        """Return no places, because the scheduler chooses the hosts."""
         return ()
 
     def lost(self) -> Mapping[str, HostError]:

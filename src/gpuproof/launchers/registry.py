@@ -1,7 +1,7 @@
-"""Which launchers exist, one line each, and on which hosts a command runs, from its options.
+"""Which launchers exist, one line each, and on which hosts a command with given options runs.
 
-A line defines how a launcher appears on the command line and in run.json. A launcher is only loaded when it
-is used, and no file named in the options is read.
+Each line defines how a launcher appears on the command line and in run.json. A launcher is only loaded when
+it is used, and files named in the options are not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherEntry:
-    """What is known about a launcher before it is loaded; parts are `module:name` in its folder."""
+    """Launcher data that is available before loading; parts are `module:name` in its folder."""
 
     site: str
     """The launcher's `LaunchSite`."""
@@ -38,9 +38,9 @@ class LauncherEntry:
     """The launcher's own options on every command that measures: name → option, keywords of
     `click.option`."""
     command: str = ""
-    """The launcher's own command group …"""
+    """The launcher's own command group."""
     summary: str = ""
-    """… and the first line of its help."""
+    """The first line of the help of the launcher's command group."""
     key: str = ""
     """The key in run.json that contains the launcher's site, if it is not the launcher's name."""
 
@@ -59,7 +59,7 @@ LAUNCHERS: Mapping[str, LauncherEntry] = {
         site="site:KubernetesSite",
         file="optional",
         command="command_line:kubernetes",
-        summary="Look at a cluster before launches, and clean up after them.",
+        summary="Check a cluster before launches, and clean up after them.",
     ),
 }
 
@@ -90,7 +90,7 @@ def resumed_site(run: RunDirectory, choice: HostChoice, *, python: str | None) -
     """Return where a run continues: as in its run.json, with different options if any are given.
 
     Raises:
-        UsageError: hosts other than those of the run are named, or the options file is wrong.
+        UsageError: hosts that are not part of the run are specified, or the options file is wrong.
         RecordError: run.json is damaged.
     """
     description = run.description()
@@ -111,7 +111,7 @@ def open_launcher(
 ) -> AbstractContextManager[Launcher]:
     """Yield the launcher of a site; it is closed at the end.
 
-    `many_launches` means that the user's own launcher has to keep its ranks for more than one launch.
+    `many_launches` means that the user's own launcher has to keep its ranks running for more than one launch.
 
     Raises:
         UsageError: SSH keys or known hosts cannot be read.
@@ -141,7 +141,7 @@ class HostChoice:
 
     launcher: str = LOCAL
     file: str = ""
-    """From `--on LAUNCHER:FILE`; empty if no launcher is named."""
+    """The file in `--on LAUNCHER:FILE`; empty if there is none."""
     one_job: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     """The values of the options added by all launchers, by name."""
@@ -166,7 +166,7 @@ def chosen_hosts(on: str, options: Mapping[str, Any], *, one_job: bool) -> HostC
     """Return what was chosen with `--on` and with the launchers' own options.
 
     Raises:
-        UsageError: the place does not exist, or hosts are given twice.
+        UsageError: `on` is not a place to run, or hosts are specified twice.
     """
     name, colon, file = on.partition(":")
     if (f"{name}:FILE" if colon and file else on) not in places_to_run():
@@ -178,9 +178,7 @@ def chosen_hosts(on: str, options: Mapping[str, Any], *, one_job: bool) -> HostC
         if name not in (LOCAL, launcher):
             raise _not_a_place(on, "cannot be combined with a file of hosts")
         if name == launcher and file != named:
-            raise UsageError(
-                "the hosts are given twice", place=entry.file_option, next_step="Specify one of the two"
-            )
+            raise UsageError("the hosts are specified twice", place=entry.file_option, next_step="Omit one")
         name, file = launcher, named
     return HostChoice(launcher=name, file=file, one_job=one_job, options=options)
 

@@ -83,7 +83,7 @@ class LaunchSite(ABC):
         return []
 
     def facts(self, choice: HostChoice) -> Facts:
-        """Return what the rules for recipes may know about the site."""
+        """Return the facts about the site that the rules for recipes may use."""
         del choice
         return Facts(hosts=None)
 

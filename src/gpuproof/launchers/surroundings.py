@@ -1,8 +1,8 @@
 """Which launcher started this process, and as which rank? Determined from environment variables.
 
-Explicit ranks take precedence over Slurm's, Slurm's over Kubernetes', and Kubernetes' over MPI's; if there
-are none, the process is alone. Contradictions are rejected: a process that assumes a world size of one
-although its job has other processes would pass on its own, without any communication being tested.
+Explicit ranks take precedence over Slurm's, Slurm's over Kubernetes', and Kubernetes' over MPI's; if none are
+set, the process runs alone. Contradictions are rejected: a process that assumes a world size of one although
+its job has other processes would pass on its own, without any communication being tested.
 
 >>> ranks_around({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
 ...               "OMPI_COMM_WORLD_LOCAL_SIZE": "2"})["RANK"]
@@ -32,8 +32,8 @@ OF_LAUNCHERS = re.compile(
 )
 """Variables set by launchers to describe what they started."""
 ORDINAL = re.compile(r".+-(\d{1,3})")
-"""Matches the host name of a StatefulSet pod; other pods' names end in five random characters, which is
-longer."""
+"""Matches the host name of a StatefulSet pod; other pods' names end in five random characters, too many to
+match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def take_ranks(environment: MutableMapping[str, str]) -> None:
 
 
 def without_launchers(environment: Environment) -> dict[str, str]:
-    """Return an environment without launcher variables, for work that only concerns this machine.
+    """Return an environment without launcher variables, for processes that only concern this machine.
 
     >>> without_launchers({"RANK": "1", "SLURM_JOB_ID": "7", "JOB_COMPLETION_INDEX": "0", "HOME": "/root"})
     {'HOME': '/root'}
@@ -158,7 +158,7 @@ def without_launchers(environment: Environment) -> dict[str, str]:
 
 
 def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:
-    """Reject being one of several ranks: a command that starts ranks must only be started once.
+    """Reject running as one of several ranks: a command that starts ranks must only be started once.
 
     Raises:
         UsageError: this process is one of a launcher's ranks, or launchers contradict each other.
@@ -167,9 +167,7 @@ def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:
         raise UsageError(
             f"{command} starts its own ranks, but this process is already a rank of another launch",
             place="environment",
-            next_step=(
-                "Start it once, outside the launcher, or run `gpuproof run CONFIG` under the launcher"
-            ),
+            next_step="Start it once, outside the launcher, or run `gpuproof run CONFIG` under the launcher",
         )
 
 
@@ -191,16 +189,14 @@ def _refuse_other_world(environment: Environment) -> None:
         if _is_nested(environment, size, started):
             continue
         if size > started:
-            raise _other_world(f"{contradiction}: ranks would wait for others in vain", launcher)
+            raise _other_world(f"{contradiction}: ranks would wait for others that do not exist", launcher)
         if "RANK" in environment and number_in(environment, "RANK") != number_in(environment, launcher.rank):
             rank = f"RANK={environment['RANK']} is set, but {launcher.name}'s {launcher.rank} is"
-            raise _other_world(
-                (f"{rank} {environment[launcher.rank]}: two processes may get the same rank"), launcher
-            )
+            raise _other_world(f"{rank} {environment[launcher.rank]}: processes may share a rank", launcher)
 
 
 def _is_nested(environment: Environment, size: int, started: int) -> bool:
-    """Return whether started processes start ranks: a single one, torchrun, or equally many each."""
+    """Return whether started processes start ranks themselves: a single one, torchrun, or N each."""
     local = number_in(environment, "LOCAL_WORLD_SIZE", default=1)
     return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (local > 1 and size == started * local)
 
@@ -231,9 +227,7 @@ def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:
             raise UsageError(
                 f"Slurm reports {of_slurm}, but {mpi.name} reports {of_mpi[1]} of {of_mpi[0]}",
                 place="environment",
-                next_step=(
-                    "Start it with srun alone, or set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE"
-                ),
+                next_step="Use srun alone, or set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE",
             )
 
 
@@ -336,7 +330,7 @@ def _ranks_of_mpi(environment: Environment) -> dict[str, str]:
 
 
 def _meeting(environment: Environment, *, is_one_host: bool) -> dict[str, str]:
-    """Return where ranks rendezvous; settings are kept, and are required on several hosts."""
+    """Return where ranks rendezvous; existing settings are kept, and are required with several hosts."""
     if "MASTER_ADDR" not in environment and not is_one_host:
         raise UsageError(
             "there are several hosts, but MASTER_ADDR is not set",

@@ -1,1 +1,1 @@
-"""What one launch shows: its rate, its ranks, what limited it, idle time, and requests."""
+"""Results of one launch: its rate, its ranks, what limited it, idle time, and requests."""

@@ -1,16 +1,16 @@
-"""Do requests at a given rate meet their bounds? Judged over all launches, with fresh arrivals.
+"""Do requests at a given rate meet their bounds? Evaluated over all launches, with new arrivals.
 
 In: each launch's requests as numbers, and the bounds. Out: for every bound, whether it is met, missed, or
-undecided, with the number of requests that would decide it. A single launch never confirms a rate. All
+undecided, with the number of requests needed to decide it. A single launch never confirms a rate. All
 launches together must meet every bound at 99 % confidence, given their effective number of requests
 (`statistics/spells.py`), and three or more launches must each be within the bounds on their own. A server
-starts each launch idle, which flatters the first requests, or cold, which does the opposite. Therefore "met"
-and "missed" must also hold with the first tenth of every launch dropped, and must agree with the second
-halves.
+starts each launch idle, which makes the first requests look faster, or cold, which does the opposite.
+Therefore, "met" and "missed" must also hold with the first tenth of every launch dropped, and must agree with
+the result for the second halves.
 
-A single launch is judged by the early-stopping rule of MLPerf LoadGen, and by its counterpart for a missed
-bound. The rule is exact for independent requests; requests within one busy spell are not independent, so it
-is only a rule of thumb. Source:
+A single launch is evaluated with the early-stopping rule of MLPerf LoadGen, and with its counterpart for a
+missed bound. The rule is exact for independent requests; requests within one busy spell are not independent,
+so it is only a rule of thumb. Source:
 https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix Early Stopping.
 """
 
@@ -36,18 +36,20 @@ from gpuproof.statistics.spells import (
 
 RISK = 0.01
 MIN_LAUNCHES_TO_MISS = 2
-"""A stall in a single launch does not refute a rate."""
+"""A stall in a single launch does not rule out a rate."""
 ONE_LAUNCH = (
-    "one launch alone refutes nothing, since it may have stalled by chance: set run.repeats to 2 or more"
+    "a single launch cannot rule out a rate, since it may have stalled by chance: set run.repeats "
+    "to 2 or more"
 )
 HEAD = 10
-""""Met" and "missed" must also hold with the first part of each launch dropped: one part out of this many."""
+"""Number of equal parts of a launch; "met" and "missed" must also hold with the first part of each launch
+dropped."""
 BoundName = Literal["latency", "time to first token", "time per token", "all bounds"]
 ALL: BoundName = "all bounds"
 CONFIDENCE = 0.99
 MIN_POINTS = 4
 MIN_DEPTH = 0.1
-"""If a curve stays below the chord by less than this share of the height, it has no meaningful knee."""
+"""If a curve stays below the chord by less than this fraction of the height, it has no meaningful knee."""
 BoundOutcome = Literal["met", "missed", "undecided", "client"]
 
 
@@ -57,9 +59,9 @@ class RequestSeries:
 
     latency_s: FloatArray
     first_token_s: FloatArray
-    """Also infinite if an answer has no first token."""
+    """Time to first token of each request; also infinite if an answer has no first token."""
     token_s: FloatArray
-    """Mean time per further token; 0 for a single-token answer, since no user waits for more."""
+    """Mean time per token after the first; 0 for a single-token answer, since no user waits for more."""
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -72,15 +74,15 @@ class Bound:
 
     name: BoundName
     limit: float
-    """In seconds. For "all bounds" it is 1: each request then counts with the largest share of a bound that
-    it uses."""
+    """Limit in seconds. For "all bounds" it is 1: each request then counts as its largest ratio of value to
+    bound."""
     q: float
     parts: tuple[Bound, ...] = ()
-    """For "all bounds", the bounds that must all hold."""
+    """The bounds that must all hold, for "all bounds"."""
 
     @property
     def allowed(self) -> float:
-        """Return the share of requests that may exceed the limit."""
+        """Return the fraction of requests that may exceed the limit."""
         return 1 - self.q / 100
 
     def values(self, series: RequestSeries) -> FloatArray:
@@ -113,7 +115,7 @@ def separate_bounds(spec: ServingSpec) -> tuple[Bound, ...]:
 
 
 def bounds_judged(spec: ServingSpec) -> tuple[Bound, ...]:
-    """Return the bounds that decide about a rate: each separately, or all at once for goodput."""
+    """Return the bounds used to evaluate a rate: each separately, or all at once for goodput."""
     bounds, q = separate_bounds(spec), spec.bounds.goodput_percentile
     return bounds if q is None or not bounds else (Bound(name=ALL, limit=1.0, q=q, parts=bounds),)
 
@@ -126,7 +128,7 @@ def num_within(series: RequestSeries, bounds: Sequence[Bound]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundStanding:
-    """What all launches at one rate show about one bound."""
+    """Result of all launches at one rate for one bound."""
 
     name: BoundName
     limit: float
@@ -134,13 +136,13 @@ class BoundStanding:
     outcome: BoundOutcome
     num_requests: int
     num_over: int
-    """Number of requests over the bound, including failed ones."""
+    """Number of requests that exceed the bound, including failed ones."""
     num_confirming: int
-    """Number of launches whose own requests are within the bound."""
+    """Number of launches that are within the bound on their own."""
     effective_requests: float | None
     """Effective number of independent requests; None if unknown."""
     largest_share_over: float | None
-    """Upper limit, at 99 % confidence, on the share of future requests that are over the bound."""
+    """Upper limit, at 99 % confidence, on the fraction of future requests that exceed the bound."""
     percentile: float | None
     """The q-th percentile of all requests, in the unit of the limit; None if it is a failed request."""
     percentile_at_most: float | None
@@ -152,7 +154,7 @@ class BoundStanding:
 
 
 def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int) -> BoundStanding:
-    """Judge one bound by all launches at a rate, given in launch order."""
+    """Evaluate one bound over all launches at a rate, given in launch order."""
     values = [bound.values(series) for series in launches]
     num, num_over = sum(map(len, values)), sum(int((part > bound.limit).sum()) for part in values)
     confirming = sum(float((part > bound.limit).mean()) <= bound.allowed for part in values)
@@ -183,7 +185,7 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
 
 
 def _outcome(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
-    """Return the outcome if it also holds without launches' first parts and for their second halves."""
+    """Return the outcome if it also holds without each launch's first part and for the second halves."""
     outcome = _by_counts(values, bound, effect)
     if outcome == "undecided" or not _second_halves_agree(values, bound, outcome):
         return "undecided"
@@ -214,7 +216,7 @@ def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unava
 def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float | None:
     """Return the upper bound of the percentile: a value that sufficiently few requests exceed."""
     ordered = np.sort(np.concatenate(values))
-    low, high = -1, len(ordered) - 1  # low: still allowed; high: no longer allowed
+    low, high = -1, len(ordered) - 1  # low is still allowed; high is not
     while high - low > 1:
         middle = (low + high) // 2
         fits = chance_of_so_few(middle / effect, len(ordered) / effect, bound.allowed) <= RISK
@@ -240,16 +242,16 @@ def _reason(
         return None
     if outcome == "met":
         missing = confirmations - confirming
-        more = "" if num_launches < confirmations else " that are within on their own"
+        more = "" if num_launches < confirmations else " that are within the bound on their own"
         return f"{confirming} of {confirmations} launches{more}" if missing > 0 else None
     if isinstance(effect, Unavailable):
         return effect.reason
-    return "the share over the bound is too close to the allowed share for this many requests"
+    return "the fraction over the bound is too close to the allowed fraction for this many requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateJudgement:
-    """What the launches at one rate show about all bounds."""
+    """Result of the launches at one rate for all bounds."""
 
     outcome: BoundOutcome
     num_launches: int
@@ -258,7 +260,7 @@ class RateJudgement:
 
     @property
     def num_confirming(self) -> int:
-        """Return the number of launches that are within every bound on their own, at most."""
+        """Return the number of launches that meet a bound on their own, for the worst bound."""
         return min((standing.num_confirming for standing in self.standings), default=0)
 
     @property
@@ -270,14 +272,14 @@ class RateJudgement:
 
     @property
     def reason(self) -> str | None:
-        """Return why the rate is undecided."""
+        """Return the reason why the rate is undecided."""
         return next((standing.reason for standing in self.standings if standing.outcome == "undecided"), None)
 
 
 def judge_rate(
     launches: Sequence[RequestSeries], bounds: Sequence[Bound], *, confirmations: int
 ) -> RateJudgement:
-    """Judge all bounds: "met" if each is met, "missed" if any is missed."""
+    """Evaluate all bounds: "met" if each is met, "missed" if any is missed."""
     standings = tuple(judge(launches, bound, confirmations=confirmations) for bound in bounds)
     outcomes = {standing.outcome for standing in standings}
     outcome: BoundOutcome = "missed" if "missed" in outcomes else "undecided"
@@ -291,23 +293,23 @@ def judge_rate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
-    """What a given number of requests shows about a latency bound at a percentile."""
+    """Result of a given number of requests for a latency bound at a percentile."""
 
     outcome: BoundOutcome
     bound_s: float
     q: float
     num_requests: int
     num_over: int
-    """Number of requests over the bound, including failed ones."""
+    """Number of requests that exceed the bound, including failed ones."""
     num_needed: int
     """Minimum number of requests at which this many over the bound would still meet it."""
 
 
 def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -> BoundVerdict:
-    """Judge, at 99 % confidence, whether the q-th percentile is below the bound.
+    """Decide, at 99 % confidence, whether the q-th percentile is below the bound.
 
     Met: requests ≥ h(t) + t, where t is the number over the bound. Missed: at most 1 % of windows would have
-    this many over it if the share over it were 1 − q/100.
+    this many over it if the fraction over it were 1 − q/100.
 
     >>> judge_bound(num_requests=661, num_over=1, bound_s=0.1, q=99).outcome
     'undecided'
@@ -331,7 +333,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:
-    """Return the index of the knee of a convex, rising curve; None if too few points or no bend."""
+    """Return the index of the knee of a convex, rising curve; None with too few points or no bend."""
     if len(points) < MIN_POINTS:
         return None
     (low_x, low_y), (high_x, high_y) = points[0], points[-1]

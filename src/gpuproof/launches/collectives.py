@@ -86,7 +86,7 @@ class CollectiveValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveLaunch:
-    """A launch in which collectives were measured."""
+    """A launch that measured collectives."""
 
     launch: Launch
     figures: tuple[CollectiveValues, ...]

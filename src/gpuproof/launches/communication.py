@@ -27,9 +27,7 @@ from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_launches
 
 INSEPARABLE = "no step of this rank runs without communication, which is part of forward and backward"
-NOT_QUEUED = (
-    "the device caught up with the host even with a full queue, so the phases include waiting for the host"
-)
+NOT_QUEUED = "the device caught up with the host despite a full queue, so phases include waiting for the host"
 ALONE = "a single device does not communicate"
 NOT_BEHIND = (
     "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
@@ -54,10 +52,10 @@ class PhaseValues:
     residual_s: float
     """Mean step time in the window minus the sum of the phases."""
     mark_overhead: float
-    """What markers add to a step, as a share of it; no phase includes it twice, and the window does not
-    include it."""
+    """Time that markers add to a step, as a fraction of it; no phase includes it twice, and the window
+    excludes it."""
     remark: str | None
-    """What a reader must know about how the phases were timed."""
+    """Caveats about how the phases were timed."""
 
     @property
     def parts_s(self) -> dict[str, float]:
@@ -187,7 +185,7 @@ def _reason(record: BucketAllReduce | CollectiveOverlap | GradientSync) -> str |
 
 
 def sync_difference_s(launch: Launch) -> float | None:
-    """Return how much longer a step is with gradient averaging, corrected by a group of one."""
+    """Return how much longer a step takes with gradient averaging, corrected by a group of one."""
     ranks = [median(map(_corrected, sync.rounds)) for sync in launch.gradient_sync if sync.rounds]
     return fmean(ranks) if ranks else None
 
@@ -214,7 +212,7 @@ def overlapped_s(launch: Launch) -> float | None:
 
 
 def standalone_s(launch: Launch) -> float | None:
-    """Return the time for the all-reduces of all buckets, one after another."""
+    """Return the time that the all-reduces of all buckets take one after another."""
     buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
     if not buckets or not all(record.is_queued for record in buckets):
         return None
@@ -244,7 +242,7 @@ class AcrossLaunches:
 
 
 def across_launches(values_s: Iterable[float | None], *, missing: str | None = None) -> AcrossLaunches:
-    """Return the result over the launches that have a value; `missing` is the reason if none has one.
+    """Return the result over the launches that have a value; `missing` is the reason if none do.
 
     >>> across_launches([0.010, 0.012]).mean_s
     0.011
@@ -259,5 +257,5 @@ def across_launches(values_s: Iterable[float | None], *, missing: str | None = N
 
 
 def first_reason(reasons: Sequence[str | None]) -> str | None:
-    """Return the first reason that was given."""
+    """Return the first reason given."""
     return next((reason for reason in reasons if reason), None)

@@ -1,10 +1,10 @@
 """Why was a launch slow or noisy, and how much energy did it use? From its records and readings.
 
 In: a launch and the evidence of its run. Out: what the devices and the host did in its window, the causes
-with the most severe first, and the energy per item. A cause is only named if it was read: a device that does
-not report throttle reasons is listed as unknown, not as healthy. Thermal, brake and hardware reasons are
-faults; a power cap is a limit that somebody chose. A missing or broken recording is reported, but affects
-nothing else. What limited a launch is determined in `launches.limits`.
+with the most severe first, and the energy per item. A cause is only reported if readings show it: a device
+that does not report throttle reasons is listed as unknown, not as healthy. Thermal, brake and hardware
+reasons are faults; a power cap is a deliberately chosen limit. A missing or broken recording is reported, but
+does not affect anything else. What limited a launch is determined in `launches.limits`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuproof.records.run import Window
 from gpuproof.records.what_ran import AT_CAP
 
 SLOWER = 0.02
-"""A rank that is below the median of its peers by this share is reported as slower."""
+"""A rank is reported as slower if it is below the median of its peers by this fraction."""
 Gravity = Literal["fault", "limit", "host", "unknown"]
 _ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
 _REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
@@ -39,18 +39,19 @@ _REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
     "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),
 }
 _TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an unnamed throttle reason"}
-"""Reasons that have a different name in a sentence than in a table."""
+"""Throttle reasons that have different names in sentences and in tables."""
 MIN_SHARE: Final = 0.01
-"""A reason that was active for less than this share of the window is not worth a sentence."""
+"""A throttle reason that was active for less than this fraction of the window is not mentioned."""
 CLOCK_DROP: Final = 0.03
-"""Clocks are reported if their mean is this far below the highest, and for every fault."""
+"""Clocks are reported if their mean is this far below the highest clock, and for every fault."""
 MIN_COVERAGE: Final = 0.5
-"""Coverage of a window below which it is reported; a window without readings has no coverage."""
+"""If readings cover less than this fraction of a window, that is reported; a window without readings has no
+coverage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchReadings:
-    """What one host and the launch's devices on it did during the window."""
+    """Activity of one host, and of the launch's devices on it, during the window."""
 
     replicate: int
     host: str
@@ -66,7 +67,7 @@ class LaunchExplanation:
     replicate: int
     readings: tuple[LaunchReadings, ...]
     sentences: tuple[str, ...]
-    """What slowed the launch down, the most severe first, and what could not be read."""
+    """Causes that slowed the launch down, the most severe first, and what could not be read."""
     faults: tuple[str, ...]
     """The sentences that report a fault, such as a device that throttled itself, or an error."""
     energy_j: float | None
@@ -96,7 +97,7 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
             uuids=_ranks(launch).keys(),
         )
         if isinstance(of_host, MissingReadings):
-            unread.append(f"no readings of {host}: {of_host.reason}")
+            unread.append(f"no readings from {host}: {of_host.reason}")
             continue
         read = _readings(launch, host, of_host)
         readings.append(read)
@@ -142,7 +143,7 @@ def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None
 
 
 def _readings(launch: Launch, host: str, readings: WindowReadings) -> LaunchReadings:
-    # If the CPU is the device, it is not a bottleneck when busy.
+    # If the CPU is the device under test, being busy does not make it a bottleneck.
     of_host = replace(readings.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else readings.host
     return LaunchReadings(
         replicate=launch.case.replicate,
@@ -188,22 +189,22 @@ class RunEnergy:
     """The total energy of all launches of a run."""
 
     energy_j: float | None
-    """None if the energy of any launch is unknown."""
+    """Total energy in joules; None if the energy of any launch is unknown."""
     text: str
-    """The spread over the launches, the method and its coverage; or the launch for which it is unknown."""
+    """Spread over the launches, method and coverage; or the launch with unknown energy."""
 
 
 def energy_of_run(
     explanations: Sequence[LaunchExplanation], *, num_launches: int, item: str
 ) -> RunEnergy | None:
-    """Add up the energies of the launches; None if no energy is known."""
+    """Add up the energies of the launches; None if no launch has an energy value."""
     measured = [explanation for explanation in explanations if explanation.energy_j is not None]
     if not measured:
         return None
     if len(measured) < num_launches:
         unknown = next((explanation for explanation in explanations if explanation.energy_j is None), None)
         why = f": launch {unknown.replicate + 1}: {unknown.energy.sentence}" if unknown else ""
-        return RunEnergy(energy_j=None, text=f"known of {len(measured)} of {num_launches} launches{why}")
+        return RunEnergy(energy_j=None, text=f"known for {len(measured)} of {num_launches} launches{why}")
     text = measured[0].energy.sentence if num_launches == 1 else _over_launches(measured, item)
     return RunEnergy(energy_j=sum(explanation.energy_j or 0.0 for explanation in measured), text=text)
 
@@ -215,7 +216,7 @@ def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
     span = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
     return (
         f"all {len(measured)} launches, {span}, over {measured[0].energy.num_devices} GPU(s), from "
-        f"{bases}, which cover at least {share_text(lowest)} of a window"
+        f"{bases}, which cover at least {share_text(lowest)} of each window"
     )
 
 
@@ -238,7 +239,7 @@ class EnergyPerItem:
     num_devices: int = 0
     basis: str = ""
     coverage: float | None = None
-    """The share of the window for which energy is known, for the device with the lowest coverage."""
+    """Fraction of the window with energy data, for the device with the lowest coverage."""
 
 
 def explain(
@@ -246,8 +247,8 @@ def explain(
 ) -> tuple[SlowdownCause, ...]:
     """Report what slowed the devices down in a window, the most severe first, then by device.
 
-    `slower_by` is how much slower a device was than its peers (0.18 for 18 %), if known; it precedes the
-    reason. An empty result means that everything was read and nothing was found.
+    `slower_by` is how much slower a device was than its peers (0.18 for 18 %), if known; it is shown before
+    the reason. An empty result means that everything was read and nothing was found.
     """
     has_samples = readings.coverage is None or readings.coverage.num_samples > 0
     causes: list[SlowdownCause] = []
@@ -277,7 +278,7 @@ def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> Energ
         ValueError: the number of items is not above 0.
     """
     if items <= 0:
-        raise ValueError(f"energy per item needs items, not {items}")
+        raise ValueError(f"energy per item needs a positive number of items, not {items}")
     if not readings.devices:
         return EnergyPerItem(energy_j_per_item=None, sentence="no energy: no device was read")
     total_j = 0.0
@@ -306,7 +307,7 @@ def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> Energ
 def _whole_energy(device: DeviceWindow) -> float | str:
     """Return the energy in the whole window in joules, or why it is unknown."""
     if device.is_divided:
-        return "in MIG mode, its energy is that of all its instances"
+        return "in MIG mode, its energy includes that of all its instances"
     if device.energy_j is None or not device.energy_coverage:
         return device.energy_missing or "neither an energy counter nor power readings"
     if device.energy_coverage < WHOLE_ENOUGH:
@@ -328,9 +329,7 @@ def _device_causes(
         yield SlowdownCause(
             gravity="unknown",
             physical_index=index,
-            sentence=(
-                f"GPU {index}: does not report throttle reasons, so whether it was throttled is unknown"
-            ),
+            sentence=f"GPU {index}: does not report throttle reasons, so whether it was throttled is unknown",
         )
 
 
@@ -375,11 +374,11 @@ def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
 
 
 def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
-    """Report if nothing can be said, since silence would read as if nothing had been found."""
+    """Report missing readings, since silence would suggest that no problem was found."""
     coverage = readings.coverage
     if coverage is None or (coverage.num_samples and coverage.share >= MIN_COVERAGE):
         return
-    sentence = "no readings are in the window"
+    sentence = "there are no readings in the window"
     if coverage.num_samples:
         sentence = f"the readings cover only {share_text(coverage.share)} of the window"
     last_s = coverage.last_sample_s

@@ -1,9 +1,9 @@
-"""One launch in numbers, from the records of all its ranks: how long, how much, how fast.
+"""Results of one launch, computed from the records of all its ranks: duration, amount and rate.
 
 Throughput is the items of all ranks divided by the window of the slowest rank. Step times come from that same
 rank, since all others wait for it. Every rate is computed by `throughput`; a mean of per-step rates would be
-too high, since 99 steps of 7.8 ms and one of 100 ms, 64 items each, are 6,400 items in 0.8722 s. The two
-ceilings of its roofline come from the repeats that each device timed.
+too high: 99 steps of 7.8 ms and one of 100 ms, with 64 items each, are 6,400 items in 0.8722 s. The two
+ceilings of the roofline come from the repeats that each device timed.
 
 >>> round(throughput(6_400, 0.8722), 1)
 7337.8
@@ -38,7 +38,8 @@ from gpuproof.records.work.probe import COSTS, ProbeReading
 from gpuproof.records.work.training import Pruned
 
 LEAST_UNCERTAINTY = 0.02
-"""Two measurements of a few milliseconds never agree better than this, however small their own spread is."""
+"""Minimum relative uncertainty: two measurements of a few milliseconds never agree more closely, however
+small their spread."""
 
 
 def throughput(items_total: float, longest_window_s: float) -> float:
@@ -50,7 +51,7 @@ def throughput(items_total: float, longest_window_s: float) -> float:
     if not (isfinite(longest_window_s) and longest_window_s > 0):
         raise ValueError(f"a rate needs a window longer than 0 s, not {longest_window_s} s")
     if not (isfinite(items_total) and items_total >= 0):
-        raise ValueError(f"a rate needs a number of items, not {items_total}")
+        raise ValueError(f"a rate needs a non-negative number of items, not {items_total}")
     return items_total / longest_window_s
 
 
@@ -66,26 +67,27 @@ class Launch:
     num_step_times: tuple[int, ...] = ()
     """Number of stored step times of each rank, in rank order."""
     memory: tuple[Memory, ...] = ()
-    """Memory of each rank; empty in runs of versions that did not check it."""
+    """Memory of each rank; empty in runs from versions that did not check it."""
     ceilings: tuple[Ceilings, ...] = ()
-    """The maximum that each device could reach after the window; empty if this was not measured."""
+    """Ceilings measured on each device after the window; empty if they were not measured."""
     evaluations: tuple[Evaluation, ...] = ()
-    """What each rank's model had learnt by the end of the window; empty if this was not checked."""
+    """Loss and accuracy of each rank's model after the window; empty if they were not evaluated."""
     busy: tuple[DeviceBusy, ...] = ()
     """How busy each device was in steps after the window; empty if no device was seen waiting in the
     window."""
     fp8_casts: tuple[Fp8Casts, ...] = ()
     """The cost of rounding to fp8 on each rank; empty if nothing is rounded, or if a compiler fuses it."""
     start: StartMode = "exec"
-    """Launches forked from one process share that process's choices, so they are not replicates."""
+    """How processes were started; launches forked from one process share its choices, so they are not
+    replicates."""
     effective: tuple[Effective, ...] = ()
-    """The inputs of kernels on each rank; empty in runs of versions that did not check them."""
+    """The inputs of kernels on each rank; empty in runs from versions that did not check them."""
     compilations: tuple[Compilation, ...] = ()
-    """What torch.compile generated on each rank; empty if it was not requested."""
+    """Statistics of torch.compile on each rank; empty if it was not requested."""
     own_compute: tuple[OwnCompute, ...] = ()
     """How fast each rank is when it runs alone, in rank order; empty if this was not checked."""
     pruned: tuple[Pruned, ...] = ()
-    """What each rank pruned, in rank order; empty if nothing is pruned."""
+    """Pruning results of each rank, in rank order; empty if nothing is pruned."""
     checks: tuple[ProbeReading, ...] = ()
     """The result of comparing each rank's values with a reference; empty if nothing was compared."""
     costs: tuple[ProbeReading, ...] = ()
@@ -107,7 +109,7 @@ class Launch:
 
     @property
     def setup(self) -> Setup:
-        """What the first rank built; the other ranks built the same."""
+        """Setup of the first rank; the other ranks have the same setup."""
         return self.setups[0]
 
     @property
@@ -122,7 +124,7 @@ class Launch:
 
     @property
     def data_parallel_size(self) -> int:
-        """Number of devices with different samples: all of them, but one per tensor-parallel group."""
+        """Number of devices that get different samples: all devices, or one per tensor-parallel group."""
         parallelism = self.setup.parallelism
         return self.num_devices if parallelism is None else parallelism.arrangement.data_parallel_size
 
@@ -148,7 +150,7 @@ class Launch:
 
     @property
     def samples_total(self) -> int:
-        """Number of samples of all ranks in the window: its items, unless these are tokens of sequences."""
+        """Number of samples of all ranks in the window: its items, unless items are tokens of sequences."""
         return self.items_total // self.setup.items_per_sample
 
     @property
@@ -174,7 +176,7 @@ class Launch:
 
     @property
     def flops_per_step(self) -> float | None:
-        """Model FLOPs of one device per step: from the closed form if any, else as counted by torch."""
+        """Model FLOPs of one device per step: computed analytically if possible, else counted by torch."""
         setup = self.setup
         return setup.flops_per_step_counted if setup.flops_per_step is None else setup.flops_per_step
 
@@ -196,12 +198,12 @@ class Launch:
 
     @property
     def flops_per_s_per_device(self) -> float | None:
-        """Model FLOP/s of one device, if the work per step is known."""
+        """Model FLOP/s of one device, if the FLOPs per step are available."""
         return self._per_second(self.flops_per_step)
 
     @property
     def bytes_per_s_per_device(self) -> float | None:
-        """Bytes per second to and from one device's memory, if a closed form gives the bytes per step."""
+        """Bytes per second to and from one device's memory, if bytes per step are computed analytically."""
         return self._per_second(self.setup.bytes_per_step)
 
     def _per_second(self, work_per_step: float | None) -> float | None:
@@ -276,7 +278,7 @@ class Roofline:
 
     @property
     def ridge_flops_per_byte(self) -> float | None:
-        """The arithmetic intensity above which compute, rather than memory, is the limit."""
+        """The arithmetic intensity above which compute, not memory bandwidth, is the bottleneck."""
         if self.compute is None or self.memory is None:
             return None
         return self.compute.value_per_s / self.memory.value_per_s

@@ -1,17 +1,17 @@
-"""What limited a launch: the limit whose removal would raise the rate most, and other limits.
+"""Which limits applied to a launch: the one with the largest gain if removed, then the others.
 
-In: a launch, what was read during it, and the peaks of its device. Out: `LaunchLimits`, sorted by gain, the
-largest first. A time limit (host, data loading, communication, power cap, temperature) is a share of the
-window that a step could do without. Memory bandwidth and compute remain if none of these applies, and count
-only if the launch came close to their ceiling. If no limit is found, the limit is unknown, with the reason. A
-gain is an upper
+Input: a launch, the readings taken during it, and the peak rates of its device. Output: `LaunchLimits`,
+sorted by gain, the largest first. A time limit (host, data loading, communication, power cap, temperature) is
+the fraction of the window that would be saved without it. If no time limit applies, only memory bandwidth and
+compute remain, and they count only if the launch came close to their ceiling. If no limit is found, the limit
+is reported as unknown, with the reason. A gain is an upper
 bound: an idle device clocks higher than a busy one, and removing one wait may cause another.
 
-The time spent waiting for data is that of the rank that waited longest, since all others wait for it in every
-step; without a loader it is None. How idle a device was is computed from how often it had reached the end of
-its queue, and from the busy time of a step in blocks of steps after the window, with an interval over the
-blocks. Time spent waiting for a loader is excluded. The device is assumed to be equally busy per step in the
-window and after it.
+The time spent waiting for data is taken from the rank that waited longest, since all others wait for it in
+every step; without a loader it is None. A device's idle time is computed from how often it had reached the
+end of its queue, and from the busy time per step in blocks of steps after the window, with an interval over
+the blocks. Time spent waiting for a loader is excluded. The device is assumed to be equally busy per step in
+the window and after it.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 
 CEILINGS: Final[tuple[LimitName, ...]] = ("memory bandwidth", "compute")
-"""What remains if nothing else limits a launch; these limits come last."""
+"""Limits considered if nothing else limits a launch; they come last."""
 DATA_BOUND = 0.05
-"""Share of the window from which waiting for data counts as a limit. Without the wait a device would do 1 /
-(1 - 0.05) = 1.05 times the work, a difference as large as an interval that counts as wide (±5 %): such a rate
-also depends on the loader."""
+"""Fraction of the window above which waiting for data counts as a limit. Without the wait, a device would run
+1 / (1 - 0.05) = 1.05 times as fast, a difference as large as an interval that counts as wide (±5 %): such a
+rate also depends on the loader."""
 COMMUNICATION_BOUND = 0.05
-"""Share of a step added by collectives from which they count as a limit."""
+"""Fraction of a step added by collectives above which they count as a limit."""
 NEAR_MEASURED = 0.7
-"""Share of a ceiling from which it is the limit: for a ceiling measured on the spot with plain work …"""
+"""Fraction of a ceiling that must be reached for it to be the limit: for a ceiling measured on the spot with
+a plain workload …"""
 NEAR_PEAK = 0.5
-"""… and for a data sheet's ceiling, which no real work reaches: the largest GEMMs get to 70 % of it."""
+"""… and for a data sheet's ceiling, which no real workload reaches: the largest GEMMs get to 70 % of it."""
 ANSWERED = 0.95
-"""Share of the offered requests that must be answered for the rate to count as sustained."""
+"""Fraction of the offered requests that must be answered for the rate to count as sustained."""
 NOT_KNOWN: Final[Mapping[LimitName, str]] = {
-    "compute": "its share of the compute peak is not known",
+    "compute": "its fraction of the compute peak is not known",
     "memory bandwidth": "its memory traffic is not known",
 }
 
@@ -83,7 +84,7 @@ def limits_of_requests(offered_per_s: float | None, answered_per_s: float, *, is
         answered = units.share(min(1.0, answered_per_s / offered_per_s))
         text = f"{units.rate(offered_per_s, 'requests')} were offered, and {answered} of them were answered"
         return LaunchLimits(found=(LaunchLimit(name="requested rate", share=1.0, gain=0.0, text=text),))
-    why = "nothing measured how long its device was idle" if is_ours else "the server's host was not read"
+    why = "its device's idle time was not measured" if is_ours else "the server's host was not monitored"
     return LaunchLimits(found=(), unknown=f"it answered as many as it could, and {why}")
 
 
@@ -94,9 +95,8 @@ def communication_limit(text: str) -> LaunchLimits:
 
 def recorded_limits(launch: Launch) -> Iterator[LaunchLimit]:
     """Yield the limits shown by a launch's own records: host, data loading and communication."""
-    if (
-        launch.slowest.clock != "host" and not launch.case.measures_latency
-    ):  # in these cases the device waits by design
+    # in these cases the device waits by design
+    if launch.slowest.clock != "host" and not launch.case.measures_latency:
         yield from _host(launch)
     window = waiting_window(launch)
     waited = 0.0 if window is None else (window.data_wait_s or 0.0) / window.wall_s
@@ -106,7 +106,7 @@ def recorded_limits(launch: Launch) -> Iterator[LaunchLimit]:
         yield _of_time("data loading", launch, waited, text)
     talked = exposed_s(launch) or sync_difference_s(launch) or 0.0
     if (share := talked / launch.mean_step_s) > COMMUNICATION_BOUND:
-        text = f"collectives add {units.share(min(1.0, share))} of a step to it"
+        text = f"collectives account for {units.share(min(1.0, share))} of each step"
         yield _of_time("communication", launch, min(1.0, share), text)
 
 
@@ -122,7 +122,7 @@ def _host(launch: Launch) -> Iterator[LaunchLimit]:
 def _of_time(
     name: LimitName, launch: Launch, share: float, text: str, *, most: float | None = None
 ) -> LaunchLimit:
-    """Return a limit that took up a share of the window, and the maximum gain that the rest allows."""
+    """Return a limit that took up part of the window, with the highest rate possible without it."""
     rest = 1 - (share if most is None else most)
     if rest > 0 and launch.setups:
         rate = units.rate(launch.items_per_s_total / rest, launch.setup.item)
@@ -156,7 +156,7 @@ def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | No
 def _shares(
     launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None
 ) -> dict[LimitName, tuple[float, float, str]]:
-    """Return, per known ceiling, the share reached, the share that makes it the limit, and its name."""
+    """Return, per known ceiling, the fraction reached, the fraction that limits, and its name."""
     roofline, shares = launch.roofline, dict[LimitName, tuple[float, float, str]]()
     measured = (None, None) if roofline is None else (roofline.compute, roofline.memory)
     flops, traffic = launch.flops_per_s_per_device, launch.bytes_per_s_per_device
@@ -183,13 +183,16 @@ def _unknown(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | Non
     """Explain why none of the limits that were checked applies to the launch."""
     idle, shares = idle_share(launch), _shares(launch, peak, memory_peak)
     if launch.case.measures_latency:
-        return "each batch is waited for, so the device is idle between batches"
+        return "the host waits for each batch, so the device is idle between batches"
     if launch.slowest.clock == "host":
-        return "how busy the CPU was with this work is not known"
+        return "how busy this workload kept the CPU is not known"
     if isinstance(idle, Unavailable):
         return f"how long the GPU was idle is not known: {idle.reason}"
     if isinstance(idle, Interval) and idle.high > HOST_BOUND:
-        return f"the GPU was idle for {idle_text(idle)}, too uncertain to tell whether it waited for its host"
+        return (
+            f"the GPU was idle for {idle_text(idle)}, which is too uncertain to tell whether it "
+            "waited for its host"
+        )
     reached = [f"{units.share(share)} of {of}" for share, _, of in shares.values()]
     lacking = [text for name, text in NOT_KNOWN.items() if name not in shares]
     at = f", at {' and '.join(reached)}" if reached else ""
@@ -201,7 +204,7 @@ def limits_together(limits: Sequence[LaunchLimits], measures: Sequence[Measure],
     if limits:
         return [limit_measure(limits)]
     parts = [measure for measure in measures if measure.name == LIMITED_BY]
-    if noun == "hosts":  # the last one of a host applies to all of its points
+    if noun == "hosts":  # the last measure of a host applies to all of its points
         parts = list({part.subject: part for part in parts}.values())
     if len(parts) == 1:
         return [replace(parts[0], case=THE_RUN, subject=WHOLE)]
@@ -223,7 +226,7 @@ def _limit_of_parts(parts: Sequence[Measure], noun: str) -> Measure:
 
 
 def data_wait_share(launches: Sequence[Launch]) -> float | None:
-    """Return the share of all windows that was spent waiting; None if no loader ran.
+    """Return the fraction of all windows spent waiting; None if no loader ran.
 
     >>> data_wait_share([]) is None
     True
@@ -242,9 +245,9 @@ def waiting_window(launch: Launch) -> Window | None:
 
 
 def idle_share(launch: Launch) -> Interval | Unavailable | None:
-    """Return the idle share of the rank whose device was idle most, by the lower end of the interval.
+    """Return the idle fraction of the rank with the most idle device, by the interval's lower end.
 
-    None if no device was seen waiting, so that nothing was checked; the reason if the check was inconclusive.
+    None if no device was seen waiting, so nothing was checked; the reason if the check was inconclusive.
     """
     by_rank = {window.rank: window for window in launch.windows}
     shares = [_of_rank(by_rank[busy.rank], busy) for busy in launch.busy if busy.rank in by_rank]
@@ -253,7 +256,7 @@ def idle_share(launch: Launch) -> Interval | Unavailable | None:
 
 
 def idle_text(idle: Interval) -> str:
-    """Write the share of the window, with its interval if that adds information.
+    """Format the fraction of the window, with its interval if that adds information.
 
     >>> idle_text(Interval(low=0.5, high=0.52, centre=0.51, confidence=0.95, method="", num_launches=1,
     ...                    num_samples=6, between_launches=False))
@@ -266,9 +269,8 @@ def idle_text(idle: Interval) -> str:
 def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:
     if busy.missing is not None:
         return Unavailable(reason=busy.missing)
-    per_step = interval_of_launches(
-        busy.busy_s_per_step
-    )  # blocks are treated as independent, as launches are
+    # blocks are treated as independent, as launches are
+    per_step = interval_of_launches(busy.busy_s_per_step)
     if isinstance(per_step, Unavailable):
         return Unavailable(reason="the device was checked only once")
     step_s = window.wall_s / window.num_steps
@@ -282,7 +284,7 @@ def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:
         high=idle(per_step.low),
         centre=idle(per_step.centre),
         confidence=per_step.confidence,
-        method="Student's t on blocks of steps after the window",
+        method="Student's t-interval over blocks of steps after the window",
         num_launches=1,
         num_samples=len(busy.busy_s_per_step),
         between_launches=False,

@@ -1,6 +1,6 @@
 """The results of one recipe in a run: its only one, a point of a sweep, or a test of a suite.
 
-Contains texts and measures, and defines the names of the measures.
+Contains texts and measures, and defines how the measures are named.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuproof.records.run import Failure
 
 THROUGHPUT, PEAK_MEMORY = "throughput", "peak memory"
 RATE_ONE_BY_ONE = "rate, one batch after another"
-"""For latency mode, which queues nothing; therefore not called throughput."""
+"""Rate in latency mode, which queues nothing; therefore not called throughput."""
 TIME_PER_OUTPUT = "time per output token"
 ITEMS, STEPS, WINDOW = "items", "steps", "window"
 STEP, ENERGY = "step of all launches", "energy of all launches"
@@ -42,9 +42,10 @@ class PointMeasures:
     failures: tuple[Failure, ...]
     """The first failure of each launch that failed or was interrupted."""
     refused: bool = False
-    """Whether it ran out of memory, as a batch-size search expects."""
+    """Whether the point ran out of memory, as a batch-size search expects."""
     doubts: tuple[Doubt, ...] = ()
-    """The point's own warnings if there are several points; if there is only one recipe, those of the run."""
+    """The point's own warnings if there are several points; the run's warnings if there is only one
+    recipe."""
     measures: tuple[Measure, ...] = ()
     """Measures of the point as a whole; a result lists them with its own measures, not with the point."""
 
@@ -57,7 +58,7 @@ class PointMeasures:
 
     @property
     def are_replicates(self) -> bool:
-        """Whether an interval between launches may be computed; for that, each must be a fresh process."""
+        """Whether an interval across launches may be computed; this requires a fresh process for each."""
         return all(launch.start == "exec" for launch in self.launches)
 
     @property
@@ -66,7 +67,7 @@ class PointMeasures:
         return replace(self, measures=())
 
     def measure(self, *names: str) -> Measure | None:
-        """Return the first of the named measures that exists."""
+        """Return the first existing measure among the given names."""
         by_name = {measure.name: measure for measure in self.measures}
         return next((by_name[name] for name in names if name in by_name), None)
 

@@ -4,13 +4,13 @@ In: a launch and its readings. Out: the result of `statistics.power_cap` for its
 a device down for at least half of the window, and sentences about it. The time at the cap is the driver's own
 count, if available; `readings.totals` does not trust a counter that does not move while samples show a cap.
 
-Decode step times are judged without the effect of their position in a generation (`evened_steps`), because
-each step attends to one token more than the one before, until the cache is reset to the prompt. If a window
-contains twenty generations or more, the effect of a position is the median of its steps; with fewer, it is a
-line through the medians of ten parts of a generation, provided that they lie on a line. Steps that replay one
-graph per bucket of lengths take equally long within a bucket, so the bucket's median is used. In less than
-two generations, time and position coincide, and a device that slows down looks like a growing cache:
-`is_separable` indicates that.
+Decode step times are evaluated without the effect of their position in a generation (`evened_steps`), because
+each step attends to one token more than the step before, until the cache is reset to the prompt. If a window
+contains twenty generations or more, the effect of a position is the median of its steps; with fewer, it is
+read from a line through the medians of ten parts of a generation, provided that these medians lie on a line.
+Steps that replay one graph per bucket of lengths take equally long within a bucket, so the bucket's median is
+used. With fewer than two generations, time and position coincide, and a device that slows down looks like a
+growing cache: `is_separable` indicates whether the two effects can be separated.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from gpuproof.statistics.estimate import FloatArray
 from gpuproof.statistics.power_cap import PowerCapWindow, judge_power_cap
 
 FROM_IDLE_S: Final = 0.1
-"""An H100 starting from idle reached its cap after this time."""
+"""Time that an H100 starting from idle needed to reach its cap."""
 Places = NDArray[np.signedinteger]
 MANY_GENERATIONS = 20
-"""A median over fewer generations would absorb much of the noise."""
+"""Minimum number of generations for a median; over fewer, it would absorb much of the noise."""
 TOLD_APART = 2
-"""Number of generations from which position and time can be separated."""
+"""Minimum number of generations needed to separate position from time."""
 NUM_PARTS = 10
 FEWEST_STEPS = 20
-"""With fewer steps, no line is fitted."""
+"""Minimum number of steps for fitting a line."""
 ON_A_LINE = 0.9
-"""Minimum correlation of the parts' medians with their positions; by chance, 2 in 10,000 without growth get
-this close."""
+"""Minimum correlation of the parts' medians with their positions; without growth, 2 in 10,000 get this close
+by chance."""
 
 
 def capped_window(launch: Launch, readings: Sequence[WindowReadings]) -> PowerCapWindow | None:
-    """Judge a launch's window at its power cap; None if it was not at the cap or has no step times."""
+    """Evaluate a launch's window at its power cap; None if not at the cap or without step times."""
     devices = (device for host in readings for device in host.devices)
     shares = ((device.throttle_shares or {}).get("power_cap", 0.0) for device in devices)
     if max(shares, default=0.0) < AT_CAP:
@@ -83,7 +83,8 @@ def resolution_text(window: PowerCapWindow) -> str | None:
         return None
     smallest = units.share(window.detects)
     return (
-        f"at the power cap for {periods_text(window)}: a drift of {smallest} over it would have been visible"
+        f"at the power cap for {periods_text(window)}: a drift of {smallest} during that time "
+        "would have been detected"
     )
 
 
@@ -101,7 +102,7 @@ def continuation(window: Window) -> str:
         period_s = window.power_cap.period_s if window.power_cap else None
         each = f" of {units.significant(period_s, 2)} s" if period_s else ""
         key, reason = ("power_cap_limit_s", f"periods{each} of the power cap")
-    return f"{requested} per launch requested, continued for {reason} (benchmark.{key})"
+    return f"{requested} per launch requested, then extended for {reason} (benchmark.{key})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class EvenedSteps:
 
 
 def evened_steps(launch: Launch) -> EvenedSteps:
-    """Return a launch's step times without growth within a generation; others are unchanged."""
+    """Return a launch's step times without the growth within generations; others are unchanged."""
     times_s = launch.step_times_s
     length, begin = launch.case.model_work.steps_of_a_generation, launch.slowest.tokens_before
     enough = length is not None and len(times_s) >= MANY_GENERATIONS * length

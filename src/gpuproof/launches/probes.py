@@ -1,6 +1,6 @@
-"""The results of a probe launch: which subject, how much, and measured from what.
+"""The results of a probe launch: the subject, the value, and what it was measured from.
 
-A rate is the work of all repeats over their total time.
+A rate is the total amount processed in all repeats divided by their total time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ProbeValue:
     is_inapplicable: bool = False
     evidence: tuple[str, ...] = ()
     device_name: str = ""
-    """Name of the device that it describes; empty for the rank's own device."""
+    """Name of the device that the result describes; empty for the rank's own device."""
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What distinguishes it from all other results of its launch; the same in every launch."""
+        """Key that distinguishes the result from all others of its launch; the same in every launch."""
         return self.quantity, self.subject, tuple(sorted(self.labels.items()))
 
 
@@ -113,7 +113,7 @@ def _exposed(values: list[ProbeValue]) -> Iterator[ProbeValue]:
             continue
         exposed_s = (both.value or 0.0) - (compute.value or 0.0)
         labels = {key: value for key, value in both.labels.items() if key != "of"}
-        evidence = "both together minus compute alone; with a fast link it can be below 0 by chance"
+        evidence = "time for both together minus compute alone; with a fast link it can be below 0 by chance"
         for quantity, unit, amount in (
             (EXPOSED, "s", exposed_s),
             ("hidden communication", "share", 1 - exposed_s / alone.value),

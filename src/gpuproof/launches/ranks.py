@@ -1,13 +1,14 @@
-"""Are the ranks of a launch equally fast, and for which of them do the others wait?
+"""Are the ranks of a launch equally fast, and if not, which of them do the others wait for?
 
-In: a launch with several ranks. Out: what each rank did, how much it differs from the median of the others,
-and on what basis. If ranks average gradients, all windows are as long as that of the slowest rank, so only
-steps that each rank ran alone tell them apart; if ranks work independently, their own steps in the window do.
+Input: a launch with several ranks. Output: the results of each rank, how much they differ from the median of
+the other ranks, and which value was compared. If ranks average gradients, every window is as long as the
+slowest rank's window, so only steps that each rank ran alone can distinguish the ranks; if ranks work
+independently, their own steps in the window can.
 
 A difference between ranks' own steps counts if it is over 5 % and exceeds the differences between bursts of
-equal ranks: Student's t on the bursts' log medians, with one spread for all ranks, at 5 % per launch. If
-successive steps are correlated, so are bursts, and the error of a rank's mean is increased accordingly
-(`_widening`). `benchmarks/rank_errors.py` shows how often the result is wrong.
+equal ranks, according to Student's t-test on the log medians of the bursts, with one spread for all ranks, at
+5 % per launch. If successive steps are correlated, so are bursts, and the error of a rank's mean is increased
+accordingly (`_widening`). `benchmarks/rank_errors.py` shows how often the result is wrong.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from gpuproof.statistics.estimate import FloatArray
 UNEQUAL = 0.05
 """Ranks that differ by more than this are unequal: the slowest sets the rate of all."""
 FALSE_ALARM = 0.05
-"""False alarm rate for a launch whose ranks are equally fast."""
+"""False-positive rate for a launch with equally fast ranks."""
 SHORTEST_S = 1e-9
 """The resolution of the clock."""
 MOST_ALIKE = 0.95
-"""If successive steps are more similar than this, one burst looks like another."""
+"""Correlation of successive steps above which one burst looks like another."""
 MEDIAN_SPREAD = 1.57
-"""Variance of the median of many normal values relative to that of their mean: π / 2."""
+"""Ratio of the variance of the median of many normal values to the variance of their mean: π / 2."""
 Basis = Literal["own steps", "steps in the window", "windows"]
 
 
@@ -53,8 +54,8 @@ class RankValues:
     own_step_s: float | None
     """Median of the steps that the rank ran alone."""
     slower_by: float = 0.0
-    """Difference from the median of the other ranks (0.3 is 30 %), for the value that `RanksCompared.basis`
-    names."""
+    """Difference from the median of the other ranks (0.3 is 30 %), for the value selected by
+    `RanksCompared.basis`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +104,9 @@ def _values(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | No
 
 
 def find_outliers(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
-    """Determine for each rank if its own steps differ by more than chance and than `UNEQUAL`.
+    """Determine whether each rank's own steps differ by more than chance and more than `UNEQUAL`.
 
-    `bursts` are step times in seconds, by rank and by burst; every rank has equally many bursts.
+    `bursts` are step times in seconds, by rank and by burst; every rank has the same number of bursts.
     """
     steps = _log([_median(rank) for rank in bursts])
     medians = _log([[median(burst) for burst in rank] for rank in bursts])
@@ -137,7 +138,7 @@ def _widening(bursts: Sequence[Sequence[Sequence[float]]]) -> float:
 
 
 def _coefficient(logs: FloatArray) -> float:
-    """Return the AR(1) coefficient of steps (by rank, burst and step), from neighbours within bursts."""
+    """Return the AR(1) coefficient of steps (by rank, burst and step), from adjacent steps in bursts."""
     off = logs - logs.mean(axis=(1, 2), keepdims=True)
     squares = float((off * off).mean())
     if squares == 0:
@@ -167,7 +168,7 @@ def _log(
 
 
 def _lags(log_times: FloatArray) -> FloatArray:
-    """Return each rank's logarithm minus the median of those of the other ranks."""
+    """Return the difference between each rank's log time and the median of the other ranks."""
     order = np.argsort(log_times, kind="stable")
     ranked, num_others = log_times[order], len(log_times) - 1
     low, high = (num_others - 1) // 2, num_others // 2  # among the others: the middle one, or the middle two

@@ -1,7 +1,7 @@
-"""One window of requests in numbers: rates, latencies since the scheduled arrival, warnings.
+"""Results of one request window: rates, latencies from the scheduled arrival, warnings.
 
 A latency is measured from when a request was due, not from when it could be sent or was accepted. Failed
-requests have no latency: they count as over every bound. The delay of the load generator is reported
+requests have no latency: they count as exceeding every bound. The delay of the load generator is reported
 separately.
 """
 
@@ -34,11 +34,11 @@ from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 LATENESS_SHARE = 0.05
-"""Share of the median latency; a load generator that is later than this distorts what it measures …"""
+"""Fraction of the median latency; a load generator that is later than this distorts what it measures …"""
 LATENESS_S = 1e-3
-"""… provided that it is also later than this, a delay that the host's scheduler alone may cause."""
+"""… provided that it is also later than this delay, which the host's scheduler alone may cause."""
 PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
-"""How many tokens a prompt may have more or fewer than requested: not all words are split the same way."""
+"""Maximum deviation of a prompt from the requested number of tokens: not all words are split the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class TokenCounts:
     """Tokens in the prompts or in the answers of answered requests."""
 
     asked: tuple[int, ...] = ()
-    """Requested numbers of tokens; empty if no endpoint is loaded."""
+    """Requested token counts; empty if no endpoint is loaded."""
     counted: tuple[int, ...] = ()
     """As counted by the endpoint; empty if it did not count all of them."""
     num_off: int = 0
-    """How many counts differ from the requested number by more than a certain share and a certain number."""
+    """Number of counts that differ from the requested number by more than a certain fraction and amount."""
 
     @classmethod
     def of_prompts(cls, rows: Sequence[_Row]) -> TokenCounts:
@@ -60,7 +60,7 @@ class TokenCounts:
 
     @classmethod
     def of_answers(cls, rows: Sequence[_Row]) -> TokenCounts:
-        """Combine an endpoint's answers, each of which should have exactly the requested tokens."""
+        """Combine an endpoint's answers, each of which should have exactly the requested token count."""
         return cls._of([(asked, row.tokens) for row in rows if (asked := row.tokens_asked)])
 
     @classmethod
@@ -89,7 +89,7 @@ class Served:
     first_content_s: tuple[float, ...]
     """Latency of each request's first token that is not reasoning; empty if no endpoint is loaded."""
     token_s: tuple[float, ...]
-    """Mean time per further token of a sequence, for each request with at least two tokens per sequence."""
+    """Mean time per token after the first, for each request with at least two tokens per sequence."""
     tokens: int | None
     """Tokens in all answers; None if an endpoint did not count all of them."""
     chunks: int
@@ -104,23 +104,23 @@ class Served:
     busy_s: float | None
     """Time during which batches ran; None if another server runs them."""
     setup: Setup | None
-    """What was built for serving; None if the server is not our own."""
+    """Setup of the server; None if the server is not our own."""
     series: RequestSeries
-    """All requests, including failed ones, as they are compared with bounds."""
+    """All requests, including failed ones, in the form that is compared with bounds."""
 
     @property
     def requests_per_s(self) -> float:
-        """Number of answered requests, over the time from the window's start to the last answer."""
+        """Number of answered requests, divided by the time from the window's start to the last answer."""
         return throughput(len(self.latencies_s), self.window.wall_s)
 
     @property
     def samples_per_s(self) -> float:
-        """Number of answered samples, divided by the same time."""
+        """Number of answered samples, divided by the time until the last answer."""
         return self.requests_per_s * self.window.samples_per_request
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Number of generated tokens, divided by the same time; None if no tokens are generated."""
+        """Number of generated tokens, divided by the time until the last answer; None without tokens."""
         return throughput(self.tokens, self.window.wall_s) if self.tokens else None
 
     @property
@@ -137,12 +137,12 @@ class Served:
 
     @property
     def lateness_allowed_s(self) -> float:
-        """How late, in seconds, the latest 1 % of requests may be before this distorts the latencies."""
+        """Maximum delay in seconds of the latest 1 % of requests that does not distort the latencies."""
         return max(LATENESS_S, LATENESS_SHARE * float(np.median(self.latencies_s)))
 
     @property
     def is_client_late(self) -> bool:
-        """Whether requests to an endpoint were later than that, and by a similar share of the bounds."""
+        """Whether endpoint requests exceeded the allowed lateness, also relative to the tightest bound."""
         late_s = percentile(self.lateness_s, 99).value
         limits = [bound.limit for bound in separate_bounds(self.spec) if bound.name != "time per token"]
         allowed_s = max(self.lateness_allowed_s, LATENESS_SHARE * min(limits, default=0.0))
@@ -150,7 +150,7 @@ class Served:
 
     @property
     def verdict(self) -> BoundVerdict | None:
-        """Whether the latency bound was met; None if there is none."""
+        """Whether the latency bound was met; None if there is no bound."""
         if self.spec.latency_bound_s is None:
             return None
         bound_s = self.spec.latency_bound_s
@@ -168,7 +168,7 @@ class Served:
 
     @property
     def is_of_before(self) -> bool:
-        """Whether it is from a version that judged a rate by one launch, and drew arrivals differently."""
+        """Whether a launch is from an older version: one launch per rate, different arrival times."""
         return self.arrival_seed is None
 
     @property
@@ -179,17 +179,17 @@ class Served:
 
     @property
     def goodput_per_s(self) -> float | None:
-        """Number of requests within all bounds, divided by the same time as the answered requests."""
+        """Number of requests within all bounds, divided by the time until the last answer."""
         within = self.num_within
         return None if within is None else throughput(within, self.window.wall_s)
 
     @property
     def standing(self) -> RateJudgement:
-        """What this launch alone shows about all bounds that have to be judged."""
+        """Result of this launch alone for all bounds that have to be evaluated."""
         return judge_rate([self.series], bounds_judged(self.spec), confirmations=1)
 
     def latency_percentiles(self) -> tuple[Percentile, ...]:
-        """Return the percentiles of the latency for which there are enough requests."""
+        """Return the latency percentiles for which there are enough requests."""
         return tuple(percentile(self.latencies_s, q) for q in PERCENTILES)
 
     def as_launch(self) -> Launch:

@@ -1,7 +1,7 @@
 """Which subjects do a launch's results describe? `host/H`, `host/H/gpu/UUID`, `link/A>B`.
 
-A host is called by its inventory name if the case gives it, else by its own name. A device without a
-permanent identity is called by its index; a CPU is `cpu-N`, where N is the rank's number on its host.
+A host is identified by its inventory name if the case has one, else by its own name. A device without a
+permanent identity is identified by its index; a CPU is `cpu-N`, where N is the rank's number on its host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sampler: a separate process that reads devices and host while the work runs.
+"""The sampler: a separate process that reads the devices and the host while the workload runs.
 
 The package itself can be called, to record while a block of Python runs:
 
@@ -30,11 +30,11 @@ class _CallablePackage(ModuleType):
         """Record this machine's GPUs and host to `out` while a block of Python runs; return the path.
 
         `out` is a new JSON Lines file; `interval_s` is the time between readings in seconds (0.2) and
-        `slow_interval_s` that between readings of costly metrics (1); `devices` are physical indices, by
-        default all.
+        `slow_interval_s` is the time between readings of costly metrics (1); `devices` are physical indices,
+        by default all.
 
         Raises:
-            UsageError: `out` already exists, or the options cannot be satisfied (standard error says why).
+            UsageError: `out` already exists, or the options are not supported (see standard error).
             EnvironmentUnfitError: the sampler's process cannot be started.
         """
         from gpuproof.monitor.watch import monitor

@@ -1,8 +1,8 @@
-"""What is the host doing meanwhile? CPU, memory, swap, disk, network, and its identity.
+"""Reads the host's activity and identity: CPU, memory, swap, disk, network.
 
-In: nothing. Out: values by the names below; `disk_*` and `net_*` are running totals since boot, so their
-differences are exact at any sampling rate. psutil is used if available, else `/proc`. CPU shares need two
-readings: the first is taken when the reader is created, so that a share is never the 0 of a first call.
+Input: none. Output: values by the names below; `disk_*` and `net_*` are running totals since boot, so their
+differences are exact at any sampling rate. psutil is used if available, else `/proc`. CPU usage needs two
+readings: the first is taken when the reader is created, so that usage is never the 0 of a first call.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpuproof.processes.granted import cpus_allowed
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MIN_CPU_SPAN_S = 0.05
-"""The kernel counts CPU time in ticks of 10 ms; a share over fewer than five ticks is meaningless."""
+"""The kernel counts CPU time in ticks of 10 ms; usage over fewer than five ticks is meaningless."""
 
 _CPU_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 _VIRTUAL_LINKS = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali")
-_SECTOR_BYTES = 512  # unit of /proc/diskstats, whatever the sector size of the disk
+_SECTOR_BYTES = 512  # unit of /proc/diskstats, regardless of the disk's sector size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class CpuTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTotals:
-    """One reading of the operating system's counters; `values` are stored in samples as they are."""
+    """One reading of the operating system's counters; `values` are stored in samples unchanged."""
 
     cpu: CpuTimes
     values: dict[str, float]
@@ -48,7 +48,7 @@ TotalsSource = Callable[[], HostTotals]
 
 
 class HostReader:
-    """Reads the host; CPU shares cover the time since the last reading in which they were returned."""
+    """Reads the host; CPU usage covers the time since the last reading that returned it."""
 
     def __init__(self, source: TotalsSource | None = None) -> None:
         self.source_name = "given"
@@ -58,7 +58,7 @@ class HostReader:
         self._before = source().cpu
 
     def read(self) -> dict[str, float]:
-        """Read the host now. CPU shares are absent if too little time has passed."""
+        """Read the host now. CPU usage is absent if too little time has passed."""
         totals = self._source()
         shares = cpu_shares(self._before, totals.cpu)
         if shares:
@@ -66,7 +66,7 @@ class HostReader:
         return {**shares, "load_1min": os.getloadavg()[0], **totals.values}
 
     def facts(self) -> dict[str, Any]:
-        """Return which machine this is, without user names or command lines."""
+        """Return the identity of this machine, without user names or command lines."""
         return {
             "os": platform.platform(),
             "kernel": platform.release(),
@@ -79,7 +79,7 @@ class HostReader:
 
 
 def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
-    """Return the CPU time shares spent busy and waiting for disk (all CPUs), and the busiest CPU's.
+    """Return the fractions of CPU time busy and waiting for disk (all CPUs), and the busiest CPU's.
 
     >>> before = CpuTimes(busy_s=(10.0, 10.0), iowait_s=(0.0, 0.0), total_s=(20.0, 20.0))
     >>> after = CpuTimes(busy_s=(11.0, 10.0), iowait_s=(0.0, 0.5), total_s=(21.0, 21.0))
@@ -99,9 +99,8 @@ def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
 
 
 def _percent(part: float, whole: float) -> float:
-    return min(
-        100.0, max(0.0, 100.0 * part / whole)
-    )  # the kernel's own counters sometimes step back a little
+    # the kernel's own counters sometimes go backwards slightly
+    return min(100.0, max(0.0, 100.0 * part / whole))
 
 
 def default_source() -> tuple[str, TotalsSource]:

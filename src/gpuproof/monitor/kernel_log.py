@@ -1,9 +1,9 @@
-"""What do device drivers write to the kernel log from now on? Unmodified /dev/kmsg lines.
+"""Reads the device drivers' new lines in the kernel log (/dev/kmsg), unmodified.
 
-In: the log, and the recorded devices. Out: an event for each line that comes from a device's driver, from the
-PCIe port above a device, or from a switch between devices; `hardware/events.py` defines what a line means.
-Lines logged before the first reading are ignored, so none can be from an earlier boot. If the log could not
-be read completely, the reason is reported.
+Input: the log, and the recorded devices. Output: an event for each line that comes from a device's driver,
+from the PCIe port above a device, or from a switch between devices; `hardware/events.py` defines the meaning
+of each line. Lines logged before the first reading are ignored, so none can be from an earlier boot. If the
+log could not be read completely, the reason is reported.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PCI: Final = Path("/sys/bus/pci/devices")
 DRIVERS: Final = re.compile(
     r"NVRM|SXid|\bamdgpu\b|\bxe [0-9a-f]{4}:|Bus Error: severity|\] (?:Rx|Bad|Roll|Tim)"
 )
-"""What marks a line as coming from a driver or from the bus."""
+"""Pattern that identifies lines from a driver or from the bus."""
 ADDRESS: Final = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\b", re.IGNORECASE)
 MOST_LINES: Final = 10_000
-"""Maximum number of lines stored in a recording. The number of dropped lines is reported, because silence
-then proves nothing."""
+"""Maximum number of lines stored in a recording. The number of dropped lines is reported, because the absence
+of a line then proves nothing."""
 
 
 class KernelLog:
@@ -61,7 +61,7 @@ class KernelLog:
             if self._num_lines <= MOST_LINES:
                 yield _event(now_s, place, line)
         if num_left_out:
-            self._unread.append(f"{num_left_out} lines of drivers beyond {MOST_LINES}")
+            self._unread.append(f"{num_left_out} driver lines beyond {MOST_LINES}")
         yield from (_event(now_s, None, f"{UNREAD}{reason}") for reason in self._unread)
         self._unread.clear()
 
@@ -72,7 +72,7 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                self._unread.append("lines that were overwritten before")
+                self._unread.append("lines that were overwritten before they could be read")
                 continue
             except OSError as error:
                 return self._stop(str(error.strerror))
@@ -87,7 +87,7 @@ class KernelLog:
         self._file = None
 
     def _places(self, devices: Sequence[DeviceIdentity]) -> dict[str, int]:
-        """Map each device's address, and that of a port with only this device below it, to its location.
+        """Map addresses of devices, and of ports with only one device below them, to device indices.
 
         PCIe errors may name the port instead of the device. A port above several devices does not identify
         one of them.

@@ -1,4 +1,4 @@
-"""What wakes the sampler? Signals, marks from the workload, and the exit of its parent.
+"""Wakes the sampler on signals, on marks from the workload, and when its parent exits.
 
 In: descriptors and a process ID. Out: a single wait that returns early when something happens, the marks
 received, and the reason to stop. Nothing here busy-waits: the process sleeps in the kernel until it is woken.
@@ -20,12 +20,12 @@ from gpuproof.monitor.marks import MarkReader
 from gpuproof.processes.start import ENDING_SIGNALS
 
 READY = b"ready\n"
-"""What the sampler sends on its control socket once it has read the first counters or has stopped waiting for
-drivers."""
+"""Message that the sampler sends on its control socket once it has read the first counters or has stopped
+waiting for drivers."""
 
 
 class Listener(Protocol):
-    """What a sampler needs to know about signals, marks and its parent process."""
+    """Information that a sampler needs about signals, marks and its parent process."""
 
     exit_code: int | None
     """The exit code of the watched command, once the parent has sent it."""
@@ -110,7 +110,7 @@ class SystemListener:
         return taken
 
     def ready(self) -> None:
-        """Send this once on the control socket; if the parent is gone, the next wait notices.
+        """Send this message on the control socket; if the parent is gone, the next wait notices.
 
         Any thread may call this.
         """

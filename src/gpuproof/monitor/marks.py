@@ -5,9 +5,9 @@
     echo '{"phase": "train"}' >&$GPUPROOF_MARKS_FD     # a shell, through the inherited descriptor
     echo '{"phase": "train"}' > "$GPUPROOF_MARKS_PIPE" # a process that closed what it inherited
 
-Marks accumulate: a mark changes only the keys it names; null removes a key. If nobody listens, or the pipe is
-full, the mark is dropped: the workload never waits and never fails because of it. This module only needs the
-standard library, so a copy of the file works without gpuproof.
+Marks accumulate: a mark changes only the keys it contains; null removes a key. If there is no listener, or
+the pipe is full, the mark is dropped: the workload never waits and never fails because of it. This module
+only needs the standard library, so a copy of the file works without gpuproof.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _published_s(metadata: dict[str, Any], now_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What do the host's ports count? InfiniBand, RoCE, Ethernet; PCIe errors of GPUs and NICs.
+"""Reads the host's port counters: InfiniBand, RoCE, Ethernet; PCIe errors of GPUs and NICs.
 
 In: the root of sysfs, which every user may read. Out: a `PortReading` per port, and the reason for each
 missing medium. A read may query the card's firmware, which can hang, so each read has a deadline.
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gpuproof.devices.base import DeviceError, NotSupportedError
+from gpuproof.devices.base import DeviceError
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.records.ports import PORT_COUNTERS, Medium, PortReading, PortTotals
 
@@ -23,9 +23,7 @@ PARAVIRTUAL: Final = ("virtio_net", "ena", "gve", "hv_netvsc", "vmxnet3", "vif")
 GPU_OR_NETWORK: Final = ("0x02", "0x03", "0x12")
 """Prefixes of the PCI classes of network cards, displays and accelerators (pci_ids.h)."""
 ETHERNET_TYPE: Final = "1"
-PFC: Final = {
-    "pfc_pauses": "sysfs has no such counter: if it is counted, ethtool -S reports it as rx_prioN_pause"
-}
+PFC: Final = {"pfc_pauses": "sysfs has no such counter: if counted, ethtool -S reports it as rx_prioN_pause"}
 LINK_LAYERS: Final = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 
 
@@ -60,7 +58,7 @@ def _read(medium: Medium, root: Path) -> list[PortReading]:
     except OSError as error:
         raise DeviceError(f"/sys/{pattern}: {error.strerror}") from error
     if not ports:
-        raise NotSupportedError(otherwise if folders else f"nothing is listed as /sys/{pattern}")
+        raise DeviceError(otherwise if folders else f"nothing is listed as /sys/{pattern}")
     return ports
 
 

@@ -1,7 +1,7 @@
 """Who owns a process on a GPU, and how much of this host does it use? Read from `/proc`.
 
-In: a process ID, as listed by a driver. Out: the facts found, under the names below; facts that cannot be
-read are omitted. `owners` are the pod, container and batch job of the process, from its control group;
+Input: a process ID, as listed by a driver. Output: the facts found, under the names below; facts that cannot
+be read are omitted. `owners` are the pod, container and batch job of the process, from its control group;
 `details` are user, command line, CPU time and memory, which are private and meant for a view that stores
 nothing. Drivers list the host's process IDs, so nothing is looked up in a container with its own PID
 namespace: there, the same ID would be a different process.

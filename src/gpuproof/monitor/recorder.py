@@ -1,7 +1,7 @@
 """Where do records go? To a journal file, or as JSON Lines to standard output for a reader.
 
-In: records. Out: lines, each flushed as it is written. A recording never appends to a file that already
-contains one: deltas between its start and end would then mix two machines or two days.
+Input: records. Output: lines, each flushed as it is written. A recording is never appended to a file that
+already contains one: deltas between its start and end would then mix two machines or two days.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def open_recorder(out: str, *, stdout: BinaryIO) -> RecordSink:
         journal.reserve_room()
     except OSError as error:
         raise EnvironmentUnfitError(
-            f"cannot write the recording ({error.strerror})", place=out, next_step="Name a file elsewhere"
+            f"cannot write the recording ({error.strerror})", place=out, next_step="Specify a file elsewhere"
         ) from error
     return journal
 

@@ -1,10 +1,10 @@
-"""What did the devices and the host do, tick by tick? The main loop of the sampling process.
+"""Main loop of the sampling process: reads the devices and the host at every tick.
 
-In: open devices, the host reader, a plan, and the clock, recorder and listener to use. Out: the records of
-one recording, from `Recording` to `RecordingEnd`. The fast and slow lanes use absolute deadlines on the
+Input: open devices, the host reader, a plan, and the clock, recorder and listener to use. Output: the records
+of one recording, from `Recording` to `RecordingEnd`. The fast and slow lanes use absolute deadlines on the
 monotonic clock; the loop sleeps in between, and records how late it was, which ticks it missed and how much
-CPU time it used. Ticks may be dithered: each then comes at a random moment within its interval, so that work
-synchronised with the ticks is not always sampled at the same point of its cycle.
+CPU time it used. Ticks may be dithered: each tick then comes at a random moment within its interval, so that
+activity synchronised with the ticks is not always sampled at the same point of its cycle.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SamplingPlan:
     slow_interval_s: float = 1.0
     duration_s: float | None = None
     command: tuple[str, ...] | None = None
-    """Stored in the recording's first line; None unless requested."""
+    """The workload's command line, stored in the recording's first line; None unless requested."""
     host_interval_s: float | None = None
     """Interval for the host; None reads the host only with the slow lane."""
     dither_seed: int | None = None
@@ -77,8 +77,8 @@ class Schedule:
     """One tick per interval, counted from the start; a tick is missed if its interval ends first.
 
     A tick comes at the start of its interval or, with `dither`, at a uniformly random moment within it, drawn
-    anew for every tick but the first: periodic work is then sampled equally at all points of its cycle.
-    Intervals are absolute, so neither late readings nor the random offsets shift later ones.
+    anew for every tick but the first, so that periodic activity is sampled equally at all points of its
+    cycle. Intervals are absolute, so neither late readings nor the random offsets shift later intervals.
 
     >>> schedule = Schedule(start_s=100.0, interval_s=0.5)
     >>> schedule.advance(now_s=100.1), schedule.deadline_s, schedule.missed_ticks
@@ -120,7 +120,7 @@ class Schedule:
 
 
 class Devices(Protocol):
-    """What a sampler needs from the devices; implemented by `devices.guard.GuardedDevices`."""
+    """Interface that a sampler needs from the devices; implemented by `devices.guard.GuardedDevices`."""
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -135,7 +135,7 @@ class Devices(Protocol):
         """Every device, by physical index."""
 
     def arrivals(self) -> tuple[DeviceIdentity, ...]:
-        """Add devices whose drivers have responded since, and return them."""
+        """Add devices with drivers that have responded since the last call, and return them."""
 
     def read(self, lane: Lane) -> Mapping[PhysicalIndex, Readout]:
         """Read every device."""
@@ -151,7 +151,7 @@ class Devices(Protocol):
 
 
 class SampledHost(Protocol):
-    """What a sampler needs from the host; implemented by `monitor.host.HostReader`."""
+    """Interface that a sampler needs from the host; implemented by `monitor.host.HostReader`."""
 
     def read(self) -> dict[str, float]:
         """Read the host now."""
@@ -274,9 +274,8 @@ class Sampler:
             self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
 
     def _sample(self, lane: Lane, *, reads_host: bool) -> None:
-        if (
-            arrived := self._devices.arrivals()
-        ):  # the devices that were added, and the values of their running totals
+        # the devices that were added, and the values of their running totals
+        if arrived := self._devices.arrivals():
             self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
             self._count("appeared")
         now_s, unix_s = self._clock.monotonic(), self._clock.wall()
@@ -294,10 +293,11 @@ class Sampler:
         self._samples += 1
         if lane == "slow":
             lines = self._kernel_log.poll(now_s, self._devices.identities)
+            # at every tick, this would slow down fast readings by a third
             for event in (
                 *self._devices.poll_events(),
                 *lines,
-            ):  # at every tick, this would slow down fast readings by a third
+            ):
                 self._recorder.append(event)
             self._note_processes(now_s)
             if now_s >= self._ports_due_s:

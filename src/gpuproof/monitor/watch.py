@@ -1,4 +1,4 @@
-"""What did the machine do while this workload ran? Runs a sampler alongside a command or a block.
+"""Monitors the machine while a workload runs: a sampler runs alongside a command or a block.
 
 In: an argument list, or a block of Python; where to record, and how often. Out: the recording, and the
 command's own exit code. The sampler is a separate process, started before the command and stopped after it.
@@ -46,13 +46,13 @@ KILLED_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerOptions:
-    """How the sampler reads; None uses its own default."""
+    """Settings of the sampler; None uses its own default."""
 
     interval_s: float | None = None
     slow_interval_s: float | None = None
     devices: str | None = None
     command: tuple[str, ...] | None = None
-    """Stored in the recording; None unless requested."""
+    """The workload's command line, stored in the recording; None unless requested."""
 
     @property
     def arguments(self) -> list[str]:
@@ -67,7 +67,7 @@ class SamplerOptions:
 
 
 class MarksPipe:
-    """The pipe on which the workload reports progress; named, so it survives closed descriptors.
+    """Pipe on which the workload reports progress; a named pipe, so it survives closed descriptors.
 
     Each end opens it for reading and writing, so that no writer is ever killed for lack of a reader, and in
     non-blocking mode, so that no writer ever waits.
@@ -94,7 +94,7 @@ class MarksPipe:
 
 @contextmanager
 def marks_pipe() -> Iterator[MarksPipe | None]:
-    """Open the pipe for marks; without a writable temporary directory, there are no marks."""
+    """Open the pipe for marks; without a writable temporary directory, marks are unavailable."""
     try:
         marks = MarksPipe()
     except OSError:
@@ -141,15 +141,15 @@ class SamplerSession:
         finally:
             self._control.close()
         if (ended_by := signal_name(returncode)) is not None:
-            return f"the sampler was stopped by {ended_by} before the command"
+            return f"the sampler was stopped by {ended_by} before the command finished"
         return f"the sampler failed (exit status {returncode})" if returncode else None
 
 
 def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None = None) -> SamplerSession:
     """Start the sampler, writing to `out`.
 
-    The sampler runs in its own session: the terminal's Ctrl-C is meant for the workload, whose exit the
-    sampler has to observe.
+    The sampler runs in its own session: the terminal's Ctrl-C is meant for the workload, and the sampler has
+    to observe the workload's exit.
 
     Raises:
         CommandNotStartedError: a second Python process cannot be started.
@@ -178,9 +178,9 @@ class Watched:
     returncode: int
     """The command's exit code, negative for a signal."""
     not_started: str | None
-    """Why the command could not be started; `returncode` is then the one a shell would return."""
+    """Reason if the command could not be started; `returncode` is then the one a shell would return."""
     trouble: str | None
-    """What is wrong with the recording; None if it is complete."""
+    """Problem with the recording; None if it is complete."""
 
 
 def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Mapping[str, str]) -> Watched:
@@ -250,7 +250,7 @@ def monitor(
         if not ready and session.refused():
             session.stop(exit_code=None)
             place = f"{interval_s=}, {slow_interval_s=}, {devices=}"
-            raise UsageError("the sampler refused its options", place=place)
+            raise UsageError("the sampler rejected its options", place=place)
         try:
             with _published_to(marks):
                 yield path

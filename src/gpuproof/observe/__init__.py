@@ -1,1 +1,1 @@
-"""Working with readings: watch them live, export, convert, compare and plot them."""
+"""Tools for readings: watch them live, export, convert, compare and plot them."""

@@ -1,7 +1,7 @@
 """Which files are derived from a command's recording? Readings, summary, plot and comparison.
 
-In: the recording and the stem of the file names, `results/gpu_stats_<config>_<timestamp>`. Out: the files
-written, and the reason for each file that could not be: one failure does not affect the rest.
+Input: the recording and the stem of the file names, `results/gpu_stats_<config>_<timestamp>`. Output: the
+files written, and the reason for each file that could not be written: one failure does not affect the rest.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _Part = tuple[Path, Callable[[Path], object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to create from a recording."""
+    """The files to create from a recording."""
 
     stem: Path
-    """The common start of every path, before `.json`, `_summary.txt`, `_plot.png` …"""
+    """The common prefix of every path, before `.json`, `_summary.txt`, `_plot.png` …"""
     format: OutputFormat = "native"
     metadata: Mapping[str, Any]
-    """Added to each row's `training_metadata`: the model and configuration."""
+    """The model and configuration, added to each row's `training_metadata`."""
     plot: bool = False
     compare_with: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """What was created, and what could not be."""
+    """The files that were created, and the failures."""
 
     written: tuple[Path, ...]
     failures: tuple[str, ...]

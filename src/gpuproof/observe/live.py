@@ -31,7 +31,8 @@ from gpuproof.observe.stream import Records, batches
 Sources = Mapping[str, Records]
 """The records of each host, by host name."""
 OTHER_LINES = 18
-"""Screen lines besides each GPU's row and history: header, titles, host, some processes, keys."""
+"""Screen lines needed in addition to each GPU's row and history: header, titles, host, some processes,
+keys."""
 DARK, LIGHT = "textual-dark", "textual-light"
 
 
@@ -249,7 +250,7 @@ class LiveView(App[None]):
         self.theme = DARK if self.theme == LIGHT else LIGHT
 
     def action_help(self) -> None:
-        """Show what each key does, or hide that again."""
+        """Show or hide what each key does."""
         if self.screen.query("HelpPanel"):
             self.action_hide_help_panel()
         else:

@@ -1,8 +1,8 @@
 """A one-off view of every host as storable text: the live view's content, or all static facts.
 
 In: the records of each host; for facts, the first line of a recording, where a sampler writes them. Out:
-text, once each host has reported its readings and processes, or why it cannot. Facts shared by all GPUs of a
-model are written once. JSON is available on request.
+text, once each host has reported its readings and processes, or the reason if it cannot. Facts shared by all
+GPUs of a model are written once. JSON is available on request.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import DeviceIdentity, Recording, Sample
 
 LOOKS = 2
-"""Number of slow samples to wait for: CPU shares are computed between two readings."""
+"""Number of slow samples to wait for: CPU usage is computed between two readings."""
 
 
 def look(sources: Mapping[str, Records]) -> tuple[dict[str, LiveState], dict[str, GpuproofError]]:
-    """Read each host twice; return what is known, and the reason for each host without readings."""
+    """Read each host twice; return the states, and the reason for each host without readings."""
     with ThreadPoolExecutor(max_workers=len(sources)) as readers:
         looks = dict(zip(sources, readers.map(_look, sources.values()), strict=True))
     states = {host: state for host, state in looks.items() if isinstance(state, LiveState)}

@@ -1,9 +1,9 @@
 """One enlarged GPU, and the processes that use the GPUs of all hosts.
 
-In: the state of one device, or the states of all hosts with a sort key and a search text. Out: rich
+Input: the state of one device, or the states of all hosts with a sort key and a search text. Output: rich
 renderables of the given width. Values that a host does not report are shown as a dash. Process names and
-command lines are only present if the sampler was asked for them; the live view asks for them, and nothing
-stores them.
+command lines are only present if the sampler was started with that option, which the live view always does;
+they are never stored.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ProcessRow:
 
     @property
     def owner(self) -> str:
-        """Name the batch job, pod and container, if it has any."""
+        """Return the batch job, pod and container of the process, if any."""
         return "/".join(str(self.facts[name]) for name in _OWNERS if name in self.facts)
 
     @property
@@ -187,7 +187,7 @@ def process_table(
     if rows:
         return Group(table, *untold)
     if containing or not untold:
-        untold.insert(0, Text(f" none contains {containing!r}" if containing else " none", style=DIM))
+        untold.insert(0, Text(f" no process contains {containing!r}" if containing else " none", style=DIM))
     return Group(*untold)
 
 

@@ -1,4 +1,4 @@
-"""What is known about devices and host now? Latest readings, recent history, and problems.
+"""Current state of devices and host: latest readings, recent history, and problems.
 
 In: records, in the order in which a sampler writes them. Out: the state that a live view draws and an
 exporter serves. A metric that the device no longer reports is removed, so that an old value is never mistaken
@@ -20,7 +20,7 @@ from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.ports import PortTotals
 
 HISTORY: Final = 600
-"""Readings stored per metric: ten minutes at one reading per second."""
+"""Number of readings stored per metric: ten minutes at one reading per second."""
 MAX_EVENTS: Final = 50
 COUNTERS: Final = frozenset(names(kind="counter"))
 RAISED: Final = {
@@ -43,12 +43,12 @@ class DeviceState:
     """Throttle reasons in the latest reading; None if it had none."""
     unavailable: dict[str, str] = field(default_factory=dict)
     processes: tuple[dict[str, Any], ...] | None = None
-    """None if the driver does not report it."""
+    """Processes that use the device; None if the driver does not report them."""
     energy_start_j: float | None = None
     answering: bool = True
     """Whether the last sample had a reading from this device."""
     events: Counter[str] = field(default_factory=Counter)
-    """How often each kind of event was reported or each flag was set since the recording started."""
+    """How often each kind of event was reported or each flag became set since the recording started."""
     xids: Counter[int] = field(default_factory=Counter)
     """How often each XID was reported."""
     last_xid: int | None = None
@@ -80,7 +80,7 @@ class LiveState:
     """Port counters at the start and at the latest reading."""
     end: r.RecordingEnd | None = None
     stopped: bool = False
-    """Whether no more readings can come: their writer exited, or was lost."""
+    """Whether no more readings can arrive because the process that wrote them exited or was lost."""
     samples: int = 0
     last_s: float | None = None
     """Monotonic time of the last sample."""
@@ -96,7 +96,7 @@ class LiveState:
         return self.last_s - self.header.monotonic_s
 
     def apply(self, records: Iterable[Any]) -> None:
-        """Process records; kinds that say nothing about the current state are ignored."""
+        """Handle records; kinds that say nothing about the current state are ignored."""
         for record in records:
             match record:
                 case r.Recording():
@@ -160,7 +160,7 @@ class LiveState:
             )
 
     def _host(self, sample: r.Sample) -> None:
-        """Process the host's readings; most samples of the fast lane have none."""
+        """Handle the host's readings; most samples of the fast lane have none."""
         if not sample.host:
             return
         if self._host_s is not None and sample.monotonic_s > self._host_s:

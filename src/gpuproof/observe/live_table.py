@@ -1,8 +1,8 @@
 """How do many GPUs fit into one table? Most important first, with as many columns as fit.
 
-In: the states of one or several hosts, and the width. Out: a table whose state column comes right after the
-GPU and is never cut: even at 80 columns, it shows which GPU is lost or thermally throttled. With several
-hosts, those with problems come first.
+Input: the states of one or several hosts, and the width. Output: a table with its state column right after
+the GPU; this column is never cut off, so even at 80 columns, the table shows which GPU is lost or thermally
+throttled. With several hosts, hosts with problems come first.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def spin_of(device: DeviceState) -> Spin | None:
 
 
 def state_text(device: DeviceState) -> Text:
-    """Describe what is wrong, worst first; unreported metrics are not described as fine."""
+    """Describe what is wrong, worst first; unreported metrics are not assumed to be fine."""
     events = _events(device)
     if not device.answering:
         return Text(" · ".join([f"✗ {on_one_line(silence(device))}", *events]), style=f"bold {BAD}")
@@ -158,13 +158,13 @@ def _events(device: DeviceState) -> list[str]:
 
 
 def silence(device: DeviceState) -> str:
-    """Explain why a device reports nothing: the most common reason, as some metrics never existed."""
+    """Explain why a device reports nothing: the most common reason; some metrics are never available."""
     reasons = Counter(device.unavailable[m] for m in names(lane="fast") if m in device.unavailable)
     return next((reason for reason, _ in reasons.most_common(1)), "no reading")
 
 
 def models(states: States) -> Text:
-    """Name the models: one per GPU, or the number of each model with several hosts."""
+    """List the models: one per GPU, or the number of each model with several hosts."""
     devices = [device for state in states.values() for device in state.devices.values()]
     if len(states) > 1:
         counted = Counter(on_one_line(device.identity.name) for device in devices)
@@ -234,7 +234,7 @@ def _limit(device: DeviceState) -> Text:
 
 
 def _problems(device: DeviceState) -> Text:
-    """List problems with a device's memory and link, whatever it does now, most severe first."""
+    """List problems with a device's memory and link, whatever it is doing, most severe first."""
     counts = {name: int(device.values.get(metric) or 0) for metric, name in _PROBLEMS.items()}
     words = [f"{name} {times}" if times > 1 else name for name, times in counts.items() if times]
     lanes, most = device.values.get("pcie_width"), device.identity.number("pcie_width_max")

@@ -22,7 +22,7 @@ from gpuproof.records.ports import growth_text
 DIM: Final = "#7a7a7a"
 GOOD, WARN, BAD = "#00875f", "#b26a00", "#e0393e"
 LINE: Final = "#3b78d8"
-"""Colours whose luminance lies between a dark and a light background, with a contrast above 3 to both."""
+"""Colours with a luminance between a dark and a light background, and a contrast above 3 to both."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _LEVELS: Final = 7
 """Characters of a sparkline, without the full block, so that adjacent lines stay separate."""
@@ -75,7 +75,7 @@ def chart(values: Sequence[float | None], *, width: int, height: int, low: float
 
 
 def bar(share: float | None, *, width: int) -> str:
-    """Draw a share from 0 to 1 as a bar, or as dots if it is unknown.
+    """Draw a fraction from 0 to 1 as a bar, or as dots if it is unknown.
 
     >>> bar(0.5, width=4), bar(None, width=4)
     ('━━╌╌', '····')
@@ -87,12 +87,12 @@ def bar(share: float | None, *, width: int) -> str:
 
 
 def head_line(states: Mapping[str, LiveState]) -> Text:
-    """Show which machines are watched, since when, and where the watched workload is."""
+    """Show which machines are watched, for how long, and the state published by the watched workload."""
     started = {name: state for name, state in states.items() if state.header is not None}
     if not started:
         waiting = Text(" waiting for the first reading …", style=DIM)
         has_stopped = all(state.stopped for state in states.values())
-        return Text(" the readings stopped before the first one", style=WARN) if has_stopped else waiting
+        return Text(" the recording stopped before the first reading", style=WARN) if has_stopped else waiting
     state, *others = started.values()
     host = "" if state.header is None else state.header.host
     name = f" {len(states)} hosts" if len(states) > 1 else f" {on_one_line(host)}"
@@ -114,7 +114,7 @@ def head_line(states: Mapping[str, LiveState]) -> Text:
 
 
 def host_line(state: LiveState, *, width: int, name: str = "host") -> Text:
-    """Write the host's CPUs, memory, disks and network in one line, as far as they fit."""
+    """Format the host's CPUs, memory, disks and network on one line, as far as they fit."""
     cpu = state.host_history.get("cpu_percent", ())
     spark = sparkline(list(cpu), width=max(6, min(24, width - 130)), low=0.0, high=100.0)
     parts = [

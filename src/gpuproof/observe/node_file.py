@@ -1,8 +1,8 @@
 """`show` and `compare` in the node file: reads recordings on the node, prints Markdown.
 
 `launchers/archive.py` packs this module next to the node side, which does not import it. It needs numpy. The
-full set of commands for recordings is `gpuproof monitor`, whose terminal pages need a library that nodes do
-not have.
+full set of commands for recordings is `gpuproof monitor`, which needs a library for its terminal pages that
+is not installed on nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAST_PYTHON = (3, 11)
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command named by the first argument; return its exit code."""
+    """Run the command given as the first argument; return its exit code."""
     args = _parser().parse_args(words)
     try:
         text = _text(args)
@@ -42,9 +42,7 @@ def _parser() -> ArgumentParser:
     compare = commands.add_parser("compare", help=COMMANDS["compare"])
     compare.add_argument("first", type=Path, metavar="A")
     compare.add_argument("second", type=Path, metavar="B")
-    compare.add_argument(
-        "--phase", help="compare this named phase only; otherwise the time in which GPUs were busy"
-    )
+    compare.add_argument("--phase", help="compare only this named phase; otherwise the time GPUs were busy")
     return parser
 
 

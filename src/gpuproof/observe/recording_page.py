@@ -1,7 +1,7 @@
 """How is a recording presented? Builds the result and the page of `gpuproof monitor show`.
 
-In: a recording. Out: a `Result` whose measures are the values of the recording, and the page built from it:
-first one row per device and one for the host, then one row per phase and GPU.
+Input: a recording. Output: a `Result` with the values of the recording as measures, and the page built from
+it: first one row per device and one for the host, then one row per phase and GPU.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_GPU: Final = "No GPU was found; the host's readings follow."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWords:
-    """What is shown for a device in addition to its values."""
+    """Additional text shown for a device besides its values."""
 
     index: int
     title: str
@@ -57,7 +57,7 @@ class DeviceWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingWords:
-    """What is shown for a recording in addition to its values."""
+    """Additional text shown for a recording besides its values."""
 
     facts: tuple[str, ...]
     devices: tuple[DeviceWords, ...]
@@ -74,9 +74,8 @@ def recording_result(recording: RecordingData, *, with_balance: bool = False) ->
     )
     gpus = [track.identity.name for track in recording.devices]
     limits = limits_of_readings(read_whole(recording)) if len(recording.time_s) else None
-    limited = (
-        [limit_measure([limits])] if limits and limits.found else []
-    )  # without this, the readings alone would show nothing wrong
+    # without this, the readings alone would show nothing wrong
+    limited = [limit_measure([limits])] if limits and limits.found else []
     return Result(
         suite=NAME,
         run_id=recording.source,
@@ -140,9 +139,7 @@ def _ports(recording: RecordingData) -> Iterator[Notice]:
 def _port(change: PortChange) -> Notice:
     """Report what a port counted, after its location and speed."""
     port, errors = change.port, change.grown("error")
-    grown = (
-        growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "counted nothing except traffic"
-    )
+    grown = growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "counted only traffic"
     unknown = "".join(f"; {name} not known: {why}" for name, why in change.missing.items())
     about = ", ".join(filter(None, (*port.traits, change.became or port.state, port.rate)))
     return Notice(
@@ -185,7 +182,7 @@ def _spins(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
 
 
 def _not_read(measures: Sequence[Measure]) -> Iterator[Notice]:
-    """Group missing readings by reason and share, so that one lost device takes only a few lines."""
+    """Group missing readings by reason and fraction, so that one lost device adds only a few lines."""
     means = [m for m in measures if m.statistic == "mean" and "phase" not in m.labels]
     reasons = grouped((m.missing or m.detail, m.name) for m in means if m.missing or m.detail)
     for reason, names in reasons.items():

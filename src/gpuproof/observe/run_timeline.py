@@ -28,32 +28,33 @@ from gpuproof.verdict.rollup import listed
 
 MOST_HOSTS: Final = 4
 MOST_LAUNCHES: Final = 64
-"""Nothing is drawn above either limit; `gpuproof monitor plot` shows the readings of one launch."""
+"""Maximum number of hosts and of launches; if either is exceeded, nothing is drawn, and `gpuproof monitor
+plot` shows the readings of one launch."""
 LONGEST_PAUSE_S: Final = 30.0
 FAR: Final = 5.0
-"""If the longest step takes this many times the shortest, it would flatten the others, so the scale is
+"""Ratio of the longest to the shortest step at which the longest would flatten the others, so the scale is
 logarithmic."""
 LEAST_PIECES: Final = 60
 """Maximum points per line of one launch, regardless of the number of launches."""
 MOST_BINS: Final = 60
 MOST_APART: Final = 8
-"""Maximum number of launches whose step times are drawn separately."""
+"""Maximum number of launches with separately drawn step times."""
 THROTTLED: Final = "#f5a524"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLaunch:
-    """What one host did in one launch. Times are on the host's clock; add `shift_s` for the run's."""
+    """Data of one host in one launch. Times are on the host's clock; add `shift_s` for the run's."""
 
     name: str
     begin_s: float
     end_s: float
-    """For the window, or for the whole launch if there is none."""
+    """Start and end of the window, or of the whole launch if there is no window."""
     shift_s: float
     step_times_s: Sequence[float]
-    """For the host's slowest rank."""
+    """Step times of the host's slowest rank."""
     uuids: frozenset[str]
-    """For the devices used."""
+    """UUIDs of the devices used."""
     recording: RecordingData | MissingReadings
 
 
@@ -155,7 +156,7 @@ def _over_time(launches: Sequence[HostLaunch], title: str) -> Picture:
 
 
 def _reading_charts(launches: Sequence[HostLaunch]) -> list[Chart]:
-    """Return the readings of all launches, one chart per quantity; strips of rows count as charts."""
+    """Return the readings of all launches, one chart per metric; strips of rows count as charts."""
     charts: dict[str, Chart] = {}
     for launch in launches:
         if isinstance(launch.recording, MissingReadings):

@@ -63,7 +63,7 @@ def _pair(difference: Measure, first: RecordingData, second: RecordingData) -> t
     spread = Chart(
         title=_verdict(difference),
         kind="line",
-        x=Axis(label="readings that are not higher", unit="%"),
+        x=Axis(label="readings at or below this value", unit="%"),
         y=replace(course.y, label="readings"),
         series=tuple(Series(name=n, points=_quantiles(column), form="line") for n, column in columns.items()),
     )
@@ -82,7 +82,7 @@ def _verdict(difference: Measure) -> str:
 
 
 def _quantiles(column: Floats) -> tuple[tuple[float, float], ...]:
-    """Return quantiles: the percentage of readings that are not higher, and the reading itself."""
+    """Return quantiles: the percentage of readings at or below each reading, and the reading itself."""
     values = column[~np.isnan(column)]
     shares = np.linspace(0, 1, _QUANTILES)
     readings = np.quantile(values, shares).tolist() if len(values) else []
@@ -119,7 +119,7 @@ def memory_picture(recordings: Sequence[RecordingData]) -> Picture:
     )
     return Picture(
         title="Device memory",
-        subtitle=f"{len(recordings)} recording(s), all GPUs of each together",
+        subtitle=f"{len(recordings)} recording(s), each summed over all its GPUs",
         charts=(course, _memory_rows(names, recordings, columns)),
     )
 
@@ -127,7 +127,7 @@ def memory_picture(recordings: Sequence[RecordingData]) -> Picture:
 def _memory_rows(
     names: Sequence[str], recordings: Sequence[RecordingData], columns: Sequence[Floats]
 ) -> Chart:
-    """Return mean and peak memory, one row per recording; neither is given if a GPU was not read."""
+    """Return mean and peak memory, one row per recording; both are omitted if a GPU was not read."""
     means, peaks = [], []
     for row, (recording, column) in enumerate(zip(recordings, columns, strict=True)):
         of_gpus = list(device_means(summarise(recording), "mem_used_bytes").values())

@@ -1,7 +1,7 @@
 """Where do live readings come from? From our own sampler process, or a recording in progress.
 
-Out: the records one by one, as they arrive, and None whenever there is nothing yet, so that a reader can be
-stopped. If a sampler cannot start, the stream ends with the sampler's own error message.
+Output: the records one by one, as they arrive, and None whenever no record is available yet, so that a reader
+can be stopped. If a sampler cannot start, the stream ends with the sampler's own error message.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gpuproof.records.readings import RecordingEnd
 SAMPLER_MODULE: Final = "gpuproof.worker.commands.sample"
 POLL_S: Final = 0.2
 ProcessFacts = Literal["ids", "owners", "details"]
-"""What the sampler reports about processes on a GPU; the node side reads this."""
+"""Level of detail that the sampler reports about processes on a GPU; the node side reads this."""
 Records = Generator[Any, None, None]
-"""Records as they arrive, None if there is nothing yet; closing it also stops its sampler."""
+"""Records as they arrive, or None if none is available; closing it also stops its sampler."""
 
 _STANDARD_INPUT: Final = 0
 _CHUNK_BYTES: Final = 1 << 16
@@ -102,7 +102,7 @@ def _read_records(descriptor: int) -> Records:
 
 
 def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
-    """Read a recording from its start, then follow it as it grows, until its last record.
+    """Read a recording from its start, then follow the growing file until its last record.
 
     Raises:
         RecordError: the file cannot be opened.
@@ -136,16 +136,14 @@ def keys_from_terminal() -> int:
     A view reads keys from standard input, so records piped there would be read as keys.
 
     Raises:
-        UsageError: standard input is the terminal, so no records can come, or there is no terminal.
+        UsageError: standard input is the terminal, so no records can arrive, or there is no terminal.
     """
     place, pipe = (
         "monitor live -",
         "Pipe a sampler into it: ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -",
     )
     if os.isatty(_STANDARD_INPUT):
-        raise UsageError(
-            "reads records from a pipe, but standard input is the keyboard", place=place, next_step=pipe
-        )
+        raise UsageError("reads from a pipe, but standard input is the keyboard", place=place, next_step=pipe)
     try:
         terminal = os.open(os.ctermid(), os.O_RDWR)
     except OSError as error:

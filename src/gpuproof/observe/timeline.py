@@ -1,8 +1,8 @@
-"""A recording over time: a chart per quantity, a line per GPU, a strip of throttling and events.
+"""A recording over time: a chart per metric, a line per GPU, a strip of throttling and events.
 
 Utilisation, memory, power with its limit, temperature with its slowdown threshold, and clocks are drawn over
 the phases; below them, throttle reasons and driver events have one row per GPU. Many GPUs over a long time
-are drawn as quantile bands, with each GPU's median on top. Quantities without readings are omitted. Without a
+are drawn as quantile bands, with each GPU's median on top. Metrics without readings are omitted. Without a
 GPU, the host's readings are drawn.
 """
 
@@ -23,10 +23,10 @@ from gpuproof.records.metrics import METRICS
 from gpuproof.records.page import Axis, Chart, Picture, Reference, Series, Shade
 
 PIECES: Final = 700
-"""Points per line: about one per column of pixels."""
+"""Number of points per line: about one per column of pixels."""
 MANY: Final = 4
-"""Number of GPUs from which a long time is drawn as bands, because the GPUs' extremes would hide one
-another."""
+"""Number of GPUs at or above which a long recording is drawn as bands, because the GPUs' extremes would hide
+one another."""
 BAND_PIECES: Final = 240
 """Number of time slices in a band: wide enough for stable quantiles of a day's readings."""
 VISIBLE: Final = 1400
@@ -34,7 +34,7 @@ VISIBLE: Final = 1400
 FAR: Final = 4.0
 """A limit this many times the highest reading is not drawn, because it would flatten the lines."""
 INSTEAD: Final = {"power_w": "power_instant_w", "temp_gpu_c": "temp_hotspot_c"}
-"""What is drawn if the metric itself was not read."""
+"""The substitute that is drawn if the metric itself was not read."""
 OF_HOST: Final = ("cpu_percent", "mem_used_bytes")
 LIMITS: Final = {
     "mem_total_bytes": "installed",
@@ -71,7 +71,7 @@ def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Pict
     is_banded = charts and _is_banded(recording)
     return Picture(
         title=recording.source,
-        subtitle=f"{about}  ·  a line is the median of its GPU" if is_banded else about,
+        subtitle=f"{about}  ·  each line is a GPU's median" if is_banded else about,
         charts=tuple(charts),
     )
 
@@ -97,7 +97,7 @@ def line_of(name: str, time_s: Floats, column: Floats, *, pieces: int = PIECES) 
 
 
 def metric_axis(metric: str, columns: Sequence[Floats]) -> Axis:
-    """Return a metric's vertical axis: at least 0–100 % for shares; from zero, except temperatures."""
+    """Return a metric's y axis: at least 0–100 % for percentages; from zero, except temperature."""
     words = title(metric)
     values = [value for column in columns for value in column[~np.isnan(column)]]
     lowest = min(values, default=0.0) if metric.startswith("temp_") else 0.0
@@ -151,7 +151,7 @@ def _name(track: DeviceTrack) -> str:
 
 
 def _column(track: DeviceTrack, metric: str) -> Floats | None:
-    """Return a metric's readings, or those of its substitute."""
+    """Return a metric's readings, or the readings of its substitute."""
     for name in (metric, INSTEAD.get(metric, metric)):
         column = track.values(name)
         if column is not None and not np.isnan(column).all():
@@ -209,9 +209,8 @@ def _level(track: DeviceTrack, metric: str) -> float | None:
 def strip_of(recording: RecordingData) -> list[Chart]:
     """Return when each GPU was throttled and had driver events; nothing if there are neither."""
     held = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
-    reasons = [
-        reason for reason in reversed(THROTTLE_FILLS) if reason in held
-    ]  # the most severe is drawn last, on top
+    # the most severe is drawn last, on top
+    reasons = [reason for reason in reversed(THROTTLE_FILLS) if reason in held]
     events = _events(recording)
     words = [*(["throttled"] if reasons else []), *(["driver events"] if events else [])]
     if not words:
@@ -266,7 +265,7 @@ def _visible(times: Sequence[float], recording: RecordingData) -> list[float]:
 
 
 def flagged(time_s: Floats, flags: Flags) -> list[tuple[float, float]]:
-    """Return start and end (in seconds) of the stretches with flags set; adjacent ones are merged."""
+    """Return the start and end (in seconds) of stretches with flags set; adjacent ones are merged."""
     pixel_s = float(time_s[-1] - time_s[0]) / VISIBLE
     ends_s = np.minimum(time_s + durations(time_s), time_s[-1])
     stretches: list[tuple[float, float]] = []

@@ -28,7 +28,7 @@ _HANDED_ON = (
     signal.SIGUSR2,
 )
 _SENDING_S = 0.02
-"""Far longer than the system takes to deliver a signal to every process of a group."""
+"""Timeout far longer than the system needs to deliver a signal to every process of a group."""
 _MOST_DESCRIPTORS = 1 << 16
 
 
@@ -56,7 +56,7 @@ def run_in_foreground(
 
 
 class _GroupWitness:
-    """A witness in our group that blocks all signals: one pending here too went to the whole group.
+    """A process in our group that blocks all signals: one pending here too went to the whole group.
 
     A received signal does not reveal whether it targeted one process or the group. If it targeted the group,
     the command has already received it.
@@ -133,7 +133,8 @@ def _wait(process: subprocess.Popen[bytes], watched: set[signal.Signals], witnes
         if arrived.si_signo == signal.SIGCHLD:
             continue
         is_of_group = witness.has_seen(arrived.si_signo)
-        # Not from the terminal (si_code: SI_KERNEL is 128), whose signals the command receives directly.
+        # Not from the terminal (si_code: SI_KERNEL is 128): the command receives the terminal's signals
+        # directly.
         if arrived.si_code <= 0 and not is_of_group:
             process.send_signal(arrived.si_signo)
     return returncode

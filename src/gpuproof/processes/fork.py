@@ -24,7 +24,7 @@ from gpuproof.processes.group import OnExit, ProcessGroup, WatchedProcess
 from gpuproof.processes.start import CommandNotStartedError, start_process
 
 LOST = 1
-"""The exit status of a child whose server exited first; its real status is lost with the server."""
+"""Exit status reported for a child if its server exited first; the real status is lost with the server."""
 
 
 class ForkServer:
@@ -149,7 +149,7 @@ class ForkedProcess(WatchedProcess):
         super().finish(status)
 
     def wait_without_server(self) -> None:
-        """Wait for a process to exit after its parent, which would have reported that, is gone."""
+        """Wait for a process to exit after its parent, which would have reported the exit, is gone."""
         if self._handle is not None:
             ended = select.poll()  # select() does not support descriptors of 1,024 and above
             ended.register(self._handle, select.POLLIN)
@@ -193,9 +193,9 @@ class ForkServers:
     ) -> ProcessGroup:
         """Fork a case from the server for `key`; start that server with `command` if there is none.
 
-        `commands` contains the rank's arguments, then the samplers'. The samplers are forked first, because a
-        case may finish before a process started with it takes a reading. They exit with their parent, the
-        server.
+        `commands` contains the rank's arguments, then the arguments of the samplers. The samplers are forked
+        first, because a case may finish before a process started with it takes a reading. They exit with
+        their parent, the server.
 
         Raises:
             CommandNotStartedError: the server's Python interpreter cannot be started.

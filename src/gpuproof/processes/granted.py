@@ -1,8 +1,8 @@
-"""How many CPUs may this process keep busy, and how many GPUs was it granted on this host?
+"""How many CPUs may this process keep busy, and how many GPUs are allocated to it on this host?
 
-CPUs: what the kernel, the container and the user allow, from the process's affinity, the CPU quota of its
-cgroups (docker --cpus, pod limits, Slurm), and OMP_NUM_THREADS as set by the user. With more threads than
-CPUs, threads wait for each other. GPUs: as reported by Slurm, or by whatever created the pod or gate.
+CPUs: the limit set by the kernel, the container and the user, from the process's affinity, the CPU quota of
+its cgroups (docker --cpus, pod limits, Slurm), and OMP_NUM_THREADS as set by the user. With more threads than
+CPUs, threads wait for each other. GPUs: as reported by Slurm, or by the tool that created the pod or gate.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 AGENT_MARK: Final = "TORCHELASTIC_RUN_ID"
 """Set by torchrun for its ranks; with several ranks, torchrun also sets OMP_NUM_THREADS=1 if it is unset."""
 GRANTED: Final = "GPUPROOF_GRANTED_GPUS"
-"""Used if neither Slurm nor the driver reports the grant: the number of GPUs, a space, and who granted
+"""Used if neither Slurm nor the driver reports the allocation: the number of GPUs, a space, and who allocated
 them."""
 OF_SLURM: Final = ("SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
 """Step variables take precedence over job variables (https://slurm.schedmd.com/srun.html,
-prolog_epilog.html): SLURM_GPUS_ON_NODE is a number, the others are lists of indices."""
+prolog_epilog.html): SLURM_GPUS_ON_NODE is a number, the other variables are lists of indices."""
 
 
 def cpus_allowed() -> int | None:
@@ -31,17 +31,18 @@ def cpus_allowed() -> int | None:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Return how many CPUs' worth of time the cgroups grant; None if no cgroup sets a limit.
+    """Return how many CPUs' worth of time the cgroups allow; None if no cgroup sets a limit.
 
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html (cpu.max) and, for version 1,
-    https://docs.kernel.org/scheduler/sched-bwc.html. A cgroup's limit cannot exceed those of its ancestors.
+    https://docs.kernel.org/scheduler/sched-bwc.html. A cgroup's limit cannot exceed the limits of its
+    ancestors.
     """
     granted = [quota for folder in _groups(root) if (quota := _quota_of(folder)) is not None]
     return min(granted, default=None)
 
 
 def usable_cpus() -> int:
-    """Return the CPUs this process can keep busy; a partial CPU does not count, as it causes waits."""
+    """Return how many CPUs this process can fully use; partial CPUs are ignored: they cause stalls."""
     allowed, quota = cpus_allowed() or os.cpu_count() or 1, cpu_quota()
     return allowed if quota is None else min(allowed, max(1, int(quota)))
 
@@ -71,8 +72,8 @@ def reason_fewer_threads(users: int | None) -> str | None:
 def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
     """Return OMP_NUM_THREADS as set by the user (the first number if it is a list); None if unset.
 
-    The value comes from the environment that the process was started with, as stored by the kernel, because
-    torchrun and gpuproof itself change it later.
+    The value is read from the process's initial environment, as stored by the kernel, because torchrun and
+    gpuproof itself change the value later.
     """
     environment_here = _users_environment() if environment is None else environment
     first = environment_here.get(THREADS_VARIABLE, "").partition(",")[0].strip()
@@ -80,7 +81,7 @@ def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
 
 
 def _users_environment() -> Mapping[str, str]:
-    """Return the environment of the nearest process, from this one up, not started by torchrun."""
+    """Return the environment of the nearest process, this one or an ancestor, not from torchrun."""
     pid = os.getpid()
     with suppress(OSError, ValueError):
         while AGENT_MARK in (started_with := _started_with(pid)):
@@ -114,7 +115,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _quota_of(folder: Path) -> float | None:
-    """Return the number of CPUs that one cgroup grants; None if it sets no limit or is not visible."""
+    """Return the number of CPUs that one cgroup allows; None if it sets no limit or is not visible."""
     with suppress(OSError, ValueError):
         limit, period = (folder / "cpu.max").read_text().split()
         return None if limit == "max" else int(limit) / int(period)
@@ -133,7 +134,7 @@ def memory_total_bytes() -> int | None:
 
 
 def granted_gpus(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the `number` of GPUs granted on this host and the `source`; None if there is no grant.
+    """Return the `number` of GPUs allocated on this host and the `source`; None if not allocated.
 
     >>> granted_gpus({"SLURM_JOB_GPUS": "0,1"})
     {'number': 2, 'source': 'SLURM_JOB_GPUS=0,1'}
@@ -155,7 +156,7 @@ def granted_gpus(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def grant_for_later(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that tells ranks about the grant when Slurm's own variables are removed.
+    """Return the variable that tells ranks about the allocation when Slurm's variables are removed.
 
     >>> grant_for_later({"SLURM_JOB_GPUS": "0,1"})
     {'GPUPROOF_GRANTED_GPUS': '2 SLURM_JOB_GPUS=0,1'}

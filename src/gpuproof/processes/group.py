@@ -1,9 +1,10 @@
 """The processes of one launch on this host: its ranks and samplers, watched and stopped together.
 
 Input: argument lists, the first for the ranks. Output: the ranks' exit status, without polling; all processes
-are stopped. A process's descendants are read from `/proc`, including those that started their own session. A
-descendant whose parent has exited is found if `adopt_orphans` was called before, as it is then our child.
-Used by both halves: the launcher on this machine, and the agent that a launcher started on another.
+are stopped. A process's descendants are read from `/proc`, including descendants that started their own
+session. A descendant with a parent that has exited is found if `adopt_orphans` was called before, because the
+descendant is then our child. Used on both sides: by the launcher on this machine, and by the agent that a
+launcher started on another machine.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from gpuproof.base.groups import grouped
 from gpuproof.processes.start import CommandNotStartedError, start_process
 
 OnExit = Callable[[int], None]
-"""Called with the exit status from another thread."""
+"""Callback that another thread calls with the exit status."""
 PROC = Path("/proc")
 _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 """`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` from linux/prctl.h."""
 KILL_ROUNDS = 20
-"""A process may fork between being listed and being killed, but not indefinitely."""
+"""Maximum number of rounds: a process may fork between being listed and being killed, but not
+indefinitely."""
 POLL_S = 0.05
 
 
@@ -144,7 +146,7 @@ def start_group(
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What `/proc` reports about one process."""
+    """Facts about one process, as reported by `/proc`."""
 
     pid: int
     parent: int
@@ -157,7 +159,7 @@ def adopt_orphans() -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system kill this process when its `parent` exits, or at once if it already has."""
+    """Have the system kill this process when its `parent` exits, or immediately if it already has."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), SIGKILL)
@@ -172,7 +174,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def descendants(root: int, *, without: Iterable[int] = ()) -> tuple[ProcessState, ...]:
-    """List the living processes below `root`, without itself, zombies, and the branches in `without`."""
+    """List the living processes below `root`, excluding itself, zombies, and branches in `without`."""
     states = {state.pid: state for entry in PROC.glob("[0-9]*") if (state := _read(entry)) is not None}
     children = grouped((state.parent, state) for state in states.values())
     family: list[ProcessState] = []

@@ -1,9 +1,9 @@
 """Where do temporary files go? In a temporary folder that shows whether its owner is still alive.
 
-Input: nothing, or the parent folder. Output: a separate folder, removed on exit. If an owner is killed, its
-folder remains; it is removed by the next process that creates one next to it or requests a sweep. The owner
-holds a lock that the system releases when the owner exits, so neither a reused process id nor one from
-another container is mistaken for a living owner. Links are not followed.
+Input: none, or the parent folder. Output: a separate folder, removed on exit. If an owner is killed, its
+folder remains; it is removed by the next process that creates a folder next to it or requests a sweep. The
+owner holds a lock that the system releases when the owner exits, so neither a reused process ID nor a process
+ID from another container is mistaken for a living owner. Links are not followed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def make_scratch(purpose: str = "") -> ScratchFolder:
 
 @contextmanager
 def scratch_folder(purpose: str = "") -> Iterator[Path]:
-    """Provide such a folder for the duration of a block.
+    """Provide a scratch folder for the duration of a block.
 
     Raises:
         OSError: see `make_scratch`.
@@ -62,7 +62,7 @@ def scratch_folder(purpose: str = "") -> Iterator[Path]:
 
 
 def sweep(parent: Path | None = None) -> int:
-    """Remove this user's folders whose owners have exited; return how many were removed.
+    """Remove folders of this user with owners that have exited; return the number removed.
 
     `parent` is where the folders are; by default, the system's temporary folder.
     """
@@ -75,7 +75,7 @@ def sweep(parent: Path | None = None) -> int:
 
 
 def _locked_owner(path: Path) -> int | None:
-    """Create the lock file, lock it, then give it its final name; return None if that fails."""
+    """Create the lock file, lock it, then rename it to its final name; return None if that fails."""
     unnamed = path / f"{OWNER}.part"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

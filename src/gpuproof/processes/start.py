@@ -1,10 +1,10 @@
 """How is a process started, and what does its exit status mean?
 
-Input: an argument list. Output: a process in its own session, or an error that names what could not be
-started. The status is what `subprocess` calls a return code: negative for the signal that terminated the
+Input: an argument list. Output: a process in its own session, or an error that says which command could not
+be started. The status is the same as a `subprocess` return code: negative for the signal that terminated the
 process. Other processes of the same gpuproof are started from the same files or archive: nothing is ever
-imported from the working directory, which may contain a user's `random.py` or another gpuproof. Both halves
-use this, so it needs only the standard library.
+imported from the working directory, which may contain a user's `random.py` or another gpuproof. Both sides
+use this module, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def safe_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class CommandNotStartedError(EnvironmentUnfitError):
-    """A command could not be started; `status` is the one a shell would return."""
+    """A command could not be started; `status` is the exit status that a shell would return."""
 
     def __init__(self, command: str, error: OSError) -> None:
         is_missing = isinstance(error, FileNotFoundError)
@@ -61,7 +61,7 @@ def missing_program(command: str, environment: Mapping[str, str]) -> CommandNotS
 
 @contextmanager
 def starting(command: str) -> Iterator[None]:
-    """Name the command if the system fails to start it.
+    """Name the command in the error if the system fails to start it.
 
     Raises:
         CommandNotStartedError: raised in place of any OSError.

@@ -3,9 +3,9 @@
 If the device's own energy counter works, it is used: the difference between two readings is exact at any
 polling rate, while many power sensors only sample part of the time. Power is integrated over the samples if
 there is no counter, if the counter did not move while power was drawn, or if it stopped before the end of the
-window. `coverage` is the share of the window that the value covers; the value is never extrapolated to the
-rest. Mean power comes from the same counter: for a signal in step with the readings, no number of samples
-shows what happened in between.
+window. `coverage` is the fraction of the window that the value covers; the value is never extrapolated to the
+rest. Mean power comes from the same counter: if a signal is in step with the readings, no number of samples
+reveals its course between them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DOUBT_FACTOR: Final = 1.25
 
 
 FEWEST_MOVES: Final = 10
-"""A counter may only update at intervals, at moments of its own (every 0.1 s on an H200): its increase over k
+"""A counter may only update periodically, at times of its own (every 0.1 s on an H200): its increase over k
 updates may then be too high or too low by 1/k."""
 WHOLE_ENOUGH: Final = 0.9
-"""Share of a window that an energy value has to cover to represent all of it."""
+"""Fraction of a window that an energy value has to cover to represent all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Energy:
     energy_j: float | None
     method: EnergyMethod | None
     coverage: float | None
-    """Share of the window's time that the value covers, 0 to 1."""
+    """Fraction of the window's time that the value covers, 0 to 1."""
     covered_s: float
     note: str | None
     """Why there is no value, or why it is doubtful."""
@@ -57,7 +57,7 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
     times, totals = readings_of(recording, track, "energy_j")
     stopped_s = _stopped_s(times, totals)
     if stopped_s is not None and stopped_s < window.spans[-1].end_s and (integrated is None or integrated[0]):
-        return _instead(integrated, window, f"the energy counter does not move from {stopped_s:.3g} s on")
+        return _instead(integrated, window, f"the energy counter does not move after {stopped_s:.3g} s")
     moved, inside = totals[1:] != totals[:-1], np.zeros(len(totals) - 1, dtype=bool)
     for span in window.spans:
         inside |= (times[:-1] >= span.begin_s) & (times[1:] <= span.end_s)
@@ -181,7 +181,7 @@ def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow,
 def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int) -> str | None:
     parts = []
     if resets:
-        parts.append(f"the counter went back {resets} time(s), probably because the driver was reloaded")
+        parts.append(f"the counter went backwards {resets} time(s), probably because the driver was reloaded")
     if integrated is not None:
         sensor_w = integrated[0] / integrated[1]
         low, high = sorted((counter_w, sensor_w))
@@ -193,7 +193,7 @@ def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int
 def _integrated(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow
 ) -> tuple[float, float] | None:
-    """Return joules by the trapezoidal rule, and the seconds covered; None for under two readings."""
+    """Return joules by the trapezoidal rule, and the seconds covered; None with under two readings."""
     column = track.values("power_w")
     if column is None:
         return None

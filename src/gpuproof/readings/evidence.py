@@ -1,11 +1,11 @@
-"""What is known about a run? Its launches, its hosts, and their readings, loaded on demand.
+"""All data about a run: its launches, its hosts, and their readings, loaded on demand.
 
-The input is run.json, the config, the records of every launch, and where a launch's recording of a host is.
-The output is the single source for analysis, warnings, checks and conclusions, so that they cannot contradict
-each other: for a launch, the `WindowReadings` between the start and end of a worker's window on the host's
-monotonic clock, and how much of the window the samples cover. Readings are not stored, except for the most
-recently requested recordings: two questions about a launch read its file once, and 500 hosts need no more
-memory than one.
+The input is run.json, the config, the records of every launch, and the path of each host's recording of a
+launch. The output is the single source for analysis, warnings, checks and conclusions, so that they cannot
+contradict each other: for a launch, the `WindowReadings` between the start and end of a worker's window on
+the host's monotonic clock, and how much of the window the samples cover. Readings are not stored, except for
+the most recently requested recordings: two queries about a launch read its file once, and 500 hosts need no
+more memory than one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ NOT_MONITORED: Final = "nothing was recorded (monitoring.enabled is false)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingReadings:
-    """There are no readings; gives the reason."""
+    """No readings are available; contains the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A run, ready to be judged."""
+    """A run, ready to be evaluated."""
 
     description: Mapping[str, Any]
     """run.json."""
@@ -155,11 +155,11 @@ def _loaded(path: Path) -> tuple[RecordingData | MissingReadings, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWindow:
-    """What one device did in the window. Means are weighted by time; None means unknown."""
+    """Readings of one device in the window. Means are weighted by time; None means unknown."""
 
     physical_index: int
     throttle_shares: Mapping[str, float] | None
-    """Reason → share of the window, 0 to 1. None if the device does not report it."""
+    """Throttle reason → fraction of the window, 0 to 1. None if the device does not report reasons."""
     clock_sm_mhz: float | None = None
     clock_sm_max_mhz: float | None = None
     util_gpu_percent: float | None = None
@@ -180,7 +180,7 @@ class DeviceWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWindow:
-    """What the host did in the window; None means unknown."""
+    """Readings of the host in the window; None means unknown."""
 
     cpu_percent: float | None = None
     cpu_max_core_percent: float | None = None
@@ -195,7 +195,7 @@ class Coverage:
     num_samples: int
     """Number of samples in the window."""
     share: float
-    """Share of the window's time, 0 to 1, that lies between samples without a gap."""
+    """Fraction of the window, 0 to 1, that is covered by samples without a gap."""
     last_sample_s: float | None = None
     """If a recording has no end (its sampler was killed) and stops before the window does, this is the
     time of the last sample, in seconds from the start of the window. Otherwise, or without any sample, it
@@ -211,7 +211,7 @@ class WindowReadings:
     devices: tuple[DeviceWindow, ...]
     host: HostWindow = field(default_factory=HostWindow)
     coverage: Coverage | None = None
-    """None if unknown."""
+    """Coverage of the window by readings; None if unknown."""
 
 
 def read_window(
@@ -294,7 +294,7 @@ def _host(recording: RecordingData, inside: Flags) -> HostWindow:
 
 
 def _coverage(recording: RecordingData, window: RecordingWindow, inside: Flags) -> Coverage:
-    """Add up the time between neighbouring samples, using those just outside for the window's ends."""
+    """Add up the time between adjacent samples, using those just outside for the window's ends."""
     time_s = recording.time_s
     lefts, rights = time_s[:-1], time_s[1:]
     joined = rights - lefts <= longest_step_s(time_s)

@@ -1,4 +1,4 @@
-"""What limited the workload, as far as the readings show: a cap, the temperature, or the host.
+"""Bottlenecks of the workload that the readings reveal: a cap, the temperature, or the host.
 
 The input is the readings of a window, or of a whole recording. The output is `LaunchLimits`, largest gain
 first, and the measure and the sentence that a result stores. `launches.limits` adds what the workload itself
@@ -29,10 +29,10 @@ LimitName = Literal[
 ]
 UNKNOWN: Final = "unknown"
 HOST_BOUND = 0.10
-"""Share of the window in which a device is idle: the lower end of its interval, or the gaps between steps
-that were timed on the device."""
+"""Fraction of the window that a device must be idle for its host to be the limit: the lower end of its
+interval, or the gaps between steps that were timed on the device."""
 UNUSED = 0.99
-"""Share of the window for which a GPU must report being idle to count as idle."""
+"""Fraction of the window for which a GPU must report being idle to count as idle."""
 BUSY_CORE_PERCENT: Final = 98.0
 LOW_UTILISATION_PERCENT: Final = 80.0
 CAPS: Final[Mapping[LimitName, tuple[str, ...]]] = {
@@ -41,7 +41,7 @@ CAPS: Final[Mapping[LimitName, tuple[str, ...]]] = {
 }
 """The throttle reasons that belong to each limit."""
 ARTICLE: Final[Mapping[str, str]] = {name: f"the {name}" for name in ("host", "power cap", "requested rate")}
-"""Names as used in a sentence; reasons not listed here are used as they are."""
+"""Names as used in a sentence; reasons not listed here are used unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +50,16 @@ class LaunchLimit:
 
     name: LimitName
     share: float
-    """Share of the window that it took up, 0 to 1; for a ceiling, the fraction of it that was reached."""
+    """Fraction of the window that the limit took up, 0 to 1; for a ceiling, the fraction reached."""
     gain: float
     """Maximum relative gain in the rate if this limit were removed."""
     text: str
-    """What was measured, as in "GPU idle 68 % of the window"."""
+    """The measured result as text, e.g. "GPU idle 68 % of the window"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchLimits:
-    """What limited a launch or a run, largest gain first."""
+    """The limits of a launch or a run, largest gain first."""
 
     found: tuple[LaunchLimit, ...]
     unknown: str = ""
@@ -67,15 +67,13 @@ class LaunchLimits:
 
     @property
     def name(self) -> str:
-        """The name of the first limit, or that it is unknown."""
+        """The name of the first limit, or the word for an unknown one."""
         return self.found[0].name if self.found else UNKNOWN
 
 
 def limits_of_readings(readings: WindowReadings) -> LaunchLimits:
-    """Report what limited a command for which only readings are known."""
-    unknown = (
-        "its readings show no cap and no waiting for the host" if readings.devices else "no GPU was read"
-    )
+    """Report the limits of a command for which only readings are available."""
+    unknown = "its readings show no cap or waiting for the host" if readings.devices else "no GPU was read"
     return with_readings(LaunchLimits(found=(), unknown=unknown), [readings])
 
 
@@ -143,12 +141,10 @@ def host_busy(host: HostWindow, devices: Sequence[DeviceWindow]) -> Iterator[Lau
     if idle >= UNUSED:
         return
     if idle >= HOST_BOUND:
-        yield _host_limit(idle, f"each GPU reported being idle for {units.share(idle)} of the window or more")
+        yield _host_limit(idle, f"each GPU reported idling for at least {units.share(idle)} of the window")
     elif used and core is not None and core >= BUSY_CORE_PERCENT and max(used) < LOW_UTILISATION_PERCENT:
         busy = f"one CPU was busy {units.significant(core)} % of the time"
-        yield _host_limit(
-            1 - max(used) / 100, f"{busy} while no GPU was above {units.significant(max(used))} %"
-        )
+        yield _host_limit(1 - max(used) / 100, f"{busy} with no GPU above {units.significant(max(used))} %")
 
 
 def _host_limit(share: float, text: str) -> LaunchLimit:

@@ -1,4 +1,4 @@
-"""How is a metric named and formatted? The unit at the end of its name determines both.
+"""Names and formats metrics, based on the unit at the end of the metric's name.
 
 The input is a metric's name from `gpuproof.records.metrics` or a host column, and a value in the metric's
 unit. The output is short text; a missing value is a dash, never 0.
@@ -25,7 +25,7 @@ _THROTTLE_TITLES: Final = {
     "reliability": "reliability limit",
     "other": "other reason",
 }
-"""Throttle reasons whose displayed name differs from their key."""
+"""Throttle reasons with a displayed name that differs from their key."""
 
 STATE_REASONS: Final = frozenset({"idle", "application_clocks", "display_clocks"})
 """Throttle reasons that reflect what the device was asked to do: they are not faults and do not count as

@@ -1,4 +1,4 @@
-r"""Read and write JSON of recordings and run files, millions of lines, with the fastest library.
+r"""Reads and writes JSON of recordings and run files, millions of lines, with the fastest library.
 
 >>> fast_json(b'{"name": "\\u001b]0;title\\u0007", "value": 0.1}')
 {'name': ' ]0;title ', 'value': 0.1}
@@ -57,5 +57,6 @@ def fast_json(text: bytes) -> Any:
     try:
         data = load_line(text)
     except ValueError:
-        return parse_json(text)  # this one accepts a little more, e.g. NaN, and has different error messages
+        # this parser accepts a little more, e.g. NaN, and has different error messages
+        return parse_json(text)
     return bounded(data, text)

@@ -15,7 +15,7 @@ from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingDat
 from gpuproof.readings.warnings import FEWEST_OF_GENERATION, LOADED_PERCENT
 from gpuproof.records.run import Start
 
-if TYPE_CHECKING:  # which caches the result
+if TYPE_CHECKING:  # Evidence caches the result
     from gpuproof.readings.evidence import Evidence
 
 RECEIVED_BYTES_PER_S: Final = 1e8

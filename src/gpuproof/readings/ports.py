@@ -1,6 +1,6 @@
-"""What did each port count during a launch? Increases between readings, or why they are unknown.
+"""Increases of each port's counters during a launch, or why they are unknown.
 
-A total that decreased was either reset, by the driver or by someone clearing counters, or wrapped around. It
+A total that decreased was either reset (by the driver or by someone clearing counters) or wrapped around. It
 counts as wrapped if the counter is known to wrap, decreased by more than half its range, and its link did not
 go down in between. A saturating counter stays at its maximum; its increase is then a lower bound.
 """
@@ -19,7 +19,7 @@ from gpuproof.records.ports import PORT_COUNTERS, CounterKind, PortCounter, Port
 from gpuproof.records.readings import Counters
 from gpuproof.records.run import Start
 
-if TYPE_CHECKING:  # which caches the result
+if TYPE_CHECKING:  # Evidence caches the result
     from gpuproof.readings.evidence import Evidence, MissingReadings
 
 FLAPS: Final = ("link_downed", "carrier_changes")
@@ -28,7 +28,7 @@ CUT_SHORT: Final = "its ports were not read at the end: the recording was trunca
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortChange:
-    """What a port counted between its first and last reading."""
+    """Counter increases of a port between its first and last reading."""
 
     port: PortReading
     """The port as last read."""
@@ -36,10 +36,10 @@ class PortChange:
     missing: Mapping[str, str]
     """Counter, or `port` → why its count is unknown, or may be too low."""
     became: str = ""
-    """States and rates in order, if they changed; not for PCIe, which changes its speed when idle."""
+    """States and rates in order, if they changed; not for PCIe, because its speed changes when idle."""
 
     def counters(self, *kinds: CounterKind) -> list[str]:
-        """Return the names of a port's counters of the given kinds, including those with unknown counts."""
+        """Return the names of the port's counters of the given kinds, including ones with unknown counts."""
         return of_kind(self.port.medium, {**self.increases, **self.missing}, *kinds)
 
     def grown(self, *kinds: CounterKind) -> dict[str, int]:
@@ -54,7 +54,7 @@ class PortChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortsDuringLaunch:
-    """What the ports of one host counted during one launch."""
+    """Counter increases of one host's ports during one launch."""
 
     launch: str
     """CASE/REPLICATE."""
@@ -62,11 +62,11 @@ class PortsDuringLaunch:
     """All hosts of the launch."""
     changes: tuple[PortChange, ...] = ()
     missing: Mapping[str, str]
-    """Medium → why nothing is known about it. The key `ports` stands for all media, or for counts that stop
-    before the end."""
+    """Medium → why no data is available for it. The key `ports` covers all media, or counts that stop before
+    the end."""
 
     def unknown(self, *media: str) -> list[str]:
-        """Return why the counts of these media are unknown, or not known up to the end."""
+        """Return why the counts of these media are unknown, or incomplete at the end."""
         return [self.missing[medium] for medium in ("ports", *media) if medium in self.missing]
 
 
@@ -118,7 +118,7 @@ def _gpus(recording: RecordingData, counters: Sequence[Counters]) -> list[PortRe
 
 
 def port_changes(totals: Sequence[PortTotals]) -> tuple[PortChange, ...]:
-    """Return what each port ever listed counted, from the first to the last of several readings."""
+    """Return the counts of every port ever listed, from the first to the last of several readings."""
     if not totals:
         return ()
     listed = [{port.name: port for port in reading.ports} for reading in totals]
@@ -131,7 +131,7 @@ def _change(readings: Sequence[PortReading | None], last: Sequence[PortReading])
     if len(ports) < len(readings):
         known = {port.name for port in last if port.address == ports[-1].address}
         renamed = f": its card has {', '.join(sorted(known))}" if known - {ports[-1].name} else ""
-        missing = {"port": f"it was not listed all the time: removed or renamed{renamed}"}
+        missing = {"port": f"it was not listed throughout: removed or renamed{renamed}"}
         return PortChange(port=ports[-1], increases={}, missing=missing)
     increases, missing = {}, dict(ports[-1].unread)
     for name in dict.fromkeys(name for port in ports for name in port.counters):
@@ -151,7 +151,7 @@ def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None)
     """Yield a counter's increases between readings.
 
     Raises:
-        ValueError: an increase is unknown; the message gives the reason.
+        ValueError: an increase is unknown; the message contains the reason.
     """
     top = None if row is None else row.top
     totals = [port.counters.get(name) for port in ports]
@@ -165,5 +165,5 @@ def _increases(name: str, ports: Sequence[PortReading], row: PortCounter | None)
             flapped = any(later.counters.get(f, 0) != port.counters.get(f, 0) for f in FLAPS)
             step += 0 if flapped or -step <= top // 2 else top + 1
         if step < 0:
-            raise ValueError(f"it went back from {count(before)} to {count(after)}: it was reset")
+            raise ValueError(f"it went backwards from {count(before)} to {count(after)}: it was reset")
         yield step

@@ -1,9 +1,8 @@
-"""What does a recording contain? Loads JSON Lines into columns by device, metric and tick.
+"""Loads a recording's JSON Lines into columns by device, metric and tick.
 
-The input is the path of a recording. The output is `RecordingData`, whose arrays all have one entry per
-sample, NaN if there was no reading. A line that cannot be read is skipped, counted and reported in `notes`: a
-recording that was truncated by a crash is still a recording. `formats` converts other formats to the same
-type.
+The input is the path of a recording. The output is `RecordingData`: all its arrays have one entry per sample,
+NaN if there was no reading. A line that cannot be read is skipped, counted and reported in `notes`: a
+recording that was truncated by a crash is still usable. `formats` converts other formats to the same type.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from gpuproof.records.sample import reasons_by_device, split
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NAN = float("nan")
-LATEST_UNIX_S = 2.5e11  # in the year 9892; datetime ends with 9999
+LATEST_UNIX_S = 2.5e11  # this is in the year 9892; datetime ends with 9999
 READ_BYTES = 2**18
-"""Number of bytes read at a time: Python's default buffer only holds three lines of a typical recording."""
+"""Number of bytes read at a time: Python's default buffer only fits three lines of a typical recording."""
 HOST = "host"
 """The key of the host's columns, just as a physical index is the key of a device's columns."""
 
@@ -66,7 +65,7 @@ class DeviceTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpan:
-    """A section of the recording that the watched workload named; times in seconds from the start."""
+    """A section of the recording, named by the workload; times are in seconds from the start."""
 
     name: str
     start_s: float
@@ -94,9 +93,9 @@ class RecordingData:
     unavailable: tuple[r.UnavailableMetrics, ...] = ()
     processes: tuple[r.DeviceProcesses, ...] = ()
     ports: tuple[PortTotals, ...] = ()
-    """Empty if the format, or the version that wrote the file, has none."""
+    """Port counters; empty if the format, or the version that wrote the file, has none."""
     end: r.RecordingEnd | None = None
-    """None if the recording has no last line, because the sampler was killed or the format has none."""
+    """The recording's last line; None if the sampler was killed or the format has no such line."""
     notes: tuple[str, ...] = ()
     """Caveats for the reader: skipped lines, a missing end, assumed units."""
 
@@ -164,7 +163,7 @@ def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> Rec
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Pause garbage collection, which takes a sixth of the time: JSON and records have no cycles."""
+    """Pause garbage collection, which needs a sixth of the time: JSON and records have no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -177,7 +176,7 @@ def without_collection() -> Iterator[None]:
 class Columns:
     """The columns of several owners, built from rows; a column missing from a row gets NaN there.
 
-    An owner's rows with the same names are stored together as they arrive, so that a day fits in a few
+    Rows of one owner with the same names are stored together as they arrive, so that a day fits in a few
     arrays.
     """
 
@@ -222,7 +221,7 @@ def _wall_time(unix_s: Any) -> float:
     """
     value = float(unix_s)
     if not 0 <= value <= LATEST_UNIX_S:
-        raise ValueError(f"no date is {value:g} s after 1970")
+        raise ValueError(f"{value:g} s after 1970 is not a valid date")
     return value
 
 
@@ -261,9 +260,8 @@ class _Builder:
         try:
             data = load_line(line)
             kind = data["kind"]
-            if kind != "sample" or not is_clean(
-                line
-            ):  # a sample that is nested more deeply is rejected below
+            # a sample that is nested more deeply is rejected below
+            if kind != "sample" or not is_clean(line):
                 data = bounded(data, line)
         except (ValueError, TypeError, KeyError):
             self.damaged.append(number)
@@ -348,7 +346,7 @@ class _Builder:
     def finish(self) -> RecordingData:
         if self.head is None:
             raise RecordError(
-                "holds no recording line",
+                "contains no recording line",
                 place=self.source,
                 next_step="Pass a file that `gpuproof monitor record` or `exec` wrote",
             )

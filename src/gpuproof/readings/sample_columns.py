@@ -1,9 +1,9 @@
-"""What do a recording's samples look like as columns? Processes column-wise lines in chunks.
+"""Converts a recording's samples from column-wise lines to columns, in chunks.
 
 The input is the devices, names and values of each sample, as in its line (`records/sample.py`). The output is
-one column per device and metric, NaN if there was no reading. A metric that never changes takes no space, and
-one shared by all devices is stored once, so a day of eight GPUs fits in memory along with its results. A row
-whose values are not numbers is skipped, and its line is reported.
+one column per device and metric, NaN if there was no reading. A metric that never changes needs no space, and
+a metric with the same values on all devices is stored once, so a day of eight GPUs fits in memory along with
+its results. A row with non-numeric values is skipped, and its line is reported.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Places = NDArray[np.int64]
 
 _NUMBERS: Final = {int, float}
 BATCH: Final = 64
-"""Number of samples that are stored as read before they become arrays: this many fit in a CPU cache, which
-halves the time."""
+"""Number of samples stored as read before they become arrays: this many fit in a CPU cache, which halves the
+time."""
 CHUNK: Final = 32
 """Number of batches that are merged into one, to limit the number of arrays."""
 
@@ -49,11 +49,11 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Table:
-    """The samples that share these devices and names."""
+    """The samples with the same devices and names."""
 
     devices: list[str]
     num_names: int
-    """Names in a line; `names` are those requested, and `pick` selects their values."""
+    """Number of names per line; `names` are the requested names, and `pick` selects their values."""
     names: list[str]
     pick: Callable[[list[Any]], tuple[Any, ...]]
     places: array[int] = field(default_factory=lambda: array("q"))
@@ -129,10 +129,10 @@ def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
 
 
 def _table_of(rows: tuple[list[Any], ...], num_devices: int) -> Floats:
-    """Create an array from equally long rows, read as one run of numbers: in a third of the time."""
+    """Create an array from rows of equal length, read as one run of numbers in a third of the time."""
     try:
         flat = struct.pack(f"{len(rows) * num_devices}d", *chain.from_iterable(rows))
-    except struct.error:  # one has no values
+    except struct.error:  # a row has no values
         table = np.array(rows, dtype=np.float64)
         if table.shape != (len(rows), num_devices):
             raise ValueError(f"{table.shape} values") from None
@@ -162,20 +162,20 @@ def _picker(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 
 class SampleColumns:
-    """Columns as they arrive. `metrics`: those to keep for devices (not for `host`); None keeps all."""
+    """Columns as they arrive. `metrics`: device metrics to keep (not for `host`); None keeps all."""
 
     def __init__(self, metrics: Collection[str] | None = None, *, host: str) -> None:
         self._host = host
         self._metrics = None if metrics is None else frozenset(metrics)
         self._tables: dict[tuple[str, str], _Table] = {}
         self.damaged: list[int] = []
-        """Lines whose values were not numbers."""
+        """Lines with values that were not numbers."""
 
     def put(self, place: int, *, line: int, devices: str, names: str, values: list[Any]) -> None:
         """Add a sample's values.
 
         Raises:
-            ValueError: the numbers of values and of names differ.
+            ValueError: the number of values differs from the number of names.
             TypeError: the values are not a list, or the names are not a string.
         """
         table = self._tables.get((devices, names)) or self._table(devices, names)
@@ -212,15 +212,14 @@ class SampleColumns:
                 having[name].append(table)
         for name, those in having.items():
             for device, column in _columns(those, name, length):
-                if (
-                    not math.isnan(column.item(0)) or not np.isnan(column).all()
-                ):  # otherwise it exists for other devices only
+                # otherwise it exists for other devices only
+                if not math.isnan(column.item(0)) or not np.isnan(column).all():
                     columns[device][name] = column
         return columns
 
 
 def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
-    """Yield a metric's column for each device whose tables have it, then free its sources."""
+    """Yield a metric's column for each device with that metric, then free its sources."""
     pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
     devices = list(dict.fromkeys(device for table in having for device in table.devices))
     if all(table.devices == devices for table in having):
@@ -240,7 +239,7 @@ def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str
 
 
 def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, length: int) -> Iterator[Floats]:
-    """Expand pieces with the same devices to all samples together, in half the time of one by one."""
+    """Expand pieces with the same devices to all samples at once, twice as fast as one by one."""
     if len(pieces) == 1 and len(pieces[0][0]) == length and pieces[0][1].ndim == 2:
         columns = np.ascontiguousarray(pieces[0][1].T)
     else:
@@ -253,7 +252,7 @@ def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, lengt
 
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
-    """Expand the pieces of a column to all samples; one that never changes takes no space."""
+    """Expand the pieces of a column to all samples; a column that never changes needs no space."""
     if sum(len(places) for places, _ in pieces) == length:
         first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
         if all(part.flat[-1] == first and (part == first).all() for _, part in pieces if part.size):

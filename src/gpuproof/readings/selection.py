@@ -25,10 +25,10 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.page import Fact, Provenance
 
 RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
-"""What a pattern may match: not the summaries and pictures next to a recording."""
+"""File types that a pattern may match: recordings, not the summaries and pictures next to them."""
 
 MULTI_GPU_ENDING = "_multi_gpu"
-"""The name, before the suffix, of the second file that gputop writes for a run."""
+"""Stem of the second file that gputop writes for a run."""
 UNTYPED: Final = "it was created next to a recording, or on its node"
 NO_FRAMEWORK: Final = "a recording covers drivers and the host, not a framework"
 
@@ -45,7 +45,7 @@ def newest_match(*patterns: str) -> Selected:
     """Resolve paths, directories or globs to one file: the last modified; on a tie, the last by name.
 
     Among a run's files, the JSON Lines file is preferred, as the others were created from it. A single path
-    is used as it is.
+    is used unchanged.
 
     Raises:
         UsageError: nothing matches one of the patterns.
@@ -112,7 +112,7 @@ def of_recording(recording: RecordingData) -> Provenance:
     return Provenance(
         facts=(
             Fact("date", date, "this format has no date"),
-            Fact("host", header.host or None, "this format names no host"),
+            Fact("host", header.host or None, "this format does not record the host"),
             Fact("device", device_text(Counter(device.name for device in devices)), "no GPU was read"),
             Fact("driver", driver, "the recording has no driver version"),
             Fact("CUDA or ROCm", None, NO_FRAMEWORK),
@@ -124,7 +124,7 @@ def of_recording(recording: RecordingData) -> Provenance:
 
 
 def side_by_side(a: Provenance, b: Provenance, *, command: str | None = None) -> Provenance:
-    """Return the provenance of A and B, with shared facts once; `command` repeats the comparison."""
+    """Return the provenance of A and B, listing shared facts once; `command` repeats the comparison."""
     facts = zip((*a.facts, a.command, *a.details), (*b.facts, b.command, *b.details), strict=False)
     both = tuple(_both(*pair) for pair in facts)
     num = len(a.facts)

@@ -1,4 +1,4 @@
-"""How does a column's summary over time look, and how much did a running total grow?
+"""How is a column summarised over time, and how much did a running total grow?
 
 The input is times in seconds and a column with NaN if there was no reading, or a counter's name. The output
 is durations, a time-weighted mean, extremes and a percentile; for a counter, its increase and the time
@@ -6,8 +6,8 @@ covered. A reading is valid until the next one; before a gap (a lost device, a h
 one typical interval only, so that the gap is not filled with the last value. In a dithered recording
 (`monitor/sampler.py`), a reading instead represents half of the time to either neighbour: otherwise, an early
 reading in a tick would weigh more than a late one, and a signal in step with the ticks would be measured
-wrong. If a counter decreased (the driver was reloaded), increases are summed around that step. For a picture,
-a day's column is reduced to an envelope.
+incorrectly. If a counter decreased (the driver was reloaded), increases are summed around that step. For a
+picture, a day's column is reduced to an envelope.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -31,9 +31,8 @@ from gpuproof.statistics.percentiles import percentile
 FEW_SPANS: Final = 4
 """Maximum number of spans in a window for which spans are processed one at a time."""
 HOLE_FACTOR: Final = 4.0
-"""Two readings further apart than this many typical intervals have a gap between them. Dithered ticks are
-up to two intervals apart, and a few of them only give a rough estimate of the typical interval, to about
-half."""
+"""Two readings further apart than this many typical intervals have a gap between them. Dithered ticks are up
+to two intervals apart, and the typical interval estimated from a few of them may be wrong by half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class SeriesSummary:
     """The summary of one metric's readings, in that metric's unit."""
 
     mean: float
-    """Weighted by the time for which each reading was valid."""
+    """Mean, weighted by the time for which each reading was valid."""
     minimum: float
     maximum: float
     p95: float | None
@@ -98,7 +97,7 @@ def summarise_series(
 ) -> SeriesSummary | None:
     """Return the summary of a column's readings; None if it has no readings.
 
-    `weights` are the durations for which readings are valid if there is one at each of `times`.
+    `weights` are the durations for which readings are valid, if there is a reading at each of `times`.
     """
     if len(column) and is_steady(column):
         return _steady(float(column[0]), len(column))
@@ -139,7 +138,7 @@ def _steady(value: float, samples: int) -> SeriesSummary:
 
 @lru_cache(maxsize=256)
 def _p95_missing(samples: int) -> str | None:
-    """Return why this many samples give no 95th percentile; cached, as most columns agree in number."""
+    """Return why so few samples have no 95th percentile; cached, as most columns are equally long."""
     return percentile(range(samples), 95).reason
 
 
@@ -148,15 +147,16 @@ class CounterChange:
     """The increase of a counter, and the time it covers."""
 
     increase: float
-    """In the unit at the end of the metric's name."""
+    """Increase in the unit at the end of the metric's name."""
     covered_s: float
-    """From the first reading to the last, without stretches in which the counter decreased."""
+    """Time from the first reading to the last, without stretches in which the counter decreased."""
     resets: int
     last_total: float
     """The counter's value at the end; 0 means that it has not counted since the driver was loaded."""
     highest_total: float
     since_resets: float
-    """The sum of the counter's values after each decrease: it has counted at least that much since."""
+    """The sum of the counter's values after each decrease: the counter has counted at least that much
+    since."""
 
 
 def counter_change(
@@ -274,7 +274,7 @@ class Bands:
     time_s: Floats
     """The midpoint of each stretch."""
     levels: Floats
-    """One row per requested share, one column per stretch."""
+    """One row per requested quantile, one column per stretch."""
 
 
 def bands(
@@ -335,7 +335,7 @@ def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 
 def runs(flags: Flags, time_s: Floats, gap_s: float) -> list[tuple[int, int]]:
-    """Return the first and last position of each run of flags that has no gap in time."""
+    """Return the first and last position of each run of consecutive flags without a gap in time."""
     places = np.flatnonzero(flags)
     if not len(places):
         return []

@@ -1,9 +1,9 @@
 """How is a recording summarised? As measures of its devices and its host.
 
 The input is a `RecordingData`. The output is `Measure`s of the whole recording, with each device and the host
-as a subject, and, for each phase and device, those in the table of phases. Means are over time,
+as a subject, and, for each phase and device, those in the table of phases. Means are weighted by time,
 `labels.metric` is the name in the catalogue, and a statistic is the mean, an extreme, a percentile, a total
-or a share of the time. Whatever was not read has a reason instead of a value; nothing missing becomes 0.
+or a fraction of the time. Whatever was not read has a reason instead of a value; nothing missing becomes 0.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ SPREAD: Final = ("mean", "minimum", "maximum", "p95")
 """The statistics of a metric's readings."""
 THROTTLED: Final = "throttled"
 THROTTLED_METRIC: Final = "held_back"
-"""The names used in the labels of measures since the first version."""
+"""Names used in the labels of measures since the first version."""
 STATE: Final = "clock state"
-"""Names of the shares of time spent throttled, and of those spent doing what the device was asked to do."""
+"""Metric names for the fraction of time throttled, and for the fraction spent in a requested clock state."""
 PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
 _TOLD_THROUGHOUT: Final = 0.9
-"""If at least this share of the readings contains it, a device counts as having always reported it."""
+"""If at least this fraction of the readings contains throttle reasons, a device counts as having always
+reported them."""
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
@@ -121,7 +122,7 @@ class _At:
 
     @cached_property
     def lasting_s(self) -> Floats:
-        """How long each is valid, if a metric was read at all of them."""
+        """How long each sample is valid, if a metric was read at all of them."""
         return durations(self.times, dithered=self.recording.recording.is_dithered)
 
     @property
@@ -170,7 +171,7 @@ def _of_phase(recording: RecordingData, phase: RecordingWindow) -> Iterator[Meas
 
 
 def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:
-    """Yield the metrics that were read or whose absence is explained, in catalogue order."""
+    """Yield the metrics that were read or have a reason for being absent, in catalogue order."""
     for metric in names(kind="gauge"):
         if metric in track.metrics or metric in explained:
             yield metric
@@ -200,7 +201,7 @@ def _spread(
 def _series(
     at: _At, metric: str, column: Floats | None, track: DeviceTrack | None = None
 ) -> SeriesSummary | None:
-    """Summarise a column in a window; mean power comes from the energy counter if that moves."""
+    """Summarise a column in a window; mean power comes from the energy counter if that is advancing."""
     if column is None:
         return None
     series = summarise_series(
@@ -233,7 +234,7 @@ def _energy(owner: _Owner, used: Energy) -> Measure:
 
 
 def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
-    """Yield each reason's share of the time, or that there was no throttling, or no report of it."""
+    """Yield each reason's fraction of the time, or that there was no throttling, or no report of it."""
     faults = [item for item in throttled.shares if item.reason not in STATE_REASONS]
     if not faults:
         yield _not_held(owner, throttled)
@@ -294,7 +295,7 @@ def _total(owner: _Owner, total: Total) -> Measure:
 def events_within(
     recording: RecordingData, *, track: DeviceTrack | None, window: RecordingWindow
 ) -> Iterator[EventAt]:
-    """List what drivers reported about a device in a window; for None, about the host."""
+    """List what drivers reported about a device in a window, or about the host if it is None."""
     place = None if track is None else track.identity.physical_index
     for event in recording.events:
         at_s = recording.seconds_in(event.monotonic_s)

@@ -1,16 +1,16 @@
-"""What did a device's counters accumulate in a window: errors, bytes, and throttled time?
+"""Totals of a device's counters in a window: errors, bytes, and throttled time.
 
 The input is a recording, a device and a window. The output, for errors and bytes: a `Total` per counter. If a
 counter decreased (it wrapped, or the driver was reloaded), this is reported. A byte counter that never
-exceeds 32 bits and decreases may have wrapped unseen between any two readings: its value is a lower bound and
-gives no rate. A counter that exceeds what its PCIe link can carry gives no rate either.
+exceeds 32 bits and decreases may have wrapped unseen between any two readings: its value is a lower bound,
+and no rate is computed. No rate is computed either for a counter that exceeds the capacity of its PCIe link.
 
-The output, for throttling: a share of time per reason. The device's own counters of throttled time are exact
-at any polling rate, so they are preferred; the reasons in samples are used if there is no counter. A counter
-that did not move while samples showed its reason is not trusted; if it differs from the samples by more than
-sampling explains, both are reported. A reason that covers several others (`thermal`: by software or hardware)
-is only reported for the time in which none of those applies. A device that reports neither has None, which
-does not mean "never throttled"; the same applies to a counter that has never counted.
+The output, for throttling: a fraction of time per reason. The device's own counters of throttled time are
+exact at any polling rate, so they are preferred; the reasons in samples are used if there is no counter. A
+counter that did not move while samples showed its reason is not trusted; if it differs from the samples by
+more than sampling explains, both are reported. A reason that covers several others (`thermal`: by software or
+hardware) is only reported for the time in which none of those applies. For a device that reports neither, the
+result is None, which does not mean "never throttled"; the same applies to a counter that has never counted.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
@@ -50,10 +50,10 @@ HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
 GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
 """Reasons that samples report along with certain other reasons (`nvmlClocksEventReasonHwSlowdown`)."""
 SMALLEST_REST: Final = 0.01
-"""If a counter that covers several reasons and those reasons' own counters differ by a smaller share of the
-window, that is rounding."""
+"""If a counter that covers several reasons and those reasons' own counters differ by less than this fraction
+of the window, the difference is rounding."""
 SMALLEST_DOUBT: Final = 0.05
-"""If a counter and the samples differ by a smaller share of the window's time, the difference is not
+"""If a counter and the samples differ by less than this fraction of the window's time, the difference is not
 reported, whatever the reason."""
 
 
@@ -65,7 +65,7 @@ class Total:
     increase: float
     covered_s: float
     is_least: bool = False
-    """Whether it may have counted more than `increase`; if so, there is no rate."""
+    """Whether the counter may have counted more than `increase`; if so, there is no rate."""
     note: str | None = None
     """Why the value is doubtful."""
 
@@ -123,7 +123,7 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
             increase=change.increase + change.since_resets,
             covered_s=change.covered_s,
             is_least=True,
-            note=f"its counter went back {times}, never above 32 bits: it wraps or was reset",
+            note=f"its counter went backwards {times}, never above 32 bits: it wraps or was reset",
         )
     limit = link_bytes_per_s(identity.number("pcie_gen_max"), identity.number("pcie_width_max"))
     is_absurd = (
@@ -132,7 +132,7 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
         and limit is not None
         and change.increase > limit * change.covered_s > 0
     )
-    note = f"its counter went back {times}" if change.resets else None
+    note = f"its counter went backwards {times}" if change.resets else None
     if is_absurd:
         note = "not trusted: more than the link can carry"
     return Total(
@@ -142,11 +142,11 @@ def _total(metric: str, change: CounterChange, identity: DeviceIdentity, *, is_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleShare:
-    """The share of time during which one reason applied."""
+    """The fraction of time during which one reason applied."""
 
     reason: str
     share: float
-    """A share from 0 to 1 of the time covered by the method."""
+    """A fraction from 0 to 1 of the time covered by the method."""
     method: ThrottleMethod
     note: str | None = None
     """Why the value is doubtful: the counter is not trusted, or differs from the samples."""
@@ -158,17 +158,17 @@ class Throttling:
 
     shares: tuple[ThrottleShare, ...]
     has_answers: bool
-    """Whether the device reported at all: only then does an empty list of shares mean that it was not
+    """Whether the device reported reasons at all: only then does an empty list mean that it was not
     throttled."""
     missing: str | None
     answered_share: float = 1.0
-    """Share of the window's samples for which reasons were reported, 0 to 1."""
+    """Fraction of the window's samples for which reasons were reported, 0 to 1."""
     counted: tuple[str, ...] = ()
-    """Reasons with a trusted counter; if no sample reported reasons, only these are known."""
+    """Reasons with a trusted counter; if no sample reported reasons, only these have data."""
 
 
 def throttling(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Throttling:
-    """Compute each reason's share from its counter, or else from the samples; count no time twice."""
+    """Compute each reason's fraction from its counter, or else from the samples; count no time twice."""
     inside = window.holds(recording.time_s)
     samples = _Samples(recording, track, answered=track.throttle_answered & inside, samples=int(inside.sum()))
     changes = _changes(recording, track, window)
@@ -216,7 +216,7 @@ class _Samples:
         return durations(self._times, dithered=self._dithered)
 
     def shares(self) -> dict[str, ThrottleShare]:
-        """Return each reason's share; one that covers others gets only the time without any of them."""
+        """Return each reason's fraction; one that covers others gets only the time without any of them."""
         shares = {}
         for reason, flags in self._flags.items():
             alone = flags
@@ -226,9 +226,9 @@ class _Samples:
         return shares
 
     def error(self, reason: str) -> float:
-        """Return the maximum error of a reason's share: one sample per change, and one at either end.
+        """Return the maximum error of a reason's fraction: one sample per change, and one at each end.
 
-        With samples at random moments, one per interval, the error is at most that of the same number of
+        With samples at random moments, one per interval, the error is at most the error of the same number of
         independent samples (stratified sampling). Five standard deviations of the latter are therefore also a
         bound.
         """
@@ -253,7 +253,7 @@ def _changes(
 def _counters(
     changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
 ) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
-    """Return the share of each trusted counter, and a note on each untrusted one.
+    """Return the fraction of time of each trusted counter, and a note on each untrusted one.
 
     A counter is not trusted if it did not move while a sample showed its reason, or if it is below the
     samples by more than sampling explains. A counter that is above them may have seen what happened in
@@ -279,7 +279,7 @@ def _counters(
 
 
 def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
-    """Reduce the time of a counter for several reasons to what their own shares do not cover.
+    """Reduce the time of a counter for several reasons to what their own fractions do not cover.
 
     If the counter is exact, and samples show only one of these reasons, that reason gets its time.
     """
@@ -305,7 +305,5 @@ def _with_doubt(item: ThrottleShare, disbelieved: Mapping[str, str]) -> Throttle
 
 
 def _missing(recording: RecordingData, track: DeviceTrack, changes: Mapping[str, CounterChange]) -> str:
-    why = recording.reasons_missing(track).get(
-        "throttle_reasons", "this device did not report throttle reasons"
-    )
+    why = recording.reasons_missing(track).get("throttle_reasons", "this device reported no throttle reasons")
     return f"{why}; its counters of throttled time have never counted" if changes else why

@@ -1,14 +1,14 @@
-"""What does a recording warn about: links, memory, uneven load, a GPU busy without working?
+"""Warnings about a recording: links, memory, uneven load, and GPUs that are busy without working.
 
 The input is a recording, a device and a window. The output is sentences, none if nothing is wrong or nothing
-was read. The link is judged while the device is busy: an idle link runs slower to save power, and a first
+was read. The link is evaluated while the device is busy: an idle link runs slower to save power, and a first
 reading may still show that. For lanes, at least two readings must agree, or all if there are fewer; for the
 generation, no reading may have been better.
 
 Balance is computed from a recording's results: for utilisation, memory and power, the measure is the
-coefficient of variation over the GPUs' means, with the usual word for it (below 5 % excellent, 10 good, 20
-fair, else poor) and the GPU furthest from the mean. With one GPU, or if a GPU did not report a metric, there
-is a reason instead of a value.
+coefficient of variation over the GPUs' means, with its usual rating (below 5 % excellent, 10 good, 20 fair,
+else poor) and the GPU furthest from the mean. With one GPU, or if a GPU did not report a metric, there is a
+reason instead of a value.
 
 A kernel that busy-waits, as in a hanging collective, keeps utilisation at 100 %, draws little power, and does
 not access memory. From single readings or a recording, stretches of more than ten seconds with this pattern
@@ -37,7 +37,7 @@ from gpuproof.statistics.dispersion import coefficient_of_variation
 LOADED_PERCENT: Final = 10.0
 """Utilisation at which a link starts to count as under load."""
 FEWEST_OF_GENERATION: Final = 3
-"""Number of readings under load needed to judge the generation."""
+"""Number of readings under load needed to evaluate the generation."""
 
 _FLAGS: Final = {
     "remapped_rows_pending": "memory rows are pending a GPU reset to be remapped",
@@ -54,9 +54,9 @@ VARIATION: Final = "coefficient of variation over GPUs"
 _LIMITS: Final[tuple[tuple[float, Band], ...]] = ((0.05, "excellent"), (0.10, "good"), (0.20, "fair"))
 UTILISATION_PERCENT: Final = 99.0
 POWER_SHARE: Final = 0.4
-"""Relative to the limit in force."""
+"""Power as a fraction of the limit in force."""
 TRAFFIC_PERCENT: Final = 1.0
-"""The driver reports whole percentages."""
+"""Memory traffic, which the driver reports in whole percentages."""
 LEAST_S: Final = 10.0
 LEAST_READINGS: Final = 6
 SPIN_METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
@@ -195,9 +195,8 @@ class Spin:
         """Describe what was observed."""
         of_limit = share(self.power_w / self.limit_w)
         return (
-            f"busy without work for {seconds(self.duration_s)}: utilisation 100 % "
-            f"at {of_limit} of the power limit ({quantity('power_w', self.power_w)}), "
-            f"memory traffic {self.traffic_percent:.0f} %"
+            f"busy without work for {seconds(self.duration_s)}: utilisation 100 % at {of_limit} of the power "
+            f"limit ({quantity('power_w', self.power_w)}), memory traffic {self.traffic_percent:.0f} %"
         )
 
 
@@ -289,7 +288,7 @@ def longest_gap_s(interval_s: float) -> float:
 
 
 def _limits(track: DeviceTrack, length: int) -> Floats:
-    """Return the power cap at each sample: the last one read or, before that, the one at the start."""
+    """Return the power cap at each sample: the last cap read or, before that, the cap at the start."""
     column = track.values(_CAP)
     start = limit_of(track.identity, {}) or np.nan
     if column is None:

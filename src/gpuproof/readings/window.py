@@ -1,4 +1,4 @@
-"""Which part of a recording is analysed? The whole, a named phase, or a measured case's time.
+"""Selects the part of a recording to analyse: all of it, a named phase, or a case's window.
 
 The input is a recording and a phase's name or a pair of times. The output is a `RecordingWindow` of one or
 more spans in seconds since the recording started, and which samples are in it.
@@ -24,7 +24,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingWindow:
-    """One or more spans of a recording, in order; `name` is the phase's name, or None for the whole."""
+    """Spans of a recording, in order; `name` is the phase's name, or None for the whole recording."""
 
     name: str | None
     spans: tuple[Span, ...]

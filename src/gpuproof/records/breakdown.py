@@ -1,8 +1,8 @@
 """Records of the step breakdown after the window: by rank, by phase, by communication view.
 
 Each view answers a different question, and none replaces another: how much shorter a step would be without
-gradient averaging (`GradientSync`), what the device did while collectives ran (`CollectiveOverlap`), and how
-long the same bytes take when nothing else is running (`BucketAllReduce`).
+gradient averaging (`GradientSync`), how busy the device was while collectives ran (`CollectiveOverlap`), and
+how long the same bytes take when nothing else is running (`BucketAllReduce`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GradientSync:
 @record_kind("collective_overlap")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveOverlap:
-    """What a rank's device did while collectives ran, summed over some steps, in seconds.
+    """Activity of a rank's device while collectives ran, summed over some steps, in seconds.
 
     A collective runs from the start of its kernel, which includes waiting for other ranks.
     """
@@ -80,7 +80,7 @@ class BucketAllReduce:
     missing: str | None
     """Reason if there are no times."""
     is_queued: bool = True
-    """Whether each was queued before it started; if not, the times include waits for the host."""
+    """Whether each all-reduce was queued before it started; if not, times include waits for the host."""
 
 
 @record_kind("step_phases")
@@ -88,7 +88,7 @@ class BucketAllReduce:
 class StepPhases:
     """Steps with marks between their parts, in a separate window. Times are in seconds, one per step.
 
-    On an asynchronous device, marks are events, and the device was kept busy until whole steps were queued
+    On an asynchronous device, marks are events, and the device was kept busy until entire steps were queued
     (`is_queued`), so no phase includes a wait for the host.
     """
 
@@ -98,11 +98,12 @@ class StepPhases:
     data_s: tuple[float, ...] = ()
     forward_s: tuple[float, ...] = ()
     backward_s: tuple[float, ...] = ()
-    """Including gradient averaging, if any."""
+    """Backward pass, including gradient averaging, if any."""
     optimizer_s: tuple[float, ...] = ()
     """Zeroing gradients, gradient clipping and the optimizer update."""
     backward_without_sync_s: tuple[float, ...] = ()
-    """For additional steps, whose gradients stay on the rank; empty if a step cannot run alone."""
+    """Backward pass of additional steps with gradients that stay on the rank; empty if a step cannot run
+    alone."""
     plain_step_s: tuple[float, ...] = ()
     """The mean step time after the first step, for bursts of steps without marks …"""
     marked_step_s: tuple[float, ...] = ()
@@ -110,7 +111,7 @@ class StepPhases:
     allocated_before_bytes: tuple[int, ...] = ()
     """Memory allocated by torch's allocator when the host started to queue each step …"""
     allocated_after_bytes: tuple[int, ...] = ()
-    """… and when it had queued the whole step. Empty if the allocator does not track it."""
+    """… and when it had queued the entire step. Empty if the allocator does not track memory."""
     missing: str | None = None
     """Why a step cannot be broken down."""
 
@@ -118,7 +119,7 @@ class StepPhases:
 @record_kind("own_compute")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCompute:
-    """Steps that one rank takes alone after the window: whole steps whose gradients stay on the rank."""
+    """Steps that one rank runs alone after the window: full steps, but gradients stay on the rank."""
 
     rank: int
     clock: ClockName
@@ -136,13 +137,13 @@ class TrainingAgreement:
 
     rank: int
     loss_together: tuple[float, ...] = ()
-    """The mean over all ranks, per step …"""
+    """The mean loss over all ranks, per step …"""
     loss_alone: tuple[float, ...] = ()
-    """… and the value on the one rank that processes the samples of all ranks."""
+    """… and the loss on a single rank that processes the samples of all ranks."""
     gradient_norm_together: tuple[float, ...] = ()
     gradient_norm_alone: tuple[float, ...] = ()
     largest_weight_difference: float | None = None
-    """Over all weights after the last step."""
+    """Largest difference over all weights after the last step."""
     missing: str | None = None
     """Reason if there is no comparison."""
 

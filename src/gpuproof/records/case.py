@@ -1,4 +1,4 @@
-"""The case: what one launch of a worker should do, and where it runs, as immutable JSON.
+"""The case: the workload of one launch of a worker, and where it runs, as immutable JSON.
 
 A suite creates a case on the control side, where it is validated; every rank reads it. It is a worker's
 entire input: no other flag, environment variable or file changes what is measured. Where the launch actually
@@ -37,7 +37,7 @@ CASE_SCHEMA_VERSION = 5
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
 StartMode = Literal["exec", "fork"]
 OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
-"""Device types that the worker itself supports; packages may add others, named as in torch."""
+"""Device types that the worker itself supports; packages may add more, named as in torch."""
 Exclusive = Literal["hosts", "devices", "nothing"]
 
 
@@ -46,7 +46,7 @@ class Placement:
     """Where a case should run; `placed.json` next to its spec records where it did run."""
 
     hosts: tuple[Host, ...] = ()
-    """Host names in order of node rank; empty if any `num_hosts` hosts will do."""
+    """Host names in order of node rank; if empty, any `num_hosts` hosts may be used."""
     num_hosts: Positive = 1
     """Number of hosts for this one job; each runs `ranks_per_host` ranks."""
     ranks_per_host: Positive = 1
@@ -80,7 +80,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWork:
-    """Options shared by every kind of work that runs a model."""
+    """Options shared by every kind of workload that runs a model."""
 
     kind: WorkKind
     model: ModelSpec
@@ -110,14 +110,14 @@ class ModelWork:
 
     @property
     def stored_type(self) -> StoredType:
-        """The type of the stored weights; under fp8, the type of those weights that no fp8 product uses."""
+        """Type of the stored weights; with fp8, the type of the weights that are not used in fp8 matmuls."""
         is_own = self.model.name.startswith(OWN_MODULE)
         lowered = self.weights == "precision" and not (is_own and not self.trains)
         return STORED_TYPES.get(self.training.precision, "float32") if lowered else "float32"
 
     @property
     def measures_latency(self) -> bool:
-        """Whether each step is waited for; its time is then a latency, and its rate is not a throughput."""
+        """Whether to wait for each step; its time is then a latency, and its rate is not a throughput."""
         return False
 
     @property
@@ -127,12 +127,12 @@ class ModelWork:
 
     @property
     def steps_of_a_generation(self) -> int | None:
-        """Steps that each add a token to the cache before it is reset to the prompt; None if none do."""
+        """Number of steps that add a token to the cache before its reset to the prompt; None if none do."""
         return None
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """Why no single step represents all, as a captured one would; None if all are identical."""
+        """Why no single step represents all, as a captured one must; None if all are identical."""
         return None
 
     @property
@@ -192,7 +192,7 @@ class InferenceWork(ModelWork):
 
     @property
     def measures_latency(self) -> bool:
-        """Whether each step is waited for; its time is then a latency, and its rate is not a throughput."""
+        """Whether to wait for each step; its time is then a latency, and its rate is not a throughput."""
         return self.inference.mode == "latency"
 
     @property
@@ -202,7 +202,7 @@ class InferenceWork(ModelWork):
 
     @property
     def steps_of_a_generation(self) -> int | None:
-        """Decode steps that each add a token to the cache before it is reset to the prompt."""
+        """Number of decode steps that each add a token to the cache before it is reset to the prompt."""
         return self.inference.new_tokens if self.inference.phase == "decode" else None
 
 
@@ -213,11 +213,11 @@ class ServingWork(ModelWork):
     kind: Literal["serving"] = "serving"
     serving: ServingSpec
     inference: InferenceSpec = field(default_factory=InferenceSpec)
-    """How the worker's own model runs; its phases are those of `serving`."""
+    """Settings for running the worker's own model; its phases are those of `serving`."""
     arrival_seed: int | None = None
     """Seed for this launch's arrivals and prompts; different for each launch of the run.
 
-    None in runs from before 2026-12, when a rate was judged by a single launch.
+    None in runs from before 2026-12, when a rate was evaluated from a single launch.
     """
 
     def seed_of(self, replicate: int) -> int:
@@ -263,7 +263,7 @@ class CommandWork:
 
 
 Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork | ProbeWork | CommandWork
-"""What a launch does; in JSON, `kind` tells the types apart."""
+"""The workload of a launch; in JSON, `kind` distinguishes the types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +276,7 @@ class Case:
     capture_env: bool
     placement: Placement = field(default_factory=Placement)
     monitor: MonitorSpec | None = None
-    """None disables monitoring of devices and host during the launch."""
+    """Monitoring settings; None disables monitoring of devices and host during the launch."""
     start: StartMode = "exec"
     """How the process is created: from scratch, or forked from one that has already imported torch."""
     after: tuple[tuple[str, int], ...] = ()
@@ -285,12 +285,12 @@ class Case:
 
     @property
     def kind(self) -> WorkKind:
-        """The kind of work of this case."""
+        """The kind of workload of this case."""
         return self.work.kind
 
     @property
     def model_work(self) -> ModelWork:
-        """The work of a case that runs a model.
+        """The workload of a case that runs a model.
 
         Raises:
             TypeError: the case does not run a model.
@@ -301,12 +301,12 @@ class Case:
 
     @property
     def measures_latency(self) -> bool:
-        """Whether each step is waited for; its time is then a latency, and its rate is not a throughput."""
+        """Whether to wait for each step; its time is then a latency, and its rate is not a throughput."""
         return isinstance(self.work, ModelWork) and self.work.measures_latency
 
     @property
     def data_file(self) -> str | None:
-        """What the control side prepares for the case in the run directory; None if nothing is needed."""
+        """Data file that the control side writes to the run directory for the case; None if not needed."""
         return self.work.data_file if isinstance(self.work, ModelWork) else None
 
 
@@ -315,10 +315,10 @@ class Placed:
     """Where a launch actually ran."""
 
     hosts: tuple[Host, ...]
-    """Hosts in order of node rank: this machine by its own name, other hosts by their inventory names."""
+    """Hosts in order of node rank: this machine with its own name, other hosts with their inventory names."""
     ranks_per_host: Positive
     address: str | None = None
-    """The address and port at which the ranks met; None for a single rank."""
+    """The address and port for the rendezvous of the ranks; None for a single rank."""
     port: int | None = None
     beside: tuple[tuple[str, int], ...] = ()
     """Launches that were running on the same hosts when this one started."""
@@ -349,10 +349,10 @@ class DeviceTaken:
     name: str
     uuid: str | None
     free_bytes: int | None
-    """None if the driver does not report it."""
+    """Free memory of the device; None if the driver does not report it."""
     cases_per_device: int
-    """Maximum number of cases of this run that it may run concurrently."""
+    """Maximum number of cases of this run that the device may run concurrently."""
     beside: int
-    """Number of cases that it was already running."""
+    """Number of cases that the device was already running."""
     waited_s: float
     monotonic_s: float

@@ -1,8 +1,8 @@
 """Converts frozen dataclasses to JSON and back, validated against their own annotations.
 
-Keys that this version does not know are ignored, so that an older reader can open a newer minor version; a
-missing or ill-typed key is a `RecordError` that names it. Unions of dataclasses are distinguished by `kind`,
-a literal in each. NaN and infinity are rejected: a missing number is None, with a separate reason.
+Unknown keys are ignored, so that an older reader can open a newer minor version; a missing or ill-typed key
+raises a `RecordError` that names it. Unions of dataclasses are distinguished by `kind`, a literal in each.
+NaN and infinity are rejected: a missing number is None, with a separate reason.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
@@ -41,8 +41,8 @@ _Reader = Callable[[Any], Any]
 _Writer = Callable[[Any], Any]
 _PLAIN = frozenset({str, int, bool, type(None)})
 MOST = 1e70
-"""An fp32 loss may reach 1e38, and the fourth power of this limit is still finite. Below its inverse,
-everything is 0."""
+"""Largest accepted number: an fp32 loss may reach 1e38, and the fourth power of this limit is still finite.
+Values below its inverse are read as 0."""
 
 
 def to_json(value: Any) -> Any:
@@ -151,7 +151,7 @@ def _reader(expected: Any) -> _Reader:
 
 
 def _union_reader(options: Sequence[Any]) -> _Reader:
-    """Return a reader for a union of dataclasses, or of a type and words that stand for its values."""
+    """Return a reader for a union of dataclasses, or of one type and the strings allowed instead."""
     others = [option for option in options if typing.get_origin(option) is not typing.Literal]
     if len(others) != 1:
         return _tagged_reader(options)

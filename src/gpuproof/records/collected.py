@@ -1,6 +1,6 @@
-"""What one launch left behind: its case, all records of all ranks, and its status.
+"""All data from one launch: its case, all records of all ranks, and its status.
 
-Analysis works on this. The store builds it from files; tests build it by hand.
+The analysis works on these objects. The store builds them from files; tests build them by hand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OWN_CAUSES = ("out_of_memory", "environment", "disk_full")
 
 
 def _precedence(failure: Failure) -> tuple[int, float]:
-    """Sort failures so that causes come before their consequences, and equal ones by time.
+    """Sort failures so that causes come before their consequences, with ties sorted by time.
 
     A lost rank makes other ranks fail ("connection closed"), and so does stopping a launch after a timeout or
     an interrupt. Among the messages of the ranks themselves, the earliest counts: a rank is asked to stop
@@ -126,12 +126,12 @@ class CaseRecords:
             ranks = sorted(record.rank for record in self.of(kind))
             if ranks != list(range(self.world_size)):
                 of_ranks = f"the record {kind.__name__.lower()} of ranks {ranks}"
-                return f"the launch is done but has {of_ranks}, not one from each of {self.world_size}"
+                return f"the launch is done but has {of_ranks}, not one from each of {self.world_size} ranks"
         return None
 
     @property
     def first_contradiction(self) -> str | None:
-        """Return the first impossibility in the records; None if they are consistent."""
+        """Return the first contradiction in the records; None if they are consistent."""
         return self.contradiction or next(self.impossible(), None)
 
     def impossible(self) -> Iterator[str]:
@@ -145,7 +145,8 @@ class CaseRecords:
         for setup in self.setups:
             if precision not in (None, setup.precision):
                 yield (
-                    f"rank {setup.rank} reports precision {setup.precision[:40]!r}, but its case {precision}"
+                    f"rank {setup.rank} reports precision {setup.precision[:40]!r}, but its case "
+                    f"specifies {precision}"
                 )
         if sum(window.num_steps for window in self.windows) and not any(w.items for w in self.windows):
             yield "its windows count steps but contain no work"
@@ -177,7 +178,7 @@ class CaseRecords:
             if window.host != start.host:
                 yield f"{where} is from host {window.host}, but the rank started on {start.host}"
             if begin_s < start.monotonic_s:
-                yield f"{where} starts at {begin_s:.3f} s, but the rank at {start.monotonic_s:.3f} s"
+                yield f"{where} starts at {begin_s:.3f} s, but the rank started at {start.monotonic_s:.3f} s"
         for result in self.of(RankResult):
             if (start := starts.get(result.rank)) is not None and result.monotonic_s < start.monotonic_s:
                 yield f"rank {result.rank} ended before it started"
@@ -185,7 +186,7 @@ class CaseRecords:
         yield from self._miscounted()
 
     def _miscounted(self) -> Iterator[str]:
-        """Yield windows whose counts do not match the repeats and step times listed with them."""
+        """Yield windows with counts that do not match the repeats and step times listed with them."""
         chunks = grouped((steps.rank, steps) for steps in self.of(Steps) if steps.phase == "measure")
         trials: tuple[CollectiveTrial | ProbeReading, ...] = (
             *self.of(CollectiveTrial),
@@ -200,7 +201,8 @@ class CaseRecords:
             for steps in chunks.get(window.rank, ()):
                 if steps.first_step != begin:
                     yield (
-                        f"step times of rank {window.rank} continue with {steps.first_step}, after {begin}"
+                        f"step times of rank {window.rank} continue at step {steps.first_step}, "
+                        f"after {begin} steps"
                     )
                 begin += len(steps.durations_s)
             repeats_s = [time_s for durations_s in timed.get(window.rank, ()) for time_s in durations_s]
@@ -213,14 +215,14 @@ class CaseRecords:
                 yield f"{listed}, and {counted}"
 
     def _misplaced(self) -> Iterator[str]:
-        """Yield differences in hosts and numbers of ranks between the case, the placement and the ranks."""
+        """Yield differences in hosts and rank counts between the case, the placement and the ranks."""
         if (placed := self._placement) is None:
             return
         named, num_ranks = self.case.placement.hosts, len(placed.hosts) * placed.ranks_per_host
         if named and named != placed.hosts:
-            yield f"its case lists {', '.join(named)}, but it was placed on {', '.join(placed.hosts)}"
+            yield f"its case lists {', '.join(named)}, but it was scheduled on {', '.join(placed.hosts)}"
         if self.of(Start) and num_ranks != self.world_size:
-            yield f"it was placed as {num_ranks} ranks, but has {self.world_size}"
+            yield f"it was scheduled with {num_ranks} ranks, but has {self.world_size}"
         for node, hosts in grouped(self._hosts_by_node()).items():
             if len(set(hosts)) > 1:
                 yield f"ranks of node {node} report that they ran on {', '.join(sorted(set(hosts)))}"
@@ -242,7 +244,7 @@ class CaseRecords:
 
     @property
     def primary_failure(self) -> Failure | None:
-        """Return the failure that caused the other ones; None if nothing failed."""
+        """Return the failure that caused the others; None if nothing failed."""
         return min(self.of(Failure), key=_precedence, default=None)
 
     @property
@@ -254,7 +256,7 @@ class CaseRecords:
 
     @property
     def setups(self) -> tuple[Setup, ...]:
-        """What each rank built."""
+        """The setup of each rank."""
         return self.of(Setup)
 
     @property
@@ -275,7 +277,7 @@ class CaseRecords:
 def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
     """Yield the launches; if records contradict each other, only the failures and a note are kept.
 
-    Inventories may use any names for hosts, but if a name is a host's own name, it must refer to that host.
+    Inventories may use any host names, but a host's own name must refer to that host.
     """
     launches = list(launches)
     pairs = {pair for launch in launches for pair in launch.places_and_hosts()}
@@ -284,14 +286,14 @@ def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseReco
     for launch in launches:
         reason = launch.first_contradiction
         for name, host in sorted(mixed & launch.places_and_hosts()):
-            reason = reason or f"it was placed on {name}, but its ranks ran on {host}"
+            reason = reason or f"it was scheduled on {name}, but its ranks ran on {host}"
         name = f"{launch.case.case_id}/{launch.case.replicate}"
         note = f"records of {name} contradict each other: {reason}"
         yield launch if reason is None else replace(launch, records=launch.of(Failure), torn=(note,))
 
 
 def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
-    """Yield the launches; one that repeats a process or window of an earlier one becomes a note."""
+    """Yield the launches; one that repeats an earlier one's process or window becomes a note."""
     seen: dict[tuple[str, float, float], str] = {}
     for launch in launches:
         name = f"{launch.case.case_id}/{launch.case.replicate}"

@@ -1,7 +1,7 @@
 """Files of a run with samples or their location; the control side writes, the node side reads.
 
-A *tensor file* passes real samples to a node whose only library is torch. It contains a line of JSON (shape,
-SHA-256 of what follows), then uint8 images in C order, then the labels: one byte per sample or, with more
+A *tensor file* passes real samples to a node with torch as its only library. It contains a line of JSON
+(shape, SHA-256 of the rest), then uint8 images in C order, then the labels: one byte per sample or, with more
 than 256 classes, four bytes, little endian. A *listing* represents a data set that is too large to be copied
 into a run: the control side scans it once, and the node side reads the listing, then the files themselves.
 
@@ -130,7 +130,7 @@ class ImageListing:
     classes: tuple[str, ...]
     files: tuple[str, ...]
     sha256: str
-    """Hash of the names and sizes of all files; file contents are not read for this."""
+    """Hash of the names and sizes of all files; it does not cover file contents."""
 
     def labels(self) -> list[int]:
         """Return the class of each file."""
@@ -153,9 +153,7 @@ def read_listing(cls: type[T], path: Path) -> T:
     try:
         content: Any = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RecordError(
-            "not a listing", place=str(path), next_step="Delete the file; it will be recreated"
-        ) from error
+        raise RecordError("not a listing", place=str(path), next_step="Delete it to recreate it") from error
     return from_json(cls, content, place=str(path))
 
 

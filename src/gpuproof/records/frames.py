@@ -21,7 +21,7 @@ from gpuproof.base.outside import parse_json
 GREETING = b"\ngpuproof-frames 1\n"
 MAX_PAYLOAD_BYTES = 1 << 20
 MAX_HEADER_BYTES = 1 << 20
-"""Maximum for a spec or a command line; anything longer is not one of our frames."""
+"""Maximum size of a spec or a command line; anything longer is not one of our frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What is known about one kind of record."""
+    """Properties of one kind of record."""
 
     cls: type
     version: int
@@ -51,8 +51,9 @@ def record_kind(
 ) -> Callable[[type[T]], type[T]]:
     """Register a dataclass as the record called `kind` in journals.
 
-    `version` is the version of the lines that are written. `pack` and `unpack` are for lines whose layout
-    differs from the fields: `unpack` converts a line of any version up to this one to the fields' JSON.
+    `version` is the version of the lines that are written. `pack` and `unpack` are for lines with a layout
+    that differs from the fields: `unpack` converts a line of any version up to this one to the JSON of the
+    fields.
     """
 
     def register(cls: type[T]) -> type[T]:
@@ -172,8 +173,9 @@ def has_writer(path: Path) -> bool:
 class Journal:
     """An open journal. Each appended record is flushed, so a killed process loses nothing written.
 
-    Opening needs no disk space, so that a process on a full disk can still try to report this. The file is
-    locked while its writer is alive, and `has_writer` checks the lock, whatever happened to the process.
+    Opening needs no disk space, so that a process on a full disk can still try to report the failure. The
+    file is locked while its writer is alive, and `has_writer` checks the lock, whatever happened to the
+    process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -185,7 +187,7 @@ class Journal:
         except BlockingIOError as error:
             os.close(self._file)
             raise RecordError(
-                "another process is writing it",
+                "another process is writing to it",
                 place=str(path),
                 next_step="Give every rank a different RANK",
             ) from error

@@ -1,4 +1,4 @@
-"""The metric catalogue (`metrics.csv`): each metric's name, its meaning, and its names elsewhere.
+"""The metric catalogue (`metrics.csv`): each metric's name, meaning, and names in other tools.
 
 A name ends in its unit (`_bytes`, `_w`, `_j`, `_mhz`, `_c`, `_percent`, `_s`) or is a count. A `gauge` is a
 current value, a `counter` only grows (until a driver reload), and a `static` fact is read once and stored in
@@ -25,10 +25,10 @@ MetricKind = Literal["gauge", "counter", "static"]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit that a name's suffix stands for."""
+    """The unit indicated by a name's suffix."""
 
     symbol: str
-    """1 for counts."""
+    """Symbol of the unit; 1 for counts."""
     prometheus: str = ""
     """The suffix of the Prometheus name, in base units."""
     factor: float = 1.0
@@ -53,22 +53,22 @@ DCGM_FACTORS: Final = {None: 1.0, "ratio": 0.01, "MiB": 2.0**-20, "mJ": 1e3}
 
 
 def unit_end(name: str) -> str:
-    """Return the suffix of a name that gives its unit; "" for a count."""
+    """Return the unit suffix of a name; "" for a count."""
     return next((end for end in UNITS if name.endswith(end)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What one name means, and how it is displayed."""
+    """The meaning of one metric name, and how the metric is displayed."""
 
     name: str
     description: str
     kind: MetricKind
-    """Also determines how it is aggregated: gauges have a time-weighted mean and extremes, counters an
-    increase."""
+    """Kind of the metric, which determines how it is aggregated: gauges have a time-weighted mean and
+    extremes, counters an increase."""
     owner: Literal["gpu", "host"] = "gpu"
     lane: Lane | None
-    """The lane in which it is read; None for static facts."""
+    """The lane in which the metric is read; None for static facts."""
     title: str | None = None
     """A readable name, if the key is not readable enough."""
     prometheus: str | None = None
@@ -80,9 +80,9 @@ class Metric:
     nvidia_smi: str | None = None
     """The nvidia-smi columns, separated by spaces."""
     compared: str | None = None
-    """Whether comparisons of two recordings include it."""
+    """Whether comparisons of two recordings include the metric."""
     drawn: str | None = None
-    """Whether it is plotted over time: as a large chart in the live view, and when comparing two
+    """Whether the metric is plotted over time: as a large chart in the live view, and when comparing two
     recordings."""
     top: str | None = None
     """The maximum of the chart: a number, or the name of a static fact."""
@@ -92,7 +92,7 @@ class Metric:
 
     @property
     def unit(self) -> Unit:
-        """Its unit."""
+        """The metric's unit."""
         return UNITS.get(unit_end(self.name), Unit("1"))
 
     @property
@@ -107,7 +107,7 @@ class Metric:
 
     @property
     def columns(self) -> list[str]:
-        """The nvidia-smi columns that contain it."""
+        """The nvidia-smi columns that contain the metric."""
         return (self.nvidia_smi or "").split()
 
 

@@ -1,10 +1,10 @@
-"""The result of a check: what was measured and expected for a subject, and what to do next.
+"""The result of a check: measured and expected values for a subject, and the next step.
 
 >>> Outcome(status="PASS", measured="980 samples/s", expected="900 or more", source="contract 7").status
 'PASS'
 >>> Outcome(status="PASS")
 Traceback (most recent call last):
-ValueError: PASS needs what was measured, what was expected, and from where
+ValueError: PASS needs what was measured, what was expected, and the source of the expectation
 >>> Expectation("0.5 s or less", "contract 7", "Look for other load").judge(False, "0.8 s").next_step
 'Look for other load'
 """
@@ -25,8 +25,8 @@ instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
 Actor = Literal["user", "administrator", "vendor", "plug-in author"]
 Basis = Literal["absolute", "baseline", "peers", "none"]
-"""A stated or published value, the fleet's own history, or the other subjects of the same run. None for a
-check of the environment, or if nothing was measured."""
+"""Basis of an expectation: a stated or published value, the fleet's own history, or the other subjects of the
+same run. None for a check of the environment, or if nothing was measured."""
 SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/.+)?|link/[^>]+>[^>]+")
 """`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`; older MIG UUIDs contain slashes themselves."""
 SubjectKind = Literal["gpu", "host", "link", "whole"]
@@ -61,9 +61,9 @@ def parent_of(subject: str) -> str:
 class Outcome:
     """The result of a check for one subject.
 
-    ERROR: it should have been measured, but could not be. SKIP: it was not requested, or something it needs
-    was not provided. NOT-APPLICABLE: there is evidence, given as the reason, that there is nothing to
-    measure.
+    ERROR: the subject should have been measured, but could not be. SKIP: the check was not requested, or
+    something it needs was not provided. NOT-APPLICABLE: there is evidence, given as the reason, that there is
+    nothing to measure.
     """
 
     status: Status
@@ -71,11 +71,11 @@ class Outcome:
     measured: str | None = None
     expected: str | None = None
     source: str | None = None
-    """Where the expectation comes from: a page, a contract, a recipe key."""
+    """Source of the expectation: a page, a contract, a recipe key."""
     reason: str | None = None
     next_step: str | None = None
     responsible: Actor | None = None
-    """Who should take the next step."""
+    """Party responsible for the next step."""
     measured_value: float | None = None
     measured_low: float | None = None
     """The lower bound of the interval of `measured_value`."""
@@ -88,20 +88,22 @@ class Outcome:
     unit: str | None = None
     """The unit of all numbers; "1" for a ratio."""
     records: tuple[str, ...] = ()
-    """What the result is based on: launches as CASE/REPLICATE, or files in the run directory."""
+    """Basis of the result: launches as CASE/REPLICATE, or files in the run directory."""
 
     def __post_init__(self) -> None:
         """Reject a result without a basis.
 
         Raises:
-            ValueError: the status is unknown; a judgement lacks the measured or expected value or its source;
+            ValueError: the status is unknown; a verdict lacks the measured or expected value or its source;
                 any other status lacks its reason; a status that needs action lacks a next step; the subject
                 has an unknown form; a number is not finite, has no unit or is outside its interval.
         """
         if self.status not in STATUSES:
             raise ValueError(f"{self.status!r} is not a status: {', '.join(STATUSES)}")
         if self.status in JUDGED and None in (self.measured, self.expected, self.source):
-            raise ValueError(f"{self.status} needs what was measured, what was expected, and from where")
+            raise ValueError(
+                f"{self.status} needs what was measured, what was expected, and the source of the expectation"
+            )
         if self.status not in JUDGED and self.reason is None:
             raise ValueError(f"{self.status} needs a reason")
         if self.status in NEEDING_ACTION and self.next_step is None:
@@ -112,7 +114,7 @@ class Outcome:
 
     @property
     def summary(self) -> str:
-        """The reason or, without one, what was measured and expected."""
+        """The reason; if there is none, the measured and expected values."""
         return self.reason or f"{self.measured}, expected {self.expected}"
 
     def _check_numbers(self) -> None:
@@ -121,14 +123,14 @@ class Outcome:
         if numbers and self.unit is None:
             raise ValueError("numbers need their unit")
         if not all(math.isfinite(number) for number in (*numbers, self.minimum_detectable or 0.0)):
-            raise ValueError("a number that is not finite was not measured: omit it and give the reason")
+            raise ValueError("a number that is not finite is not a measurement: omit it and give the reason")
         ends = [number for number in interval if number is not None]
         if ends != sorted(ends) or (ends and self.measured_value is None):
             raise ValueError("an interval must contain the measured value")
 
 
 def not_judged(subject: str, reason: str, next_step: str, responsible: Actor = "user") -> Outcome:
-    """Return an error: the check could not be judged, which never counts as a pass."""
+    """Return an error: the check could not reach a verdict, which never counts as a pass."""
     return Outcome(
         status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible=responsible
     )
@@ -175,7 +177,7 @@ def pass_or_fail(
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a check expects, the source of that expectation, and what to do if it is not met."""
+    """The expectation of a check, its source, and the next step if it is not met."""
 
     expected: str
     source: str
@@ -220,9 +222,9 @@ class Judged:
     basis: Basis = "none"
     """The basis of the expectation. Comparing peers alone cannot show that a whole fleet is slow."""
     measure: str | None = None
-    """The name of the judged measure; None for a check, or for a rule that had no measure to judge."""
+    """Name of the evaluated measure; None for a check, or for a rule with no measure to evaluate."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """Labels of that measure, including `case`; for a check, labels that describe its subject."""
     is_contract: bool = False
-    """Whether the expectation was agreed by contract: it then means *at least X*, whatever a healthy machine
-    can do."""
+    """Whether the expectation was agreed by contract: it then means *at least X*, regardless of what a
+    healthy machine can do."""

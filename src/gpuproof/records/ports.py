@@ -16,7 +16,7 @@ from gpuproof.base.units import count
 from gpuproof.records.journal import record_kind
 
 Medium = Literal["rdma", "ethernet", "pcie", "gpu"]
-"""`rdma` stands for InfiniBand, RoCE and the like; `gpu` for GPU links, which the GPU's own driver counts."""
+"""`rdma` includes InfiniBand, RoCE and similar; `gpu` means GPU links, counted by the GPU's own driver."""
 CounterKind = Literal["error", "resent", "misordered", "drop", "congestion", "sent", "received", "traffic"]
 TRAFFIC: Final[tuple[CounterKind, ...]] = ("sent", "received", "traffic")
 CAUSES: Final[tuple[CounterKind, ...]] = ("error", "resent", "misordered")
@@ -25,7 +25,7 @@ CAUSES: Final[tuple[CounterKind, ...]] = ("error", "resent", "misordered")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortCounter:
-    """What is known about one counter."""
+    """Properties of one counter."""
 
     name: str
     medium: Medium
@@ -34,7 +34,7 @@ class PortCounter:
     source: str
     bits: str | None = None
     at_top: Literal["wraps", "saturates"] | None = None
-    """None if the behaviour is not documented."""
+    """Behaviour at the maximum; None if it is not documented."""
     silent: str | None = None
     """Traits of ports on which this counter always stays at 0."""
 
@@ -53,15 +53,16 @@ class PortReading:
     """One port at one moment."""
 
     name: str
-    """`mlx5_0:1`, `eth0`, a PCI address, or the UUID of a GPU."""
+    """Name of the port: `mlx5_0:1`, `eth0`, a PCI address, or the UUID of a GPU."""
     medium: Medium
     traits: tuple[str, ...] = ()
-    """`InfiniBand`, `RoCE`, `virtual function`, `virtual` (paravirtual card), `member of bond0`."""
+    """Traits of the port: `InfiniBand`, `RoCE`, `virtual function`, `virtual` (paravirtual card), `member of
+    bond0`."""
     address: str | None = None
     """Where the port's card is located, which stays the same if the port is renamed."""
     state: str | None = None
     rate: str | None = None
-    """As the kernel shows it, including the width: `400 Gb/sec (4X NDR)`, `32.0 GT/s PCIe x16`."""
+    """Rate as the kernel shows it, including the width: `400 Gb/sec (4X NDR)`, `32.0 GT/s PCIe x16`."""
     counters: dict[str, int] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     """Counters that exist but could not be read: name → reason."""
@@ -100,7 +101,7 @@ class PortTotals:
 
     monotonic_s: float
     at: str
-    """`start`, `end`, or `change`."""
+    """When the counters were read: `start`, `end`, or `change`."""
     ports: tuple[PortReading, ...]
     missing: dict[str, str]
     """Medium → why it was not read."""

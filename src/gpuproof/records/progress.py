@@ -10,18 +10,18 @@ class CollectiveCall:
     """A collective operation requested by a rank, as recorded by torch's flight recorder."""
 
     number: int
-    """Counts the operations of the default group from 1; all ranks use the same numbers."""
+    """Number of the operation in the default group, from 1; all ranks use the same numbers."""
     operation: str
     """The operation's name in torch: gloo:all_reduce, nccl:broadcast."""
     sizes: tuple[tuple[int, ...], ...]
-    """Shapes of its inputs."""
+    """Shapes of the operation's inputs."""
     state: str | None
-    """scheduled, started or completed on the device; with a CPU backend, it stays at scheduled."""
+    """State on the device: scheduled, started or completed; with a CPU backend, it stays at scheduled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgress:
-    """What the device has reached, not what the host requested; last operations over all ranks."""
+    """Progress of the device, not of the host's requests; last operations over all ranks."""
 
     launched: int | None = None
     """Timed steps or operations that the host has queued on the device."""
@@ -34,8 +34,8 @@ class RankProgress:
     collectives: int | None = None
     """Number of operations of the default group requested by this rank, by torch's own count."""
     calls: tuple[CollectiveCall, ...] = ()
-    """The last of these operations."""
+    """The last operations of the default group requested by this rank."""
     ras: str | None = None
-    """What NCCL's own RAS service reports about its communicators, if available."""
+    """Report of NCCL's own RAS service about its communicators, if available."""
     missing: str | None = None
     """Why something is unknown."""

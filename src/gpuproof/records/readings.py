@@ -1,9 +1,9 @@
-"""The records a sampler writes: what the devices and the host did, second by second.
+"""Records written by a sampler: activity of the devices and the host, second by second.
 
 recording → (sample | counters | devices_appeared | event | mark)… → recording_end. One file per host, JSON
 Lines. Readings are stored under the names in `METRICS`, each ending in its unit. A missing reading is absent
 from `values`; its reason is in the device's latest `unavailable` map, so that a million samples need not
-repeat it and nothing missing ever becomes 0.
+repeat the reason and a missing reading never becomes 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuproof.records import sample as sample_lines
 from gpuproof.records.journal import record_kind
 
 FrameworkIndex = NewType("FrameworkIndex", int)
-"""`cuda:N` as numbered in this process, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES is applied."""
+"""Index of `cuda:N` in this process, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES is applied."""
 VendorIndex = NewType("VendorIndex", int)
 """The position in the vendor library's own list, or among the DRM cards."""
 PhysicalIndex = NewType("PhysicalIndex", int)
@@ -71,12 +71,14 @@ class DeviceIdentity:
     vendor: Vendor
     vendor_index: int
     framework_index: int | None
-    """None if the process's visibility variables hide the device, or if no framework numbers it."""
+    """Index in the framework; None if the process's visibility variables hide the device, or if no framework
+    numbers it."""
     uuid: str | None
     pci_bus_id: str | None
     name: str
     static: dict[str, Any] = field(default_factory=dict)
-    """Read once: mem_total_bytes, power limits, clock maxima, driver, VBIOS, MIG, ECC mode, PCIe maxima …"""
+    """Static facts, read once: mem_total_bytes, power limits, clock maxima, driver, VBIOS, MIG, ECC mode,
+    PCIe maxima …"""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Static facts and metrics that this device or its driver does not report: name → reason."""
 
@@ -106,7 +108,7 @@ def bare_uuid(uuid: str) -> str:
 
 
 def spellings(uuid: str) -> tuple[str, ...]:
-    """Return all forms under which a driver may know a device, starting with the one given.
+    """Return all forms of a UUID that a driver may use for a device, starting with the given one.
 
     >>> spellings("GPU-0a")
     ('GPU-0a', 'MIG-0a')
@@ -184,7 +186,7 @@ class DeviceReading:
 
     values: dict[str, float]
     throttle_reasons: tuple[str, ...] | None = None
-    """None: the device does not report reasons. Empty: it does, and nothing throttled it."""
+    """Throttle reasons; None if the device does not report them, empty if nothing throttled it."""
 
 
 @record_kind(
@@ -205,18 +207,18 @@ class Sample:
 @record_kind("devices_appeared")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesAppeared:
-    """Devices whose driver responded late: new ones, or identities for those in the header."""
+    """Devices with a late driver response: new ones, or identities for those in the header."""
 
     monotonic_s: float
     devices: tuple[DeviceIdentity, ...]
 
 
 DRIVER_EVENTS = "driver_events"
-"""Keys other than metrics in the map of what a device does not report."""
+"""Keys that are not metrics in the map of what a device does not report."""
 KERNEL_LOG = "kernel"
 """The event name for a line of the kernel log."""
 UNREAD = "gpuproof: not read: "
-"""Prefix of those lines that report unread parts of the kernel log, with the reason."""
+"""Prefix of lines that report unread parts of the kernel log, with the reason."""
 UNSUPPORTED = "not supported"
 """The first words of a reason if a device or its driver never provides a value. Every other reason means
 that the value could not be read this time."""
@@ -239,7 +241,7 @@ class Counters:
 
     monotonic_s: float
     at: str
-    """`start`, `end`, or the name of the mark."""
+    """When the totals were read: `start`, `end`, or the name of the mark."""
     devices: dict[str, dict[str, float]]
 
 
@@ -254,7 +256,7 @@ class DriverEvent:
     event: str
     code: int | None
     message: str
-    """For the kernel log, the verbatim line."""
+    """The message; for the kernel log, the verbatim line."""
 
     @property
     def title(self) -> str:
@@ -265,7 +267,7 @@ class DriverEvent:
 @record_kind("mark")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What the watched workload reported: epoch, batch, phase, or anything else."""
+    """Data reported by the watched workload: epoch, batch, phase, or anything else."""
 
     monotonic_s: float
     metadata: dict[str, Any]
@@ -274,7 +276,7 @@ class Mark:
 @record_kind("device_processes")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProcesses:
-    """Which processes use devices: process id and bytes. Names and commands only on request."""
+    """Process ids and bytes of the processes on devices; names and commands only on request."""
 
     monotonic_s: float
     devices: dict[str, dict[str, Any]]

@@ -1,6 +1,6 @@
 """The result of a run, in one form for all suites: input for history, comparison, baselines.
 
-`result.json` contains this value. A measure states its case and subject; a curve is a set of measures that
+`result.json` contains this value. A measure contains its case and subject; a curve is a set of measures that
 differ in one label. Subjects are `whole`, `host/H`, `host/H/gpu/UUID` and `link/A>B` (directed).
 """
 
@@ -20,12 +20,13 @@ NOTHING_MEASURED, INCONCLUSIVE = "NOTHING MEASURED", "INCONCLUSIVE"
 DOUBTS = "records/doubts.csv"
 """Each warning code → its short text, and how it affects a difference."""
 LIMITED_BY = "limited by"
-"""Name of the measure that states what limited something; it has no value."""
+"""Name of the measure that reports what limited a run or a part of it; it has no value."""
 THE_RUN = "main"
-"""The case of results that belong to no point and no cell."""
-A_LAUNCH = "each launch repeats the measurement in fresh processes"
+"""The case of results that belong to neither a point nor a cell of a validation."""
+A_LAUNCH = "each launch uses fresh processes"
 A_THROUGHPUT = (
-    "throughput is the total work of all launches over their total time: a different mean if they differ"
+    "throughput is the total work of all launches divided by their total time, so it may differ "
+    "from the mean of their rates"
 )
 
 Validity = Literal["VALID", "SUSPECT", "INVALID"]
@@ -35,17 +36,17 @@ IntervalKind = Literal["between_launches", "within_launch", "bound"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A reason to distrust a measurement; a VALID one only states what limited the measurement."""
+    """A reason to distrust a measurement; a VALID one only reports what limited the measurement."""
 
     validity: Validity
     code: str
-    """Short and stable, for use by programs."""
+    """Short, stable code for use by programs."""
     reason: str
     remedy: str
 
 
 def weakening(doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    """Return the warnings that reduce trust in a result: all except those that state what limited it."""
+    """Return the warnings that reduce trust in a result: all except those on what limited it."""
     return tuple(doubt for doubt in doubts if doubt.validity != "VALID")
 
 
@@ -57,20 +58,20 @@ def worst(doubts: Sequence[Doubt]) -> Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchValue:
-    """What one launch reports for a measure."""
+    """The value that one launch reports for a measure."""
 
     replicate: int
     order: int
-    """Position in time among the launches of the run, from 0; if hosts run independently, among those of the
-    same host."""
+    """Position in time among the launches of the run, from 0; if hosts run independently, among the launches
+    of the same host."""
     value: float
     start: Literal["exec", "fork"] = "exec"
-    """Launches forked from the same process are not replicates."""
+    """How processes were started; launches forked from the same process are not replicates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureInterval:
-    """Where the true value lies, at a given confidence level."""
+    """Interval for the true value, at a given confidence level."""
 
     low: float
     high: float
@@ -89,9 +90,9 @@ class Measure:
     text: str
     """The value and unit in readable form."""
     detail: str = ""
-    """What a reader also needs: the interval, the basis, or why there is no value."""
+    """Additional information: the interval, the basis, or why there is no value."""
     uncertainty: str | None = None
-    """In readable form: ±1.2 %."""
+    """Uncertainty in readable form: ±1.2 %."""
     case: str = THE_RUN
     subject: str = WHOLE
     statistic: str = "value"
@@ -114,13 +115,13 @@ class Result:
     run_id: str
     gpuproof_version: str
     validity: Validity | None
-    """None if nothing was measured, or not what the run is for."""
+    """Validity of the results; None if nothing was measured, or not what the run is for."""
     verdict: str
-    """VALID, SUSPECT, INVALID, NOTHING MEASURED or, for a benchmark whose launches ended without measuring
-    the run's result, INCONCLUSIVE; READY etc. for a validation. On a simulated device, the word is prefixed
-    with SIMULATED, and is at best INCONCLUSIVE (simulated)."""
+    """VALID, SUSPECT, INVALID, NOTHING MEASURED or, for a benchmark with launches that ended without
+    measuring the run's result, INCONCLUSIVE; READY etc. for a validation. On a simulated device, the word is
+    prefixed with SIMULATED, and is at best INCONCLUSIVE (simulated)."""
     headline: str
-    """What a list of runs shows for this run, or what is missing if that was not measured."""
+    """Text shown for this run in a list of runs, or what is missing if its result was not measured."""
     exit_code: int
     num_launches: int
     num_planned: int
@@ -139,9 +140,9 @@ class Result:
 
     @property
     def limit(self) -> Measure | None:
-        """What limited the run; None for older runs, or if the run measures nothing.
+        """Limiting factor of the run; None for older runs, or if the run measures nothing.
 
-        A limit of only a point, a host or a cell of a validation does not count as the run's.
+        A limit of only a point, a host or a cell of a validation does not count as the run's limit.
         """
         return next(
             (m for m in self.measures if (m.name, m.case, m.subject) == (LIMITED_BY, THE_RUN, WHOLE)), None

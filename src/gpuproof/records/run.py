@@ -93,7 +93,7 @@ class Device:
     """The device that a rank computes on, by its framework name and permanent identity."""
 
     kind: str
-    """The type as torch names it: cuda, cpu."""
+    """The device type with torch's name: cuda, cpu."""
     index: int | None
     name: str
     uuid: str | None
@@ -113,7 +113,7 @@ class NotApplied:
 @record_kind("setup")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What was actually built: model size, work per step, effective options."""
+    """The setup as actually built: model size, FLOPs per step, effective options."""
 
     rank: Natural
     device: Device
@@ -130,7 +130,7 @@ class Setup:
     flops_per_step: Amount | None
     """Model FLOPs of this rank in one step; None if unknown, with the reason in `notes`.
 
-    Ranks of a tensor-parallel group share the work on their samples evenly."""
+    Ranks of a tensor-parallel group share the FLOPs of their samples evenly."""
     precision: str
     compiled: str | None
     """The torch.compile mode that was actually used; None for eager mode."""
@@ -145,34 +145,34 @@ class Setup:
     num_active_parameters: int | None = None
     """Number of parameters used per token; None if all are used."""
     parallelism: Parallelism | None = None
-    """How several ranks shared the work; None for one rank, and for inference on copies of the model."""
+    """How several ranks shared the workload; None for one rank, and for inference on copies of the model."""
     flops_per_step_counted: Amount | None = None
-    """FLOPs as counted by torch: they check the closed form, or replace it."""
+    """FLOPs as counted by torch: they verify the closed-form FLOP count, or replace it."""
     flops_not_counted: str | None = None
     """Why these FLOPs were not counted."""
     flops_skippable_per_step: Amount | None = None
     """The part of a step's FLOPs that a kernel may skip: attention FLOPs that a causal mask hides. None if
     not counted."""
     bytes_per_step: Amount | None = None
-    """Bytes that one step of this rank moves to and from the device's memory, from a closed form. Usually
-    None, because there is no closed form: what caches retain is unknown."""
+    """Bytes that one step of this rank moves to and from the device's memory, computed analytically. Usually
+    None, because there is no formula: how much data caches retain is unknown."""
     input_shape: tuple[int, ...] | None = None
     """One sample as the model uses it; sizes that the user did not set are the model's own."""
     padded_bytes_per_step: Amount | None = None
     """Bytes of the cache that a decode step reads beyond the tokens, because attention reads to the end of a
-    bucket if steps are captured; not included in any other number. None if no more is read than necessary."""
+    bucket if steps are captured; not included in any other number. None if there are no such extra reads."""
     kv_cache_bytes: Natural | None = None
     """Size of the keys and values of all layers, allocated for prompt and new tokens; None without a
     cache."""
     data_used: DataUsed | None = None
     options: StepOptions | None = None
-    """None in runs of versions that did not record this."""
+    """Options of a step; None in runs from versions that did not record them."""
     fitted: Mapping[str, int] = field(default_factory=dict)
     """Options of the workload that were `auto`, with the values chosen for this device
     (records/sizes.csv)."""
     replicas: Replicas | None = None
-    """Set if one process trains on several devices: `device` is then the first of them, and FLOPs are per
-    device."""
+    """Devices on which one process trains, if there are several: `device` is then the first of them, and
+    FLOPs are per device."""
 
 
 @record_kind("phase")
@@ -214,13 +214,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """What the host's CPUs did during a window. CPU seconds are summed over all CPUs."""
+    """CPU activity of the host during a window. CPU seconds are summed over all CPUs."""
 
     num_cpus: int
     busy_cpu_s: float | None
-    """For all processes on the host, including this one."""
+    """CPU time of all processes on the host, including this one."""
     own_cpu_s: float
-    """For this rank, including all its threads and loader processes."""
+    """CPU time of this rank, including all its threads and loader processes."""
     run_queue_wait_s: float | None
     """Time for which this rank's threads were runnable but had no CPU."""
     steal_cpu_s: float | None
@@ -236,7 +236,7 @@ class DeviceSharing:
     """Other processes on the rank's device just before or after the window, whichever is more."""
 
     other_processes: int | None
-    """Not counting display servers."""
+    """Number of other processes, not counting display servers."""
     other_memory_bytes: int | None
     missing: str | None
     display_servers: tuple[str, ...] = ()
@@ -255,9 +255,9 @@ class Window:
     requested_s: float | None
     items: Natural
     wall_s: Duration
-    """From the synchronised start to the synchronised end, on the host's monotonic clock."""
+    """Time from the synchronised start to the synchronised end, on the host's monotonic clock."""
     steps_s: Amount
-    """Sum of the step times, on the clock that `clock` names."""
+    """Sum of the step times, on the clock given by `clock`."""
     clock: Literal["device_event", "host", "host_synchronised"]
     stop_reason: str
     begin_monotonic_s: float
@@ -286,8 +286,8 @@ class Window:
     """Step counts after which outputs (in training, the loss) were last seen to be finite, and first seen not
     to be. None if all checked outputs were finite, or none were checked."""
     power_cap: PowerCap | None = None
-    """None if the window did not wait for the cap to settle, as on a CPU and in windows shorter than a
-    second."""
+    """Data on the power cap; None if the window did not wait for the cap to settle, as on a CPU and in
+    windows shorter than a second."""
 
 
 @record_kind("evaluation")
@@ -303,19 +303,19 @@ class Evaluation:
     is_held_out: bool = False
     """Whether no step used these samples."""
     mean_absolute_error: float | None = None
-    """For the outputs of a regression; None for classes."""
+    """Mean error for the outputs of a regression; None for classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingTrial:
-    """One kind of work at one size, repeated."""
+    """Repeats of one kind of workload at one size."""
 
     what: Literal["gemm", "copy", "triad"]
     size: tuple[int, ...]
-    """m, n, k of a product, or the bytes of one buffer for a memory pass."""
+    """m, n, k of a matmul, or the bytes of one buffer for a memory pass."""
     dtype: str
     work: Amount
-    """FLOPs of one product, or bytes moved by one memory pass."""
+    """FLOPs of one matmul, or bytes moved by one memory pass."""
     durations_s: Amounts
     """The time of each repeat, in order, on the clock that times steps."""
 
@@ -329,13 +329,13 @@ class Ceilings:
     clock: Literal["device_event", "host", "host_synchronised"]
     trials: tuple[CeilingTrial, ...]
     missing: str | None
-    """Why a kind of work was not tried."""
+    """Why a kind of workload was not tried."""
 
 
 @record_kind("busy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBusy:
-    """How long the rank's device worked per step; measured because in the window, it may have waited."""
+    """How long the rank's device was busy per step; measured separately: in the window, it may wait."""
 
     rank: int
     steps_per_block: Natural
@@ -392,5 +392,5 @@ class Failure:
 
 
 def is_host_failure(failure: Failure) -> bool:
-    """Return whether the access to a host failed, rather than what ran on it."""
+    """Return whether access to a host failed, rather than what ran on it."""
     return failure.rank is None and failure.phase in get_args(HostStage)

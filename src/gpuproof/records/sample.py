@@ -1,9 +1,9 @@
-"""How is a sample stored in a line of a recording? By column, so that names appear once per line.
+"""Stores samples in lines of a recording by column, so that names appear once per line.
 
-The names of all devices' metrics appear once, joined by commas. Each is followed by a value, or by a list
-with one value per device if these differ; null is a missing reading. Numbers have three decimals (counters of
-seconds have nine), which no driver exceeds. In version 1, the line had one object of names and values per
-device.
+The names of all devices' metrics appear once, joined by commas. For each name, there is one value, or a list
+with one value per device if the values differ; null is a missing reading. Numbers have three decimals
+(counters of seconds have nine), which no driver exceeds. In version 1, the line had one object of names and
+values per device.
 
 >>> packed_columns(["0", "1"], [{"power_w": 75.25, "temp_gpu_c": 60.0}, {"temp_gpu_c": 60.0}])
 ('power_w,temp_gpu_c', [[75.25, None], 60])
@@ -20,11 +20,11 @@ from typing import Any
 from gpuproof.records.codec import to_json
 
 VERSION = 2
-"""1 (2026-11): one object of names and values per device. 2 (2026-11): by column."""
+"""1 (2026-11): one object per device, with names and values. 2 (2026-11): by column."""
 
 
 def packed_columns(devices: Sequence[str], readings: Sequence[Mapping[str, float]]) -> tuple[str, list[Any]]:
-    """Join the names of all readings; return one value for each, or a list with one value per device."""
+    """Join the names of all readings; also return one value per name, or a list of values per device."""
     names = list(dict.fromkeys(chain.from_iterable(readings)))
     columns = [[_short(name, values.get(name)) for values in readings] for name in names]
     return ",".join(names), [_once(column) for column in columns] if devices else []
@@ -47,7 +47,7 @@ def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[di
 
     Raises:
         TypeError: the columns are not a list.
-        ValueError: the numbers of columns and names, or of values and devices, differ.
+        ValueError: the number of columns is not the number of names, or values do not match devices.
     """
     if not isinstance(columns, list):
         raise TypeError("values are not a list")
@@ -61,7 +61,7 @@ def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[di
 
 
 def split(joined: str) -> list[str]:
-    """Split names or indices; an empty string yields none.
+    """Split names or indices; return an empty list for an empty string.
 
     Raises:
         TypeError: the argument is not a string.
@@ -108,7 +108,7 @@ def unpack_sample(line: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         KeyError: a key is missing.
         TypeError: a value has another type.
-        ValueError: the numbers of names and values, or of values and devices, differ.
+        ValueError: the number of names is not the number of values, or values do not match devices.
     """
     if "names" not in line:
         return dict(line)

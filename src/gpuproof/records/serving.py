@@ -20,8 +20,8 @@ from gpuproof.records.work.serving import Api, Scenario
 class Requests:
     """A range of requests in order of arrival. `first_request` counts from 0 in the window.
 
-    Columns of tokens are empty if no tokens are generated. A failed request has None for `done_s`; a request
-    whose tokens the endpoint did not count has None for `tokens`.
+    Token columns are empty if no tokens are generated. For a failed request, `done_s` is None; for a request
+    without a token count from the endpoint, `tokens` is None.
     """
 
     first_request: int
@@ -32,14 +32,14 @@ class Requests:
     first_token_s: tuple[float | None, ...] = ()
     tokens: tuple[int | None, ...] = ()
     first_content_s: tuple[float | None, ...] = ()
-    """For an endpoint: the first token that is not a reasoning token."""
+    """For an endpoint: time of the first token that is not a reasoning token."""
     chunks: tuple[int, ...] = ()
-    """For an endpoint: the chunks of its stream that contain text, each with one or more tokens."""
+    """For an endpoint: number of stream chunks that contain text, each with one or more tokens."""
     prompt_tokens: tuple[int | None, ...] = ()
-    """For an endpoint: by its own count; None if it does not count."""
+    """For an endpoint: number of prompt tokens by its own count; None if it does not count."""
     prompt_tokens_asked: tuple[int, ...] = ()
     tokens_asked: tuple[int, ...] = ()
-    """The requested numbers of tokens for prompt and response."""
+    """Requested token counts for prompt and response."""
 
     def __post_init__(self) -> None:
         """Reject columns that do not belong to the same requests.
@@ -64,7 +64,7 @@ class ClientAlone:
     highest_per_s: float
     """Requests answered per second, in a closed loop."""
     rate_per_s: float
-    """For a schedule at half that rate …"""
+    """Rate of a schedule at half the closed-loop rate …"""
     p99_late_s: float
     """… and how late its requests were issued."""
 

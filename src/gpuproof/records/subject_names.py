@@ -1,6 +1,6 @@
 """Readable names of subjects: `host/a/gpu/GPU-2222…` is *GPU 0 on a*, a link is *a → GPU 0*.
 
-Records, results and their JSON keep the permanent identity; pages use these names. Anything to be acted on
+Records, results and their JSON keep the permanent identity; pages use these names. Text that users may act on
 later shows both, because indices change: *GPU 0 (GPU-2222…)*.
 
 >>> named("slow: link/host/a>host/a/gpu/GPU-2.", {"host/a/gpu/GPU-2": 0})

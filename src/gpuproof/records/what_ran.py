@@ -1,9 +1,9 @@
 """Records of what actually ran: step options, kernels, compilation, memory, connections.
 
 `Effective` is written between warm-up and window, `Compilation` after the window; `StepOptions` is part of
-the setup. The flag is set in the case; these records show its effect. For a rank's memory, the estimate from
-the closed form is stored along with what was counted and measured. For its TCP connections, the kernel's
-counters are stored, which show retransmissions of packets that were lost on a link.
+the setup. Flags are set in the case; these records show their effect. For a rank's memory, the analytical
+estimate is stored along with the counted and measured values. For its TCP connections, the kernel's counters
+are stored, which show retransmissions of packets that were lost on a link.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Operation = Literal["matrix product", "convolution", "attention"]
 Layout = Literal["NHWC", "NCHW", "either", "other"]
 Tf32Switch = Literal["on", "off", "mixed"]
 AT_POWER_CAP = "at the power cap"
-"""How a worker's reason ends if a window was extended because of the power cap."""
+"""How a worker's stop reason ends if a window was extended because of the power cap."""
 AT_CAP: Final = 0.5
-"""Share of the window from which a power cap, or heat, counts as limiting a launch."""
+"""Minimum fraction of the window for a power cap, or heat, to count as limiting a launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class StepOptions:
     """Whether the whole step is one captured graph that is replayed, or one graph per bucket."""
     deterministic: bool
     tf32: Tf32Switch | None
-    """Whether CUDA may use TF32 in fp32; None on a CPU, which does not have it. torch has one switch for
-    products and one for convolutions: `mixed` means that only one of them is on."""
+    """Whether CUDA may use TF32 in fp32; None on a CPU, which does not support it. torch has one switch for
+    matmuls and one for convolutions: `mixed` means that only one of them is on."""
     linear_layers: int
     fp8_linear_layers: int
     """Number of linear layers that multiply in fp8, out of all linear layers."""
@@ -50,7 +50,7 @@ class StepOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedWork:
-    """Operations of one kind in one step, in one arithmetic, as torch passed them to its kernels."""
+    """Operations of one kind and precision in one step, as torch passed them to its kernels."""
 
     operation: Operation
     dtype: str
@@ -70,7 +70,7 @@ class Effective:
     rank: int
     work: tuple[ObservedWork, ...]
     uncounted: tuple[str, ...]
-    """Products, convolutions and attentions without a FLOPs formula; no share includes them."""
+    """Products, convolutions and attentions without a FLOPs formula; no fraction includes them."""
     missing: str | None
     """Why nothing could be observed."""
 
@@ -86,7 +86,7 @@ class GraphBreak:
 @record_kind("compilation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What torch.compile did with the model, counted from process start to the end of the window."""
+    """Statistics of torch.compile for the model, from process start to the end of the window."""
 
     rank: int
     mode: str
@@ -97,15 +97,15 @@ class Compilation:
     cuda_graph_skips: int
     """Number of times that a mode with CUDA graphs ran without a graph."""
     compiled_in_window: int
-    """Graphs that were compiled, or given up on, within the measured window."""
+    """Number of graphs compiled, or given up on, within the measured window."""
 
 
 def share_of_flops(
     effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False
 ) -> float:
-    """Return the share of observed FLOPs that match; with `images`, only FLOPs of convolutions count.
+    """Return the fraction of observed FLOPs that match; with `images`, only convolutions count.
 
-    The share is 0 if there are no such FLOPs.
+    The fraction is 0 if there are no such FLOPs.
     """
     considered = [work for work in effective.work if not images or work.operation == "convolution"]
     total = sum(work.flops for work in considered)
@@ -114,16 +114,16 @@ def share_of_flops(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCap:
-    """What a rank observed about its device's power cap."""
+    """A rank's observations about its device's power cap."""
 
     share: float | None
-    """Share of the window spent at the cap, 0 to 1; None if the driver does not report it."""
+    """Fraction of the window spent at the cap, 0 to 1; None if the driver does not report it."""
     settled_after_s: float | None
     """How long steps ran before the window until the cap had settled; None if the cap was not reached."""
     needed_s: float
     missing: str | None
     first_clock_mhz: float | None = None
-    """The clock when steps had just started to settle, and below it the power at that time."""
+    """The clock when steps had just started to settle; the next field is the power at that time."""
     first_power_w: float | None = None
     period_s: float | None = None
     """Period of the cap's controller; None if none was observed, and in older runs."""
@@ -155,14 +155,14 @@ class Connections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """Bytes that one rank holds, by purpose."""
+    """Memory used by one rank in bytes, by purpose."""
 
     parameters_bytes: int
-    """In float32 for every precision, because parameters are their own master weights."""
+    """Size in float32 for every precision, because parameters are their own master weights."""
     gradients_bytes: int
     optimizer_bytes: int
     communication_bytes: int | None = None
-    """Gathered parameters, or gradient buckets; None if not counted."""
+    """Size of gathered parameters, or of gradient buckets; None if not counted."""
 
     @property
     def total_bytes(self) -> int:
@@ -184,12 +184,12 @@ class Memory:
     estimate: MemoryParts
     counted: MemoryParts | None
     activations_bytes: int | None
-    """What one micro-batch saves for the backward pass, each storage counted once, without parameters and
-    samples.
+    """Size of what one micro-batch saves for the backward pass, each storage counted once, without parameters
+    and samples.
 
     Under autocast, this includes the half-precision copies of the weights."""
     activations_missing: str | None
     """Why the counted values are None."""
     device_used_bytes: int | None
-    """On the whole device, by all processes, just after the window."""
+    """Memory used on the whole device, by all processes, just after the window."""
     device_used_missing: str | None

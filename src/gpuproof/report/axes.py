@@ -1,4 +1,4 @@
-"""Where does a value lie on an axis, and which round numbers are shown there?
+"""Place values on an axis, and choose the round numbers shown there.
 
 >>> scale = linear_scale(Axis(label="step", unit="s"), [0.0101, 0.0196])
 >>> scale.title, [tick.text for tick in scale.ticks]
@@ -25,22 +25,24 @@ PREFIXES: Mapping[str, Prefixes] = {
     **{unit: tuple((factor, sign + unit) for factor, sign in DECIMAL) for unit in ("B/s", "FLOP", "FLOP/s")},
 }
 LONG = 1e6
-"""From this value on, numbers in units without prefixes are written in millions and so on."""
+"""Numbers of at least this size, in units without prefixes, are written in millions and so on."""
 EXTREME = 1e200
-"""Above this, and below its inverse, a position along an axis cannot be computed."""
+"""Limit on a value's magnitude: above it, or below its inverse, a position on an axis cannot be computed."""
 MOST_TICKS = 7
 MOST_PLACES = 16
-"""Maximum number of ticks at measured values; if there are more values, round numbers are more readable."""
+"""Maximum number of ticks at measured values; if there are more values, the ticks are round numbers
+instead."""
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LONG_TIMES = ((180.0, 60.0, "min"), (10_800.0, 3600.0, "h"))
-"""Units of a linear time axis: the seconds from which each is used, its length in seconds, its name."""
+"""Units of a linear time axis: the number of seconds from which each is used, its length in seconds, its
+name."""
 NARROW_DECADES = 2
-"""An axis that spans fewer decades than this has ticks at 1, 2 and 5, not only at powers of ten."""
+"""Number of decades below which an axis has ticks at 1, 2 and 5, not only at powers of ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A round number along an axis."""
+    """A round number on an axis."""
 
     value: float
     text: str
@@ -61,7 +63,7 @@ class Scale:
         return abs(value) < EXTREME and (value > 1 / EXTREME or not self.is_logarithmic)
 
     def share(self, value: float) -> float:
-        """Return the position of a value along the axis, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 to 1."""
         if self.is_logarithmic:
             return (log(value) - log(self.low)) / (log(self.high) - log(self.low))  # a quotient may overflow
         return (value - self.low) / (self.high - self.low)
@@ -104,9 +106,8 @@ def linear_scale(axis: Axis, values: Sequence[float]) -> Scale:
     low, high = min(values), max(values)
     if 0 < low <= high / 2 or low == high > 0:
         low = 0.0
-    if (
-        high - low <= max(abs(low), abs(high), 1 / EXTREME) * 1e-12
-    ):  # no number of digits would tell the ticks apart
+    # no number of digits would distinguish the ticks
+    if high - low <= max(abs(low), abs(high), 1 / EXTREME) * 1e-12:
         low, high = low - max(1.0, abs(low)), high + max(1.0, abs(high))
     factor, unit = _linear_prefix(axis, max(abs(low), abs(high)))
     step = _step((high - low) / factor)
@@ -178,7 +179,7 @@ def _with_prefix(value: float, prefixes: Prefixes) -> str:
 
 
 def _number(value: float, *, step: float = 0.0) -> str:
-    """Write a tick with enough digits to distinguish it from the next one."""
+    """Format a tick with enough digits to distinguish it from the next tick."""
     if value == 0:
         return "0"
     if abs(value) >= 1e12 or abs(value) < 1e-4:

@@ -1,6 +1,6 @@
-"""Charts and pictures as drawings: headline, legend, panels, axes, reference lines and points.
+"""Lay out charts and pictures: headline, legend, panels, axes, reference lines and points.
 
-Everything is laid out here, in pixels; the writers (`svg.py`, `pictures.py`) make no choices.
+Everything is laid out here, in pixels; the writers (`svg.py`, `pictures.py`) make no layout decisions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NARROW = 380.0
 """The width of a chart on a phone."""
 HEIGHT = 250.0
 LOW = 130.0
-"""The height of a single plot, and of one of several stacked plots."""
+"""Height of a single plot, and of each plot if several are stacked."""
 MOST_HIGH = 2
 TITLE = 17.0
 SHADE_OPACITY = 0.25
@@ -51,7 +51,7 @@ def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
 
 
 def picture_drawing(picture: Picture, *, width: float = PICTURE_WIDTH) -> Drawing:
-    """Lay out a picture with its headline; without charts, it is only the headline."""
+    """Lay out a picture with its headline; without charts, only the headline is drawn."""
     names = ", ".join(series_numbers(picture.charts))
     drawing = Drawing(width=width, title=picture.title, description=f"{picture.subtitle}: {names}")
     title = broken(picture.title, width - 2 * GAP, TITLE)
@@ -64,7 +64,7 @@ def picture_drawing(picture: Picture, *, width: float = PICTURE_WIDTH) -> Drawin
 
 
 def series_numbers(charts: Sequence[Chart]) -> dict[str, int]:
-    """Number the names of all series; those with a colour of their own come last."""
+    """Assign a number to each series name; series with a fixed colour come last."""
     series = [series for chart in charts for series in chart.series]
     names = dict.fromkeys(one.name for one in sorted(series, key=lambda one: bool(one.colour)))
     return {name: number for number, name in enumerate(names)}
@@ -98,7 +98,7 @@ def _draw_charts(drawing: Drawing, charts: Sequence[Chart], *, widths: Sequence[
 
 
 def _sides(panel: Panel, column: Sequence[Panel]) -> tuple[float, float]:
-    """Return where a plot starts and ends in its column; rows with their own axis are separate."""
+    """Return the left and right edges of a plot; rows with their own axis are aligned separately."""
     alone = [one for one in column if one.names and [other.x for other in column].count(one.x) == 1]
     aligned = [panel] if panel in alone else [one for one in column if one not in alone]
     return panel.begin + max(one.left for one in aligned), panel.end - max(one.right for one in aligned)
@@ -122,12 +122,12 @@ def _draw_panel(
     drawn = zip(chart.series, styles, strict=True)
     left_out = sum(num_left_out(series, style, area) for series, style in drawn)
     if left_out and not panel.figures:
-        note = f"not drawn: {left_out} of the points, which are not numbers or have no place on these axes"
+        note = f"not drawn: {left_out} of the points, which are not numbers or have no position on these axes"
         drawing.write(broken(note, panel.width), left, drawing.bottom + LINE, colour="axis")
 
 
 def _draw_shades(drawing: Drawing, panel: Panel, area: PlotArea) -> None:
-    """Shade stretches, alternating where different names are adjacent; label those with enough room."""
+    """Shade intervals, alternating if adjacent names differ; label those with enough room."""
     named = [shade for shade in panel.chart.shades if not shade.colour]
     names = list(dict.fromkeys(shade.name for shade in named))
     do_touch = any(after.begin <= before.end for before, after in pairwise(named))
@@ -176,7 +176,7 @@ def _draw_axes(drawing: Drawing, panel: Panel, area: PlotArea, *, has_axis: bool
 
 
 def _fitting(area: PlotArea) -> Sequence[Tick]:
-    """Return as many ticks of the horizontal axis as fit side by side."""
+    """Return as many ticks of the horizontal axis as fit next to each other."""
     ticks = area.x.ticks
     for stride in range(1, len(ticks)):
         chosen = ticks[::stride]
@@ -221,7 +221,7 @@ def _dashed(*places: Place) -> Polyline:
 
 
 def _draw_legend(drawing: Drawing, charts: Sequence[Chart], numbers: Mapping[str, int]) -> None:
-    """Write the names of the series in as many rows as needed; each name is shown with all its marks."""
+    """Write the names of the series in as many rows as needed, each with all its markers."""
     styles: dict[str, dict[str, SeriesStyle]] = {name: {} for name in numbers}
     for chart in charts:
         for series in chart.series:

@@ -1,7 +1,7 @@
-"""Primitives of every picture: lines, polygons, rectangles and text, in pixels from the top left.
+"""Drawing primitives: lines, polygons, rectangles and text, in pixels from the top left.
 
-A writer (`svg.py`, `pictures.py`) draws these and knows nothing about charts. Text width is not measured here
-but estimated, erring on the wide side, and text is wrapped rather than cut off.
+The writers (`svg.py`, `pictures.py`) draw these primitives and know nothing about charts. Text width is not
+measured here but estimated, erring on the wide side, and text is wrapped rather than cut off.
 
 >>> broken("a bound that is long", 80)
 ['a bound', 'that is long']
@@ -24,7 +24,7 @@ LINE = 16.0
 GAP = 8.0
 NUM_COLOURS = 8
 DASHES: Sequence[tuple[float, ...]] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
-"""From the ninth series on, colours repeat with a different dash pattern."""
+"""Dash patterns of lines: from the ninth series on, colours repeat with the next pattern."""
 COLOURS: Mapping[str, tuple[str, str]] = {
     "s0": ("#0060b0", "#60a5fa"),
     "s1": ("#c2410c", "#fb923c"),
@@ -40,7 +40,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "ink": ("#1f2933", "#e5e9f0"),
     "paper": ("#ffffff", "#14181f"),
 }
-"""Colours by name: on white, and on black."""
+"""Colours by name: first for a white background, then for a black one."""
 Place = tuple[float, float]
 MARKS: Sequence[Sequence[Place]] = (
     tuple((3.5 * cos(part * pi / 8), 3.5 * sin(part * pi / 8)) for part in range(16)),
@@ -126,7 +126,7 @@ class Drawing:
         colour: str = "ink",
         size: float = TEXT,
     ) -> None:
-        """Add lines of text, with the first one on the baseline `y`."""
+        """Add lines of text, starting on the baseline `y`."""
         for number, line in enumerate(lines):
             at = y + number * LINE * size / TEXT
             self.add(Writing(text=line, x=x, y=at, anchor=anchor, colour=colour, size=size))
@@ -144,7 +144,7 @@ class Drawing:
 def mark(
     number: int, place: Place, colour: str, *, tooltip: str = "", data: Mapping[str, str | float]
 ) -> Polygon:
-    """Return the marker for a series' point."""
+    """Return the marker for a point of a series."""
     corners = MARKS[number % len(MARKS)]
     places = tuple((place[0] + x, place[1] + y) for x, y in corners)
     return Polygon(places=places, colour=colour, tooltip=tooltip, data=data)
@@ -156,7 +156,7 @@ def text_width(text: str, size: float = TEXT) -> float:
 
 
 def widest(lines: Sequence[str]) -> float:
-    """Return the width of the longest line; 0 without lines."""
+    """Return the width of the longest line, or 0 if there are none."""
     return max(map(text_width, lines), default=0.0)
 
 

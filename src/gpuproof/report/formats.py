@@ -1,4 +1,4 @@
-"""The formats of a report: each writes a run's page, or its result, as text.
+"""Report formats: each writes a run's page, or its result, as text.
 
 Pages are for people (terminal, Markdown, HTML). Results are for programs: JSON as in `result.json`, CSV with
 one row per measure, and JUnit XML with one case per check.
@@ -67,7 +67,7 @@ def choose_format(name: str | None, output: PurePath | None) -> ReportFormat:
     suffix = "" if output is None else output.suffix.lower()
     if name is None and suffix in SUFFIXES:
         return SUFFIXES[suffix]
-    cause = f"no format {name}" if name is not None else f"{output} does not show which format to use"
+    cause = f"no format {name}" if name is not None else f"the name {output} does not imply a format"
     raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
 
 
@@ -112,7 +112,7 @@ def render_page(
 
 
 def json_text(result: Result) -> str:
-    """Return `result.json`; it can be many megabytes, which the standard library is slow to indent."""
+    """Return `result.json`; it can be many megabytes, which the standard library indents slowly."""
     return orjson.dumps(to_json(result), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
@@ -144,7 +144,7 @@ def _columns(result: Result) -> list[str]:
 
 
 def _flat(value: Any) -> Any:
-    """Return a value as something that a single cell can hold."""
+    """Return a value in a form that fits into a single cell."""
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 

@@ -1,7 +1,7 @@
 """A page as one self-contained HTML file: no network, no fonts, and a script only for timelines.
 
 The template escapes all text except pictures and their data, which escape their own text. The page's content
-security policy names its style and script by their hashes, so a browser runs and loads nothing else.
+security policy lists its style and script by their hashes, so a browser runs and loads nothing else.
 
 >>> "<title>1 &lt; 2</title>" in html(pages.Page(title="1 < 2", verdict=None, sections=()))
 True
@@ -39,7 +39,8 @@ STYLE_HASH = "sha256-of-style"
 """Placeholder in the template for the hash of the page's style."""
 LONG_WORD, LONGEST_PART = re.compile(r"(\S{20,})"), 30
 SEPARATOR = re.compile(r"(?<=[/>_=,:;])(?=\w)")
-"""Where a long word may be broken: after a separator, or anywhere within a part longer than this."""
+"""Separators after which a long word may be broken; any part longer than `LONGEST_PART` may be broken
+anywhere."""
 TABLE_WIDTH = 110
 """Maximum width of a table in character cells; wider tables are split into several."""
 
@@ -102,7 +103,7 @@ def _without_controls(value: object) -> object:
 
 
 def _breakable(text: str) -> Markup:
-    """Return a text in which long words may be broken between their parts, but no other words."""
+    """Return a text in which long words may be broken between their parts, but other words may not."""
     words = enumerate(LONG_WORD.split(several_lines(text)))  # every second part is a long word
     parts = (SEPARATOR.split(word) if place % 2 else [word] for place, word in words)
     return Markup("").join(Markup("<wbr>").join(map(escape, of_word)) for of_word in parts)
@@ -114,7 +115,7 @@ def _has_long_part(text: str) -> bool:
 
 
 def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:
-    """Return a picture as an element, which escapes all its text; narrow pictures are for phones."""
+    """Return a picture as an element with all text escaped; narrow pictures are for phones."""
     if isinstance(section, pages.Chart):
         return Markup(svg_element(chart_drawing(section, width=width)))  # noqa: S704
     widths = section.widths if width > NARROW else (1.0,)

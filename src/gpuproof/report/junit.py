@@ -1,10 +1,10 @@
-"""A result as JUnit XML, for test systems: one case per check, or a single case without checks.
+"""Format a result as JUnit XML for test systems: one case per check, or one case without checks.
 
 A failure is a measurement that does not meet the expectation; an error is something that could not be
-measured. SKIP and NOT-APPLICABLE count as skipped, each with its reason. If a required check is WARN, it was
-not shown to be right, and counts as an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor
-failed: its verdict counts as skipped, or as an error on request. Checks have no separate times, so none are
-given.
+measured. SKIP and NOT-APPLICABLE count as skipped, each with its reason. A required check that is WARN was
+not shown to be right, so it counts as an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor
+failed: its verdict counts as skipped, or as an error on request. Checks are not timed separately, so no times
+are given.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def junit(result: Result, *, is_strict: bool = False) -> str:
 
 
 def _cases(result: Result, *, is_strict: bool) -> Sequence[tuple[str, Element]]:
-    """Return one case for the overall verdict, which is not a check, then one case per check."""
+    """Return a case for the overall verdict, which is not itself a check, then one case per check."""
     checks = [(item.name, _checked(item, result)) for item in result.outcomes]
     return [("verdict", _whole(result, is_strict=is_strict)), *checks]
 
@@ -59,7 +59,7 @@ def _checked(item: Judged, result: Result) -> Element:
     if item.outcome.status == "WARN" and item.is_required:
         tag = "error"
     if not item.is_required and tag in ("failure", "error"):
-        tag = None  # advisory: shown, but decides nothing
+        tag = None  # advisory: shown, but does not affect the verdict
     if tag is not None:
         message = SubElement(element, tag, message=plain(_message_of(item.outcome, result)))
         if tag != "skipped":
@@ -71,7 +71,7 @@ def _checked(item: Judged, result: Result) -> Element:
 
 
 def _message_of(outcome: Outcome, result: Result) -> str:
-    """Return a subject's description; for a device or a link of one, with both index and identity."""
+    """Return a subject's description; for a device or its link, include both index and identity."""
     summary = named(outcome.summary, result.device_indices, with_identity=True)
     who = named(outcome.subject, result.device_indices, with_identity=True)
     return f"{who}: {summary}" if "/gpu/" in outcome.subject else summary

@@ -1,7 +1,7 @@
 r"""A page as GitHub-flavoured Markdown, for pasting into an issue or reading as is.
 
-Texts come from outside: anything that would act as markup is escaped, and nothing else, because people read
-the source too.
+Texts come from outside. Anything that would act as markup is escaped, and nothing else is, because people
+read the source too.
 
 >>> escaped("a|b <i> step_time *x* p95 < 3")
 'a\\|b &lt;i> step_time \\*x\\* p95 < 3'
@@ -34,9 +34,9 @@ SPECIAL = re.compile(
 )
 HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
 LINE_BEGIN = re.compile(r"^[-+>#=\[]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
-"""Anything that starts a list, a task, a quotation, a heading or a horizontal rule."""
+"""Pattern for anything that starts a list, a task, a quotation, a heading or a horizontal rule."""
 WIDEST = 60
-"""In character cells. Columns up to this width are padded with blanks, so that the source also reads as a
+"""Width in character cells up to which columns are padded with blanks, so that the source also reads as a
 table."""
 Lines = list[str]
 
@@ -75,7 +75,7 @@ def _strong(text: str) -> str:
 
 
 def _verdict(verdict: pages.Verdict) -> Iterator[Lines]:
-    """Yield the verdict word and reason, the result, what limited it, what to do: a paragraph each."""
+    """Yield verdict word and reason, result, limiting factor and next step: one paragraph each."""
     yield [f"{_strong(verdict.word)}{f': {escaped(verdict.reason)}' if verdict.reason else ''}"]
     yield [" ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))]
     yield [escaped(verdict.limit)]
@@ -148,7 +148,7 @@ def _(section: pages.Files) -> Iterator[Lines]:
 
 
 def _code(text: str) -> str:
-    """Return a text as code, where nothing is escaped."""
+    """Return a text as code, in which nothing is escaped."""
     line = one_line(text)
     if not line.strip():
         return ""

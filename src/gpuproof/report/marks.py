@@ -1,4 +1,4 @@
-"""The points of a series as shapes: lines, bands, markers, bars and ranges, with their values."""
+"""Draw a series' points as shapes: lines, bands, markers, bars and ranges, with their values."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ THICKEST = 22.0
 SAMPLE = 36.0
 """Length of a line in the legend."""
 MOST_MARKED = 60
-"""Series with more points than this are drawn without markers."""
+"""Maximum number of points in a series that is drawn with markers."""
 MOST_PLACES = 1500
 """Maximum number of points in a line before it is thinned."""
 LINE_WIDTH = 2.0
 THIN = 1.4
-"""Width of a line without markers, of which there may be many."""
+"""Width of lines without markers, which may be numerous."""
 Box = tuple[float, float, float, float]
-"""Left, top, width and height."""
+"""Left edge, top edge, width and height of a rectangle."""
 LINES: tuple[Form, ...] = ("marked", "line", "dashed", "step")
 
 
@@ -46,7 +46,7 @@ class SeriesStyle:
     """The appearance of a series."""
 
     number: int
-    """The series' position among the names of the picture."""
+    """Index of the series among the names in the picture."""
     colour: str
     form: Form
     opacity: float
@@ -64,7 +64,7 @@ class SeriesStyle:
 
 
 def style_of(chart: Chart, series: Series, number: int) -> SeriesStyle:
-    """Return the appearance of a series; `number` is its position among the names of the picture."""
+    """Return the style of a series; `number` is its index among the names in the picture."""
     form = form_of(chart, series)
     return SeriesStyle(
         number=number,
@@ -88,7 +88,7 @@ def draw_series(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea
 
 
 def sample_of(style: SeriesStyle, x: float, middle: float) -> Iterator[Shape]:
-    """Yield a series' appearance in the legend."""
+    """Yield the legend entry of a series as shapes."""
     if style.form in LINES:
         places = ((x, middle), (x + SAMPLE - GAP, middle))
         yield Polyline(places=places, colour=style.colour, width=LINE_WIDTH, dash=style.dash)
@@ -182,7 +182,7 @@ def _ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) ->
 
 
 def _rectangles(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield bars (vertical or in rows), lines across rows at values, or bars that span ranges."""
+    """Yield bars (vertical or in rows), lines that cross rows at values, or bars that span ranges."""
     ranges = series.ranges if style.form == "range" else [(x, x) for x, _ in series.points]
     for (x, y), (low, high) in zip(series.points, ranges, strict=True):
         if not (area.has(low, y) and area.has(high, y)):
@@ -234,7 +234,7 @@ def _upright_bar(chart: Chart, series: Series, point: Place, area: PlotArea) -> 
 
 
 def _below(chart: Chart, series: Series, x: float) -> float:
-    """Return the height of earlier series' bars at a position; 0 if bars are side by side."""
+    """Return the combined height of earlier series' bars at a position; 0 if bars are side by side."""
     before = chart.series[: chart.series.index(series)] if chart.is_stacked else ()
     return sum(y for other in before for at, y in other.points if at == x and isfinite(y))
 

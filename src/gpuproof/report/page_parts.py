@@ -38,24 +38,24 @@ from gpuproof.records.page import (
 from gpuproof.records.page.tables import Column, table
 
 NOTHING = "none"
-"""Shown below the title of an empty section, because showing nothing could look like an omission."""
+"""Text below the title of an empty section, because showing nothing could look like an omission."""
 BETWEEN = 2
 """Number of blanks between columns."""
 NARROWEST = 14
-"""Minimum width of a column whose text may wrap."""
+"""Minimum width of a column with text that may wrap."""
 MOST_NAMING = 3
-"""Maximum number of columns repeated in each part of a split table, to tell its rows apart."""
+"""Maximum number of columns repeated in each part of a split table to identify its rows."""
 MOST_ROWS = 40
-"""Maximum number of a chart's points in a table; result.json has them all."""
+"""Maximum number of points of a chart shown as a table; result.json contains all of them."""
 
 
 def several_lines(text: str) -> str:
-    """Return a text in which only line ends mean something to a terminal or browser."""
+    """Return a text in which line breaks are the only characters special to a terminal or browser."""
     return "\n".join(plain(line, allowed="") for line in text.splitlines())
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line without control characters."""
+    """Return a text as a single line without control characters."""
     return several_lines(text).replace("\n", " ")
 
 
@@ -71,7 +71,7 @@ def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
-    """Put pictures with content after the page's results, or else before a section that has a title."""
+    """Put non-empty pictures after the page's results, or else before a section named in `before`."""
     titles = [section.title for section in page.sections]
     figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
     if figures is None:
@@ -125,7 +125,7 @@ def axis_figure(value: float, axis: Axis) -> str:
 
 
 def has_named_bars(chart: Chart) -> bool:
-    """Check whether a chart's bars are named by their series instead of positions along an axis."""
+    """Check whether a chart's bars are labelled by series instead of by positions on an axis."""
     has_names = bool(chart.x.names or chart.y.names)
     return chart.kind == "bar" and not has_names and all(len(one.points) == 1 for one in chart.series)
 
@@ -160,7 +160,7 @@ def column_blocks(section: Pivot | Table, width: int) -> list[list[int]]:
 
 
 def _num_naming(section: Pivot | Table, width: int) -> int:
-    """Return how many leading columns identify all rows; 1 if too many, or over half the width."""
+    """Return how many leading columns identify all rows; 1 if too many or over half the width."""
     for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
         named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
         if len(named) == len(section.rows) and needed_width(section, range(num)) <= width / 2:
@@ -198,7 +198,7 @@ def chart_as_table(chart: Chart) -> tuple[Table, Text]:
 
 
 def _points(chart: Chart) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
-    """Return the headings of names and values, and the rows: one column per series if they share x."""
+    """Return the headings of names and values, and the rows; series that share x get one column each."""
     rows: list[tuple[str, ...]]
     if has_named_bars(chart):
         rows = [(series.name, axis_figure(series.points[0][1], chart.y)) for series in chart.series]

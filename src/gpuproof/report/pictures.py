@@ -1,9 +1,9 @@
-"""Pictures as SVG, PNG or PDF files, by file extension, and as data for a page's script.
+"""Write pictures as SVG, PNG or PDF files, by file extension, and as data for a page's script.
 
-Pillow draws PNG files, and PDF files as a page that shows one PNG. It needs no display and does no
-antialiasing, so pictures are drawn at twice the size, then reduced, in the light colours, with two pixels per
-pixel of the drawing. Fonts are the system's or, without any, Pillow's own, which has few characters: missing
-characters are replaced with available ones.
+Pillow draws PNG files, and PDF files as a page that contains one PNG. It needs no display and does no
+antialiasing, so pictures are drawn at twice the final size and then scaled down. They use the light colours
+and have two pixels per pixel of the drawing. Fonts are the system's or, if there are none, Pillow's own,
+which has few characters: missing characters are replaced with available ones.
 
 >>> _plain("3 × µs – café")
 '3 x us - cafe'
@@ -59,9 +59,9 @@ def write_picture(picture: Picture, path: Path) -> None:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg", "pdf"):
         raise UsageError(
-            "is not a picture that can be drawn",
+            "is not a supported picture format",
             place=str(path),
-            next_step="End its name in .png, .svg or .pdf",
+            next_step="Use a file name that ends in .png, .svg or .pdf",
         )
     drawing = picture_drawing(picture)
     try:

@@ -1,6 +1,6 @@
 """One chart's area in a picture: both axes, space for their names, and the positions of values.
 
-A chart is drawn as rows from the top if its bars are named by their series, or if its vertical axis has
+A chart is drawn as rows from the top if its bars are labelled with their series, or if its vertical axis has
 names.
 """
 
@@ -19,7 +19,7 @@ from gpuproof.report.page_parts import axis_figure, has_named_bars
 
 WIDEST_NAME = 0.36
 WIDEST_LABEL = 0.24
-"""Shares of a column's width."""
+"""Maximum widths of texts, as fractions of a column's width."""
 FORMS: dict[str, Form] = {"line": "marked", "scatter": "points", "bar": "bar"}
 
 
@@ -56,13 +56,13 @@ class Panel:
     end: float
     """Horizontal extent of the column."""
     is_first: bool
-    """Whether names of stretches are shown above the chart; charts below it have the same ones."""
+    """Whether names of shaded intervals are shown above the chart; charts below it have the same names."""
     x: Scale
     y: Scale
 
     @property
     def names(self) -> list[list[str]]:
-        """The names of the rows, wrapped into lines."""
+        """Names of the rows, wrapped into lines."""
         return [broken(name, WIDEST_NAME * (self.end - self.begin)) for name in self.chart.y.names]
 
     @property
@@ -74,7 +74,7 @@ class Panel:
 
     @property
     def figures(self) -> list[str]:
-        """What bars in rows, and lines across rows, represent; shown on the right if there are no ticks."""
+        """Values of bars in rows and of lines across rows; shown on the right if there are no ticks."""
         rows: list[list[str]] = [[] for _ in self.chart.y.names]
         for series in self.chart.series if has_bars_in_rows(self.chart) else ():
             name = f"{series.name} " if len(self.chart.series) > 1 else ""
@@ -84,12 +84,12 @@ class Panel:
 
     @property
     def width(self) -> float:
-        """The width of what is above and below the plot."""
+        """Width available above and below the plot."""
         return self.end - self.begin - 2 * GAP
 
     @property
     def left(self) -> float:
-        """The space on the left of the plot."""
+        """Width of the space to the left of the plot."""
         if self.names:
             return max(widest(lines) for lines in self.names) + 2 * GAP
         ticks = widest([tick.text for tick in self.y.ticks]) + 2 * GAP
@@ -97,12 +97,12 @@ class Panel:
 
     @property
     def label_gap(self) -> float:
-        """The space between the plot and the text on its right; the last tick is shown below it."""
+        """Gap between the plot and the text on its right; the last tick's label extends into it, below."""
         return text_width(self.x.ticks[-1].text) / 2 + GAP / 2
 
     @property
     def right(self) -> float:
-        """The space on the right of the plot."""
+        """Width of the space to the right of the plot."""
         beside = [self.figures, *(lines for _, lines in self.labels)]
         return max(map(widest, beside)) + self.label_gap + GAP
 
@@ -113,17 +113,17 @@ class Panel:
 
     @property
     def heading(self) -> list[str]:
-        """The title of the axis that has none next to it: the vertical one, or that along bars in rows."""
+        """Title of the axis without a title next to it: the vertical axis, or that along bars in rows."""
         return broken(self.x.title if has_bars_in_rows(self.chart) else self.y.title, self.width)
 
     @property
     def title(self) -> list[str]:
-        """The lines under the heading."""
+        """Lines of the title, which is shown under the heading."""
         return broken(self.chart.title, self.width)
 
     @property
     def has_shade_names(self) -> bool:
-        """Whether a line above the plot is reserved for the names of stretches."""
+        """Whether a line above the plot is reserved for the names of shaded intervals."""
         return self.is_first and bool(self.chart.shades)
 
     @property
@@ -134,13 +134,13 @@ class Panel:
 
     @property
     def head_height(self) -> float:
-        """The space above the plot."""
+        """Height of the space above the plot."""
         upright = sum(len(lines) for _, lines in self.upright)
         return (len(self.heading) + len(self.title) + upright + self.has_shade_names) * LINE + 1.5 * GAP
 
 
 def form_of(chart: Chart, series: Series) -> Form:
-    """Return how a series is drawn."""
+    """Return the form in which a series is drawn."""
     return series.form or FORMS[chart.kind]
 
 
@@ -158,7 +158,7 @@ def has_bars_in_rows(chart: Chart) -> bool:
 
 
 def _in_rows(chart: Chart) -> Chart:
-    """Return a chart with one row per bar if its bars are named by their series; any other unchanged."""
+    """Return a chart with one row per bar if its bars are labelled by series; otherwise, unchanged."""
     if not has_named_bars(chart):
         return chart
     points = tuple((series.points[0][1], float(row)) for row, series in enumerate(chart.series))
@@ -201,7 +201,7 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
 
 
 def _ended(x: Scale, chart: Chart, values: Sequence[float]) -> Scale:
-    """End a horizontal axis with a stated extent exactly at its lowest and highest value."""
+    """End a horizontal axis with a specified extent exactly at its lowest and highest values."""
     finite = [value for value in values if x.has(value)]
     if not chart.x.reach or min(finite) == max(finite):
         return x
@@ -218,7 +218,7 @@ def _tops(chart: Chart) -> list[float]:
 
 
 def _bar_ends(places: Sequence[float], scale: Scale) -> tuple[float, float]:
-    """Return the ends of an axis, extended by half a bar."""
+    """Return the ends of an axis, extended by half a bar's width."""
     if not places:
         return scale.low, scale.high
     if scale.is_logarithmic:

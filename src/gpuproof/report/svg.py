@@ -1,4 +1,4 @@
-"""A drawing as SVG: an element in a page, or a separate file. Text is escaped."""
+"""Write a drawing as SVG: an element in a page, or a separate file. Text is escaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuproof.report.page_parts import one_line
 
 
 def _palette(place: int) -> str:
-    """Return the CSS variables for the colours on white, or on black."""
+    """Return the CSS variables for the colours on a white background, or on a black one."""
     return "; ".join(f"--{name}: {shades[place]}" for name, shades in COLOURS.items())
 
 
@@ -37,7 +37,7 @@ STYLE = f"""
 
 
 def svg_element(drawing: Drawing, *, space: str = "", inside: str = "") -> str:
-    """Return the drawing as an element as wide as its container; `inside` follows its shapes."""
+    """Return the drawing as an element as wide as its container; `inside` precedes its shapes."""
     title, description = escape(one_line(drawing.title)), escape(one_line(drawing.description))
     size = f'viewBox="0 0 {drawing.width:.0f} {drawing.bottom:.0f}" font-size="{TEXT:.0f}"'
     shapes = "\n".join(map(_shape, drawing.shapes))
@@ -87,7 +87,7 @@ def _filled(shape: Polygon | Rectangle) -> Mapping[str, str]:
 
 
 def _painted(kind: str, colour: str) -> Mapping[str, str]:
-    """Return a colour as written in SVG; named colours differ on a dark background."""
+    """Return a colour as an SVG value; named colours differ on a dark background."""
     if colour in COLOURS:
         return {"class": f"{kind} {colour}"}
     return {"class": kind, "stroke" if kind == "line" else "fill": colour}

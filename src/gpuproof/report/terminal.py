@@ -1,8 +1,8 @@
-"""A page for people to read in a terminal or a log: in full, or as much as fits on a screen.
+"""Render a page for a terminal or a log: in full, or as much as fits on a screen.
 
-Texts come from outside, including file names and messages: they are printed as they are, never interpreted as
-markup, and their control characters are blanked. If a page does not fit on a screen, long parts are
-shortened, and others are omitted and listed with their lengths.
+Texts come from outside, including file names and messages: they are printed verbatim, never interpreted as
+markup, and their control characters are replaced with blanks. If a page does not fit on a screen, long parts
+are shortened, and other parts are omitted and listed with their lengths.
 
 >>> parts = [PagePart(title=name, lines=("x",) * 9) for name in "abc"]
 >>> shown, left_out = fitting(parts, 20)
@@ -53,13 +53,14 @@ LOG_WIDTH = 110
 """Line width in character cells if there is no terminal."""
 INDENT = 2
 Part = tuple[RenderableType, bool]
-"""Text to print, and whether long lines may be wrapped: a wrapped path or command cannot be copied."""
+"""Text to print, and whether its long lines may be wrapped: a wrapped path or command cannot be copied."""
 MOST_LINES: Final = 60
 """Maximum number of lines for a page on a screen."""
 CLOSING_LINES: Final = 4
-"""Lines reserved for the note that something was omitted."""
+"""Lines reserved for the note about omitted parts."""
 LONGEST: Final = (40, 30, 24, 20, 16, 12)
-"""Lines per part if not all parts fit in full: the first value that makes them fit, or else the last."""
+"""Maximum line counts per part if not all parts fit in full: the first count at which they fit is used, or
+else the last count."""
 SHORTEST: Final = 4
 """Minimum number of lines for a shortened part to be useful."""
 MOST_NAMED: Final = 6
@@ -75,7 +76,7 @@ class PagePart:
 
 
 def show_page(page: pages.Page, *, is_whole: bool = True) -> None:
-    """Write a page to standard output, at the width of the terminal or a log: in full, or one screen."""
+    """Write a page to standard output, as wide as the terminal or a log: in full, or one screen."""
     console = Console(highlight=False)
     console = console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH)
     print_page(page, console, most_lines=MOST_LINES if console.is_terminal and not is_whole else None)
@@ -111,7 +112,7 @@ def _opening(page: pages.Page) -> Iterator[Part]:
 
 
 def _parts(page: pages.Page, console: Console) -> Iterator[PagePart]:
-    """Yield the content below each title, including untitled sections that continue it."""
+    """Yield each titled section's content, including the untitled sections that continue it."""
     for title, sections in _by_title(page):
         lines = _lines(console, (Text(f"\n{title}", style="bold"), True)) if title else []
         for section in sections:
@@ -142,7 +143,7 @@ def terminal_text(page: pages.Page, *, width: int) -> str:
 
 
 def _lines(console: Console, part: Part) -> list[str]:
-    """Return the lines that a console prints for a part; padding blanks are stripped for files."""
+    """Return the lines that a console prints for a part; for files, padding blanks are stripped."""
     content, fold = part
     with console.capture() as captured:
         console.print(content, soft_wrap=not fold)
@@ -151,7 +152,7 @@ def _lines(console: Console, part: Part) -> list[str]:
 
 
 def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
-    """Yield the verdict word and reason, the result and uncertainty, and what to do: a line each."""
+    """Yield verdict word and reason, result and uncertainty, and what to do: one line each."""
     word = Text(one_line(verdict.word), style=STYLE[verdict.tone])
     reason = unbroken(one_line(verdict.reason))
     yield Text.assemble(word, f": {reason}" if reason else "")
@@ -165,7 +166,7 @@ def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
 
 
 def _provenance(provenance: pages.Provenance) -> Iterator[Part]:
-    """Yield when, where, on which devices and with which versions; the command is not wrapped."""
+    """Yield the date, host, devices and versions of the results; the command is not wrapped."""
     for line in (known_facts(provenance.facts), *unknown_facts((*provenance.facts, provenance.command))):
         if line:
             yield Padding(Text(unbroken(one_line(line)), style="dim"), (0, 0, 0, INDENT)), True
@@ -247,7 +248,8 @@ def _table(section: pages.Pivot | pages.Table, places: Sequence[int], width: int
 def fitting(parts: Sequence[PagePart], room: int) -> tuple[list[PagePart], list[PagePart]]:
     """Return the parts that fit into `room` lines, and the rest; the last part is always shown.
 
-    Folded parts are omitted. If the rest does not fit, long parts are shortened, and later ones omitted.
+    Folded parts are omitted. If the remaining parts do not fit, long ones are shortened, and later ones
+    omitted.
     """
     left_out = [part for part in parts if part.is_folded]
     open_parts = [part for part in parts if not part.is_folded]

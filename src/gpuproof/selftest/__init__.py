@@ -1,1 +1,1 @@
-"""Plant faults to show that they change the verdict: `gpuproof selftest`."""
+"""Plant faults to show that they change the verdict (`gpuproof selftest`)."""

@@ -1,4 +1,4 @@
-"""Driver events during the launches of a simulated fleet; one recording per host."""
+"""Simulate driver events during the launches of a made-up fleet, with one recording per host."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpuproof.records.readings import (
 from gpuproof.selftest.fleet import BEGAN_UNIX_S, SETTLED_S, Fleet
 
 RECORDED_S = 20
-"""Longer than any launch that completes."""
+"""Length of a recording in seconds, which is longer than any launch that completes."""
 
 
 def recorded_xids(fleet: Fleet, case: Case, host: str) -> Iterator[Any]:
-    """Yield a sampler's records of one launch on a host with working devices and planted XIDs."""
+    """Yield a sampler's records of one launch on a host with working devices, including planted XIDs."""
     begin_s = fleet.begins_monotonic_s - SETTLED_S
     indices = range(fleet.num_devices)
     yield Recording(

@@ -1,4 +1,4 @@
-"""The verdict on a fleet with or without a fault: written, read and judged like any validation run."""
+"""Evaluate a fleet with or without a fault: written, read back, checked like any validation run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpuproof.suites.validate.suspicion import blame_hosts
 from gpuproof.verdict.blame.findings import blamed
 
 TOLERANCE = 0.03
-"""Ten times the scatter of step times, and a tenth of the planted slowdown."""
+"""Tolerance of the floors: ten times the scatter of step times, and a tenth of the planted slowdown."""
 BATCH_SIZE = 8
 COLLECTIVE_BYTES = 2**24
 ONE_SIZE = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
@@ -54,7 +54,7 @@ ASPECTS: tuple[Mapping[str, Any], ...] = (
     {"aspect": "state", "title": "the state of a GPU", "checks": _STATE},
     {"aspect": "state", "each": "host", "title": "the state of a host", "checks": ("clocks", "lost packets")},
 )
-"""What READY requires of a made-up fleet, namely whatever the fleet measures."""
+"""Requirements for READY on a made-up fleet, which cover everything that the fleet measures."""
 FIGURES = ("matrix products are fast", "training is fast", "collectives are fast")
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
 NOISE, SLOWDOWN = 0.01, 0.1
@@ -63,15 +63,15 @@ HARMLESS: tuple[Mapping[str, Any], ...] = (
     {"code": 13, "gpus": ["GPU-node2-0"]},
     {"code": 45, "times": 40, "at_s": 12.0},
 )
-"""XIDs on healthy fleets: from a user's process, from an unknown process, from a job that ends on all
-hosts."""
+"""XIDs that occur on healthy fleets: from a user's process, from an unknown process, and from a job that ends
+on all hosts."""
 SAID = ("PASS", "NOT-APPLICABLE")
 """Outcomes that do not count against the fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turned:
-    """A verdict word, and everything that rules out a better one."""
+    """A verdict word, and all reasons against a better one."""
 
     word: str
     against: tuple[str, ...]
@@ -87,13 +87,14 @@ def judge_fleet(
     more_rules: str | None = None,
     **options: Any,
 ) -> Turned:
-    """Write a run of a fleet, read it back, and judge it by the suite, its own `rules` and checks.
+    """Write a run of a fleet, read it back, and evaluate it with the suite, these `rules` and checks.
 
-    `recordings` contains each host's readings during the first launch, the second, and so on; the last is
-    used for all further launches. `more_rules` is an additional rules file; `options` are those of `recipe`.
+    `recordings` contains each host's readings during the first launch, the second, and so on; the last
+    recording is used for all further launches. `more_rules` is an additional rules file; `options` are passed
+    to `recipe`.
 
     Raises:
-        UsageError: `more_rules` cannot be used for judging, whatever was measured.
+        UsageError: `more_rules` cannot be evaluated, regardless of the measured values.
     """
     check_rules = [{"check": name} for name in (*CHECKS, *checks)]
     if more_rules is not None:
@@ -105,7 +106,7 @@ def judge_fleet(
 
 
 def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
-    """Return the uncapped verdict word, and what rules out a better one; required checks come first."""
+    """Return the uncapped verdict word, and the reasons against a better one, required checks first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
     reasons = (reason for reason in readiness["reasons"] if reason != readiness.get("capped"))
     return Turned(word=readiness["uncapped"], against=(*map(objection, open_), *reasons, *notes))
@@ -125,7 +126,7 @@ def write_fleet(
     rules: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> Evidence:
-    """Launch everything the suite requests on a made-up fleet; return the evidence."""
+    """Simulate all launches that the suite requests on a made-up fleet; return the evidence."""
     config = recipe(
         fleet, folder, rules=rules, is_read=bool(recordings) or fleet.planted.xids is not None, **options
     )
@@ -162,7 +163,7 @@ def recipe(
 ) -> RunConfig:
     """Return the recipe for validating a fleet: GEMMs, one collective, training.
 
-    `figures` are the names of the floors; `options` are the suite's.
+    `figures` lists the floors to use; `options` are the suite's options.
     """
     floors = value_rules(fleet, at_once=not options.get("alone", True))
     validate = {
@@ -191,7 +192,7 @@ def recipe(
 
 
 def value_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
-    """Return floors from the fleet's healthy GPUs: one GPU at a time, or all GPUs of a host at once."""
+    """Return floors from the fleet's healthy GPUs, measured one at a time or all of a host at once."""
     num_ranks = len(fleet.hosts) * fleet.num_devices
     size_s = OPERATION_S + COLLECTIVE_BYTES / LINK_BYTES_PER_S
     moved = 2 * (num_ranks - 1) / num_ranks * COLLECTIVE_BYTES / size_s
@@ -209,7 +210,7 @@ def value_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
 def floor(
     name: str, kind: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
 ) -> dict[str, Any]:
-    """Return a rule that requires values at least as good as the healthy ones, given with their unit."""
+    """Return a rule that requires values at least as good as the healthy one, given with its unit."""
     return {
         "name": name,
         "each": kind,
@@ -221,7 +222,7 @@ def floor(
 
 
 def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
-    """Judge six hosts, two of which may have a slow link between them; if not ready, search for it."""
+    """Judge six hosts that may have one slow link between two of them; if not READY, search for it."""
     fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=tuple(slow)))
     judged = judge_fleet(fleet, folder)
     if judged.word == "READY":
@@ -238,7 +239,8 @@ def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
 def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: Any) -> Turned:
     """Judge a fleet with the XIDs that applications cause on healthy fleets, plus `PlantedXids`.
 
-    The XIDs apply to the last GPU unless they name one; `hung` is a training rank that hangs and is stopped.
+    The XIDs apply to the last GPU unless they specify others; `hung` is a training rank that hangs and is
+    stopped.
     """
     fleet = Fleet(seed=seed)
     every = [fleet.uuid_of(host, index) for host in fleet.hosts for index in range(fleet.num_devices)]
@@ -250,6 +252,6 @@ def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: An
 
 
 def _tests() -> RunConfig:
-    """Return how groups are tested: one operation at one size, from each rank to every rank."""
+    """Return the test for groups: one operation at one size, from each rank to every rank."""
     work = {"kind": "collective", "collective": {"operations": ["all_to_all"], **ONE_SIZE}}
     return RunConfig.model_validate({**work, "distributed": {"nproc": 1}})

@@ -1,6 +1,6 @@
-"""What the ranks of a made-up fleet write: healthy GPUs with planted faults.
+"""Write what the ranks of a made-up fleet would write: healthy GPUs with planted faults.
 
-A fault is planted in the worker's output (its records), never in anything derived from it: a run is written
+A fault is planted in the worker's output (its records), never in anything derived from it. A run is written
 to disk launch by launch, as the suite requests it, and read back like any other run. Values scatter by 0.3 %
 from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from day to day.
 """
@@ -49,7 +49,7 @@ STEP_NOISE, DEVICE_NOISE, DAY_NOISE = 0.003, 0.002, 0.005
 SLOWER_LINK = 1.4
 PARAMETERS = 1_000_000
 SEGMENTS = 50_000
-"""For TCP, from each rank to every other host."""
+"""TCP segments sent from each rank to every other host."""
 ALONE = DeviceSharing(other_processes=0, other_memory_bytes=0, missing=None)
 BURSTS = 5
 NUM_STEPS = 120
@@ -65,7 +65,7 @@ class _Rank:
 
 
 def write_launch(fleet: Fleet, case: Case, folder: Path) -> None:
-    """Write the files that the ranks and the launcher leave in a launch's folder."""
+    """Write the files that the ranks and the launcher would leave in a launch's folder."""
     from gpuproof.records.journal import encode
     from gpuproof.store import layout
 
@@ -98,9 +98,8 @@ def records_of(fleet: Fleet, case: Case) -> Iterator[Any]:
             unix_s=BEGAN_UNIX_S,
         )
         return
-    offset_s = (
-        crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12
-    )  # no two launches start at the same time
+    # no two launches start at the same time
+    offset_s = crc32(f"{case.case_id}/{case.replicate}".encode()) * 1e-12
     fleet = replace(fleet, begins_monotonic_s=fleet.begins_monotonic_s + offset_s)
     rng = np.random.default_rng([fleet.seed, *_day(fleet), *case.case_id.encode()])
     ranks = list(_ranks(fleet, case))
@@ -119,7 +118,7 @@ def _day(fleet: Fleet) -> tuple[int, ...]:
 
 
 def _all_slower(fleet: Fleet) -> float:
-    """Return the factor by which everything takes longer because of the day or the fault."""
+    """Return the factor by which everything is slower because of the day or the fault."""
     rng = np.random.default_rng([fleet.seed, *_day(fleet)])
     return fleet.planted.all_slower * (1.0 if fleet.day is None else float(rng.normal(1.0, DAY_NOISE)))
 
@@ -199,7 +198,7 @@ def listed_device(fleet: Fleet, host: str, index: int) -> dict[str, Any]:
 
 
 def _no_end(fleet: Fleet, worker: _Rank) -> Iterator[Failure]:
-    """Yield the last records: a stuck rank's; or the launcher's and all but the stopped rank's."""
+    """Yield the failure record of a hung rank; if a rank is stopped, the launcher's and the others'."""
     hung, stopped = fleet.planted.hung, fleet.planted.stopped
     if worker.rank == stopped:
         yield _failure(worker, None, "lost_rank", f"rank {stopped} ended without an error message")
@@ -229,7 +228,7 @@ def _done(
         times_s = [time_s for trial in trials for time_s in trial.durations_s]
     else:
         step_s = _step_s(case) * slower
-        slowest_s = _step_s(case) * max(rank.slower for rank in ranks)  # all ranks finish after the same step
+        slowest_s = _step_s(case) * max(rank.slower for rank in ranks)  # all ranks finish on the same step
         num_steps = NUM_STEPS if fleet.window_s is None else max(1, int(fleet.window_s / slowest_s))
         times_s = _noisy(rng, step_s, num_steps)
         yield Steps(rank=worker.rank, phase="measure", first_step=0, durations_s=tuple(times_s))

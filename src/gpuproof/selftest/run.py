@@ -1,12 +1,12 @@
-"""Plant every fault, judge it and its healthy twin, and report what was missed.
+"""Plant every fault, evaluate it and its healthy twin, and report the faults that were missed.
 
-A fault has a layer in which it occurs, a verdict word that it leads to, and a cause. It counts as found if
-the verdict word is one of those expected and the reasons against a better word name the cause, i.e. contain
-all of `names`. Its healthy twin is the same without the fault, and must be READY. Device faults are planted
-in the driver output of made-up devices (`GPUPROOF_FAKE_DEVICES`), which the node-side sampler reads as in any
-run. Slow devices and hosts are found from a fleet's own history: healthy fleets, whose days differ by 0.5 %
-as in `launch_records`, are measured on some days and recorded as a baseline; on another day, the same fleet
-is compared with it, GPU by GPU, and with its peers.
+Each fault has a layer in which it occurs, a verdict word that it leads to, and a cause. It counts as found if
+the verdict word is among the expected words and the reasons against a better word identify the cause, i.e.
+contain all of `names`. Its healthy twin is the same fleet without the fault, and must be READY. Device faults
+are planted in the driver output of made-up devices (`GPUPROOF_FAKE_DEVICES`), which the node-side sampler
+reads as in any run. Slow devices and hosts are found from a fleet's own history: healthy fleets, with 0.5 %
+variation between days as in `launch_records`, are measured on some days and recorded as a baseline. On
+another day, each GPU of the same fleet is compared with that baseline and with its peers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ RULES: tuple[Mapping[str, Any], ...] = (
 PER_HOST = 8
 NUM_DEVICES = 4
 RECORDED_S = 4.0
-"""Long enough for events on the last device, which occur after two or three seconds."""
+"""Length of a recording, in seconds: long enough for events on the last device, which occur after two or
+three seconds."""
 MARGIN_S = 0.5
 LAST = f"FAKE-{NUM_DEVICES - 1:04d}"
 TIMEOUT_S = 60.0
@@ -73,7 +74,7 @@ Twin = Literal[
     "pod", "alone",
 ]  # fmt: skip
 REFUSED = "REFUSED"
-"""Rules that cannot judge anything are a usage error."""
+"""Result for rules that cannot be used to evaluate anything, which are a usage error."""
 HEALTHY = "READY"
 NOT_RUN = "NOT RUN"
 SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints", "copies")
@@ -81,9 +82,9 @@ BY_SEED: tuple[Twin, ...] = ("fleet", "links", "past", "alone")
 """Twins that depend on chance, need no processes and are small: these are tried with as many seeds as
 requested."""
 SIDE_BY_SIDE: dict[Layer, int] = {"worker": 2, "device": 7, "records": 1}
-"""Number of concurrent tests, by what they need. Computing ranks would only wait for each other on a small
-machine; recording a driver waits for the clock (all six faults and their twin at once); made-up records are
-written and judged in this process."""
+"""Number of concurrent tests, by the resource that they need. Ranks that compute would only wait for each
+other on a small machine; recording a driver takes a fixed time (all six faults and their twin run at once);
+made-up records are written and evaluated in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +93,15 @@ class FaultRow:
 
     fault: str
     layer: Layer | None
-    """None for a twin."""
+    """Layer of the fault; None for a twin."""
     expected: str
     got: str
     cause: str
-    """The line that names the cause; for a missed fault, what was reported instead; for a passing twin,
-    empty: a warning that did not change the verdict blames nothing."""
+    """For a found fault, the line that identifies the cause; for a missed fault, the result that was reported
+    instead; for a passing twin, empty, because a warning that did not change the verdict is not a false
+    alarm."""
     is_found: bool
-    """For a twin: whether nothing was blamed on it."""
+    """Whether the fault was found; for a twin, whether nothing was blamed on it."""
     num_tried: int = 1
     num_missed: int = 0
 
@@ -121,7 +123,7 @@ class SelftestReport:
 
 
 def run_selftest(*, num_seeds: int, is_quick: bool) -> SelftestReport:
-    """Plant each fault, or one per class, and judge it and its twin, with this many random seeds."""
+    """Plant each fault, or one per class; evaluate it and its twin, with `num_seeds` random seeds."""
     unable = reason_against()
     planted = [fault for fault in FAULTS if fault.is_quick or not is_quick]
     twins = [name for name in TWINS if any(fault.twin == name for fault in planted)]
@@ -147,7 +149,7 @@ def _needs(twin: Twin) -> Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedTests:
-    """Faults and twins, each judged in a folder of its own."""
+    """Faults and twins, each evaluated in a separate folder."""
 
     scratch: Path
     unable: str | None
@@ -162,7 +164,7 @@ class PlantedTests:
             layer=None,
             expected=HEALTHY,
             got=worst.word,
-            cause="" if worst.word == HEALTHY else next(iter(worst.against), "nothing was said"),
+            cause="" if worst.word == HEALTHY else next(iter(worst.against), "nothing was reported"),
             is_found=worst.word == HEALTHY,
             num_tried=len(draws),
         )
@@ -179,7 +181,7 @@ class PlantedTests:
             layer=fault.layer,
             expected=" or ".join(fault.expected),
             got=worst.word,
-            cause=cause or next(iter(worst.against), "nothing was said"),
+            cause=cause or next(iter(worst.against), "nothing was reported"),
             is_found=is_found,
             num_tried=len(draws),
             num_missed=len(missed),
@@ -200,7 +202,7 @@ class PlantedTests:
 
 
 def named(fault: Fault, verdict: Turned) -> str | None:
-    """Return the line that names the cause; None if the verdict did not change, or no line names it."""
+    """Return the line that identifies the cause; None if it is missing or the verdict is unexpected."""
     if verdict.word not in fault.expected:
         return None
     return next((line for line in verdict.against if all(part in line for part in fault.names)), None)
@@ -218,14 +220,15 @@ class Fault:
     names: tuple[str, ...]
     """Strings that must all appear in a single line of the reasons against a better word."""
     planted: Mapping[str, Any] = field(default_factory=dict)
-    """The faults that the judge of its twin plants."""
+    """Arguments that describe the fault to the function that evaluates its twin."""
     least_found: float = 1.0
-    """The share of seeds for which it must be found; a loss at the resolution limit is found for 95 %."""
+    """Minimum fraction of seeds for which the fault must be found; a loss at the resolution limit is found
+    for 95 %."""
     is_quick: bool = True
-    """Whether the quick test uses it to represent its class."""
+    """Whether the quick test uses this fault to represent its class."""
 
     def judge(self, folder: Path, seed: int) -> Turned:
-        """Plant the fault in a folder, with a seed, and judge it."""
+        """Plant the fault in a folder, with a seed, and evaluate the result."""
         return TWINS[self.twin](folder, seed, **self.planted)
 
 
@@ -239,7 +242,7 @@ def judge_seeded(
     more_rules: str | None = None,
     **planted: Any,
 ) -> Turned:
-    """Judge a three-host fleet with planted faults, by its rules for `figures` and by `more_rules`."""
+    """Evaluate a three-host fleet with planted faults by its rules for `figures` and `more_rules`."""
     fleet = Fleet(seed=seed, device_name=board, planted=from_json(Planted, planted))
     try:
         return judge_fleet(
@@ -252,7 +255,7 @@ def judge_seeded(
 def judge_ruled(
     folder: Path, seed: int, *, expect: str | None = None, measure: str = "throughput", **planted: Any
 ) -> Turned:
-    """Judge such a fleet; if `expect` is given, with an extra rule for its GEMMs or links."""
+    """Judge such a three-host fleet; if `expect` is given, add a rule for its GEMMs or links."""
     if expect is None:
         return judge_seeded(folder, seed, **planted)
     is_of_links = measure == "bus bandwidth"
@@ -266,7 +269,7 @@ def judge_ruled(
 
 
 def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
-    """Judge a two-GPU host whose driver lists `num_listed` devices; no expected number is given."""
+    """Evaluate a two-GPU host; its driver lists `num_listed` devices; no expected number is given."""
     fleet = Fleet(hosts=("node1",), seed=seed, is_counted=False)
     listed = [listed_device(fleet, "node1", index) for index in range(num_listed)]
     return judge_fleet(replace(fleet, listed=listed), folder)
@@ -275,7 +278,7 @@ def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
 def judge_past(
     folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
 ) -> Turned:
-    """Judge a fleet by its history, after the last devices of its last host lost part of their rate."""
+    """Judge a fleet by its history, after the last devices of its last host became slower."""
     fleet = _fleet(num_hosts, seed)
     slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
     today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
@@ -305,7 +308,7 @@ def _past(num_hosts: int, seed: int) -> Any:
 def judge_devices(
     folder: Path, seed: int, *, scenario: str = "normal", slower: float = 1.0, is_lost_later: bool = False
 ) -> Turned:
-    """Judge a host whose last device follows the scenario, and whose work is slowed by a factor.
+    """Evaluate a host on which the last device follows the scenario and is slowed down by a factor.
 
     With `is_lost_later`, the driver lists no devices during launches after the first.
 
@@ -332,7 +335,7 @@ def judge_devices(
 
 
 def record(devices: str, path: Path) -> Path:
-    """Record made-up devices (`N:SCENARIO`) with the node-side sampler.
+    """Record made-up devices (given as `N:SCENARIO`) with the node-side sampler.
 
     Raises:
         EnvironmentUnfitError: the sampler cannot be started, or fails.
@@ -345,7 +348,7 @@ def record(devices: str, path: Path) -> Path:
             command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     if done.returncode or not path.is_file():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise EnvironmentUnfitError(f"the sampler failed: {last}", place="selftest")
     return path
 
@@ -372,7 +375,8 @@ TWINS: dict[Twin, Callable[..., Turned]] = {
     "pod": partial(judge_past, num_hosts=8),
     "alone": _two_gpus,
 }
-"""The judge of each twin, called with a folder and a seed; no faults other than planted ones are present."""
+"""The function that evaluates each twin, called with a folder and a seed; without further arguments, no fault
+is planted."""
 FAULTS = tuple(
     from_json(Fault, row, place="faults.toml")
     for row in tomllib.loads(packaged_text("selftest/faults.toml"))["faults"]

@@ -1,7 +1,7 @@
-"""Compute faults: planted in a simulated device, run by real ranks, and judged by the real command.
+"""Judge compute faults planted in simulated devices, using real ranks and the real command.
 
-Requires the simulated devices package (`simulator/`). The verdict is compared before it is capped, since
-nothing simulated is ever READY.
+This requires the simulated devices package (`simulator/`). The verdict is compared before it is capped,
+because results of simulated devices are never READY.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gpuproof.verdict.rules.load import read_rules
 
 SIMULATOR = "gpuproof_simgpu"
 FLOPS_PER_S = 1e9
-"""Low enough that even a busy CPU stays ahead of the device."""
+"""Declared rate of a simulated device: low enough that even a busy CPU stays ahead of it."""
 QUICK_FLOPS_PER_S = 1e12
-"""Used if no time is judged."""
+"""Declared rate of a simulated device if times are not evaluated."""
 EDGE = 256
 PATIENCE_S = 120
-"""On a busy machine, a rank takes a long time to start."""
+"""Seconds after which a rank counts as hanging: on a busy machine, ranks start slowly."""
 HANG_S = 10
 BEHIND = 0.05
-"""Maximum share of a simulated device's declared rate that launches may take up, in GEMMs of this size."""
+"""Maximum fraction of a simulated device's declared rate that launches may cost in GEMMs of this size."""
 TIMEOUT_S = 300.0
 QUIETLY = (
     *("--monitoring.enabled=false", "--run.commit_hash=null", "--run.run_id=selftest", "--run.repeats=1"),
@@ -49,7 +49,7 @@ ASPECTS: Mapping[str, Mapping[str, Any]] = {
     "training": {"aspect": "right results", "each": "whole", "title": "finite losses", "measure": "launches"},
     "links": {"aspect": "right results", "each": "link", "title": "right copies", "measure": "wrong values"},
 }
-"""What READY requires of each stage."""
+"""Requirements of each stage for READY."""
 NOTHING_WRONG = """
 rules:
 - name: nothing is wrong
@@ -64,9 +64,10 @@ KEEPS_ITS_PACE = {
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
     "expect": {"at_most": 1, "unit": "1"},
 }
-"""For steps so short that the host determines their time: what matters is whether they train."""
+"""Rule for steps that are so short that the host determines their duration: only whether the model trains
+matters."""
 NOBODY_LISTENS = {"check": "xid", "required": False}
-"""No sampler runs during these launches."""
+"""Rule for launches without a sampler."""
 FINGERPRINTS = (
     *("--probe.name=fingerprint", "--probe.fingerprint.edge=64", "--probe.fingerprint.heat_s=0.05"),
     *("--probe.fingerprint.rounds=2", "--nproc=3", "--distributed.device=simgpu"),
@@ -95,7 +96,7 @@ def judge_copies(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
 
 
 def judge_training(folder: Path, _seed: int = 0, *, words: Sequence[str] = (), **fault: Any) -> Turned:
-    """Validate training on a simulated device with a fault, or with different command arguments."""
+    """Validate training on a simulated device with a fault, or with additional command arguments."""
     return _validated(folder, fault, "--validate.stages=[training]", *words, stage="training")
 
 
@@ -121,13 +122,13 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
 
 
 def validation_verdict(result: Mapping[str, Any]) -> Turned:
-    """Return the uncapped verdict word in a result.json, and what rules out a better one."""
+    """Return the uncapped verdict word in a result.json, and the reasons against a better one."""
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     return turned(judged, result["detail"]["readiness"])
 
 
 def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
-    """Compare the bits computed by three simulated devices, the second of which is faulty."""
+    """Compare the results of three simulated devices bit by bit; the second device is faulty."""
     result = _run(
         folder,
         ("run", "probe", *FINGERPRINTS, *QUIETLY),
@@ -140,7 +141,7 @@ def judge_fingerprints(folder: Path, _seed: int = 0, **fault: Any) -> Turned:
 
 
 def fingerprints_verdict(result: Mapping[str, Any]) -> Turned:
-    """Return the verdict on a result.json of compared fingerprints; no wrong value is allowed."""
+    """Return the verdict on a result.json of compared fingerprints, in which no value may be wrong."""
     measures = [from_json(Measure, item, place="measures") for item in result["measures"]]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     rules = read_rules(NOTHING_WRONG, source="selftest")
@@ -160,7 +161,7 @@ def _run(
     at: int = 0,
     flops_per_s: float = FLOPS_PER_S,
 ) -> Mapping[str, Any]:
-    """Run the command on simulated devices, one of which is faulty; return its result.
+    """Run the command on simulated devices, including one faulty device; return its result.
 
     Raises:
         EnvironmentUnfitError: the command returned no result.
@@ -181,7 +182,9 @@ def _run(
         result: Mapping[str, Any] = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
         last = (
-            "it did not end" if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-500:]
+            "it did not finish"
+            if isinstance(error, subprocess.TimeoutExpired)
+            else done.stderr.strip()[-500:]
         )
         raise EnvironmentUnfitError(f"the run returned no result: {last}", place="selftest") from error
     return result

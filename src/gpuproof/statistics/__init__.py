@@ -1,1 +1,1 @@
-"""Estimates, intervals and comparisons: functions of numbers that know nothing about GPUs."""
+"""Estimates, intervals and comparisons: functions of plain numbers, unaware of GPUs."""

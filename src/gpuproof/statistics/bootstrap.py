@@ -1,8 +1,8 @@
-"""How much would a statistic of an autocorrelated series vary if the series were drawn again?
+"""Estimate how much a statistic of an autocorrelated series would vary if it were sampled again.
 
 Neighbouring steps are correlated (clocks, temperature, queues), so single values must not be resampled.
-Instead, blocks of neighbours are resampled (moving-block bootstrap, Künsch 1989). The input is a series; the
-output is the statistic's values over resamples, and their interval at a given confidence.
+Instead, blocks of neighbouring values are resampled (moving-block bootstrap, Künsch 1989). The input is a
+series; the output is the statistic's values over resamples, and their interval at a given confidence.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from gpuproof.statistics.distributions import normal_cdf, student_t_quantile
 from gpuproof.statistics.estimate import FloatArray, interpolate, median
 
 LONGER_BLOCKS = 1.5
-"""Factor applied to the published block length, which is optimal for the variance but makes intervals of
-strongly autocorrelated series cover too rarely. Longer blocks recover most of that coverage at little cost to
-other series."""
+"""Factor applied to the published block length. That length is optimal for the variance, but intervals of
+strongly autocorrelated series contain the true value too rarely. Longer blocks recover most of that coverage
+at little cost to other series."""
 LARGEST_SHORTFALL = 1 / 3
-"""The share of the variance that blocks may miss because of their length; it is corrected for afterwards."""
+"""Maximum fraction of the variance that blocks may miss because of their length; it is corrected for
+afterwards."""
 FEWEST_BLOCKS = 3
 """Minimum number of blocks per series, however strongly values are correlated."""
 MEANS_OVER = (2, 4, 8, 16, 32)
 FEWEST_MEANS = 30
 """Minimum number of values from which an autocorrelation is estimated."""
 MORE_THAN_NOISE = 1.64
-"""Multiplied by 1/√n, this is exceeded by one in twenty autocorrelations of independent values."""
+"""Significance limit for a first autocorrelation, times √n: one in twenty series of independent values
+exceeds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +44,19 @@ class Blocks:
     length: int
     """Block length, in values."""
     variance_factor: float
-    """Factor for the variance of resampled blocks, at least 1."""
+    """Factor by which the variance of resampled blocks must be multiplied; at least 1."""
 
 
 def choose_blocks(series: FloatArray) -> Blocks:
     """Choose blocks from the autocorrelation of `series`.
 
-    Length: (1.5·reach²·n)^⅓ (Politis and White 2004, as corrected by Patton, Politis and White 2009, for
-    blocks of fixed length) times `LONGER_BLOCKS`, or reach/`LARGEST_SHORTFALL` if that is longer; at most
-    n/`FEWEST_BLOCKS`, rounded up. It is 1 for a constant series, and for fewer than 8 values.
+    The length is (1.5·reach²·n)^⅓ (Politis and White 2004, as corrected by Patton, Politis and White 2009,
+    for blocks of fixed length) times `LONGER_BLOCKS`, or reach/`LARGEST_SHORTFALL` if that is longer. It is
+    at most n/`FEWEST_BLOCKS`, rounded up, and 1 for a constant series or fewer than 8 values.
 
-    The factor restores the variance that is lost to the block length, or raises it to that of an AR(1)
-    process with the series' first autocorrelation, because series that look less correlated than they are get
-    blocks that are too short.
+    The factor restores the variance that is lost because of the block length, or raises it to that of an
+    AR(1) process with the series' first autocorrelation, because series that look less correlated than they
+    are get blocks that are too short.
     """
     n = series.size
     if n < 8 or np.ptp(series) == 0:
@@ -100,7 +102,7 @@ def _significant_lags(correlation: FloatArray) -> int:
 
 
 def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
-    """Estimate the reach from first autocorrelations of the series and of ever longer means of it."""
+    """Estimate the reach from first autocorrelations of the series and of its ever longer means."""
     n, variance = series.size, float(covariance[0])
     reach = _reach_of_first(float(covariance[1]) / variance, n)
     for width in MEANS_OVER:
@@ -110,7 +112,8 @@ def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
         means = series[: num_means * width].reshape(num_means, width).mean(axis=1)
         deviations = means - means.mean()
         square = float(deviations @ deviations)
-        if square * width >= variance * num_means:  # smaller than for independent values means no reach
+        # a variance smaller than for independent values means no reach
+        if square * width >= variance * num_means:
             first = float(deviations[1:] @ deviations[:-1]) / square
             reach = max(reach, width * _reach_of_first(first, num_means))
     return reach
@@ -129,7 +132,7 @@ def _unbiased(first: float, num_values: int) -> float:
 
 
 def _short_of_first(series: FloatArray, covariance: FloatArray, length: int) -> float:
-    """Return the variance of an AR(1) process's mean relative to the variance that its blocks give."""
+    """Return the variance of an AR(1) process's mean, divided by the variance that its blocks imply."""
     n = series.size
     first = float(covariance[1] / covariance[0])
     if first <= MORE_THAN_NOISE / sqrt(n):
@@ -142,23 +145,24 @@ def _short_of_first(series: FloatArray, covariance: FloatArray, length: int) -> 
 
 
 Starts: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-"""Start positions of the resamples' blocks: one row per resample, one column per block."""
+"""Start positions of blocks: one row per resample, one column per block."""
 RowStatistic: TypeAlias = Callable[[FloatArray], FloatArray]
-"""Returns one number per row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
+"""A function that returns one number per row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
 Centre: TypeAlias = Literal["mean", "median"] | RowStatistic
 
 CHUNK_VALUES = 2**20
-"""Number of values resampled at a time: 8 MB, whatever the series length and the number of resamples."""
+"""Number of values resampled at a time: 8 MB, regardless of the series length and the number of resamples."""
 MOST_RESAMPLED_VALUES = 10**8
-"""Takes about a second and a half for medians: the time budget for judging a series of a million steps."""
+"""Maximum number of values to resample; for medians, this takes about a second and a half, which is the time
+budget for a series of a million steps."""
 DRAWS_KEPT = 32
 """Number of draws that are cached for the next series of the same length."""
 LARGE_BYTES = 2_500_000
-"""If block starts would take up more bytes than this, they are stored in the smallest type that fits them."""
+"""Size of block starts, in bytes, above which they are stored in the smallest type that fits them."""
 MOST_COUNTED = 255
 """Maximum series length for finding medians by counting, so that a count fits in a byte."""
 FEWEST_RESAMPLES = 300
-"""Enough resamples to determine the ends of a 95 % interval to about a tenth of its width."""
+"""Number of resamples: enough to determine the ends of a 95 % interval to about a tenth of its width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +186,10 @@ def resample(
 ) -> Resampled:
     """Resample blocks of `values`, which are in time order, and compute each resample's `centre`.
 
-    With `weights`, which require "mean", the statistic is the weighted mean. The block length comes from each
-    value's influence on the statistic: for the median, this is only the side on which a value lies, so one
-    huge value cannot hide the autocorrelation of the rest. The variance lost to the block length is restored
-    by moving the resamples away from their mean.
+    With `weights`, which require "mean", the statistic is the weighted mean. The block length is chosen from
+    each value's influence on the statistic. For the median, the influence is only the side on which a value
+    lies, so one huge value cannot hide the autocorrelation of the rest. The variance lost because of the
+    block length is restored by moving the resamples away from their mean.
     """
     if centre == "mean":
         return _resample_means(values, weights, num_resamples, rng)
@@ -222,11 +226,11 @@ def expanded_interval(
     """Cut the resampled statistics at both ends so that the stated confidence is reached.
 
     Resamples of n pieces have a standard deviation that is too small by √((n − 1)/n), and their percentiles
-    ignore that the variance is an estimate, so plain percentile intervals cover too rarely. Hesterberg (2015,
-    What Teachers Should Know about the Bootstrap, The American Statistician 69) cuts Φ(−√(n/(n − 1))·t)
-    instead of (1 − confidence)/2 from each end, where t is Student's quantile with n − 1 degrees of freedom.
-    If there are too few resamples for such a thin tail, a normal distribution is assumed: their mean ± √(n/(n
-    − 1))·t·sd.
+    ignore that the variance is an estimate, so plain percentile intervals contain the true value too rarely.
+    Hesterberg (2015, What Teachers Should Know about the Bootstrap, The American Statistician 69) cuts
+    Φ(−√(n/(n − 1))·t) instead of (1 − confidence)/2 from each end, where t is Student's quantile with n − 1
+    degrees of freedom. If there are too few resamples for such a thin tail, a normal distribution is assumed:
+    their mean ± √(n/(n − 1))·t·sd.
     """
     inflation = sqrt((degrees_of_freedom + 1) / degrees_of_freedom)
     reach = -inflation * student_t_quantile(degrees_of_freedom, (1 - confidence) / 2)
@@ -240,7 +244,7 @@ def expanded_interval(
 
 
 def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Any]:
-    """Yield the resamples as rows of matrices that the caller may modify; same dtype as `values`."""
+    """Yield the resamples as rows of matrices that the caller may modify, with the dtype of `values`."""
     blocks = sliding_window_view(values, length)
     for starts in _block_starts(values.size, length, num_resamples, rng):
         if length == 1:
@@ -265,7 +269,8 @@ def _chunks(size: int, num_resamples: int) -> Iterator[int]:
 def _replay(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
     """Draw from `rng`, or reuse earlier draws from the same state; either way, it advances equally.
 
-    Launches have equal numbers of steps and use the same seed, and drawing takes as long as all the rest.
+    Launches have the same number of steps and use the same seed, and drawing takes as long as everything else
+    combined.
     """
     drawn, after = _draw(draw, json.dumps(rng.bit_generator.state), *arguments)
     rng.bit_generator.state = json.loads(after)
@@ -317,15 +322,15 @@ def _resampled_medians(
     ranks[order] = np.arange(values.size)
     chunks = []
     for rows in _rows(ranks, length, num_resamples, rng):
-        rows.partition((lower, upper), axis=1)  # takes half the time of sorting
+        rows.partition((lower, upper), axis=1)  # takes half as long as sorting
         chunks.append((ordered[rows[:, lower]] + ordered[rows[:, upper]]) / 2)
     return chunks
 
 
 def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
-    """Find, in each column, the ranks below which more than `lower` and more than `upper` values lie.
+    """Find, per column, the ranks with more than `lower` and more than `upper` values below them.
 
-    Medians of resamples lie near the middle, so the lowest ranks are processed together and the highest
+    Medians of resamples lie near the middle, so the lowest ranks are processed together and the highest ranks
     never.
     """
     begin, step = 0, max(1, len(counts) // 16)
@@ -354,8 +359,8 @@ def _resample_means(
 ) -> Resampled:
     """Compute the means of resamples; block sums are looked up, so each block costs one addition."""
     factors = np.ones_like(values) if weights is None else weights
-    # Relative to the first value, because rounding must not give equal readings an influence that looks like
-    # a trend.
+    # Relative to the first value, because otherwise rounding could give equal readings an influence that
+    # looks like a trend.
     mean = float(values[0] + np.average(values - values[0], weights=factors))
     influence = factors * (values - mean)
     blocks = choose_blocks(influence)

@@ -1,10 +1,10 @@
-"""Is B faster or slower than A, or are there too few launches to tell? How many would be enough?
+"""Decide whether B is faster or slower than A, and how many launches are needed to tell.
 
-The input is one value per launch for each side; the output is a verdict with the ratio B/A, its interval and
-the smallest difference that these launches could have shown. Steps of one process are not replicates: pooling
-them as if they were makes equal programs look different far more often than the stated 5 %. The spread of the
-measured launches determines how many pairs are needed to find a difference of a given size, or to narrow the
-ratio's interval to a given width.
+The input is one value per launch for each side. The output is a verdict with the ratio B/A, its interval and
+the smallest difference that these launches could have detected. Steps of one process are not replicates:
+pooling them as if they were makes equal programs look different far more often than the stated 5 %. The
+spread of the measured launches determines how many pairs are needed to find a difference of a given size, or
+to narrow the ratio's interval to a given width.
 
 >>> compare_launches([1.00, 1.01, 0.99], [0.80, 0.81, 0.79], better="lower").verdict
 'faster'
@@ -37,9 +37,10 @@ from gpuproof.statistics.series import POWER
 
 ComparisonVerdict = Literal["faster", "slower", "no difference shown", "cannot tell"]
 MIN_LAUNCHES = 3
-"""Two launches give such a poor estimate of their own spread that no test keeps its false-alarm rate."""
+"""Minimum number of launches per side: with two, the estimated spread is so poor that no test keeps its
+false-alarm rate."""
 ROUNDING = 1e-12
-"""Rounding differences between the logarithms of equal values."""
+"""Size of rounding differences between the logarithms of equal values."""
 MOST_LAUNCHES = 10**5
 
 
@@ -48,17 +49,17 @@ class Comparison:
     """The result of comparing launches of B with launches of A."""
 
     verdict: ComparisonVerdict
-    """About B: "faster" and "slower" hold at `confidence`; they are returned if the interval of `ratio`
+    """Verdict on B: "faster" and "slower" apply at `confidence`, and are returned if the interval of `ratio`
     excludes 1."""
     reason: str | None
     """The reason if the verdict is "cannot tell"."""
     ratio: Interval | None
-    """B/A, from the geometric means over launches; None for "cannot tell"."""
+    """The ratio B/A, from the geometric means over launches; None for "cannot tell"."""
     p_value: float | None
-    """Two-tailed, from Welch's test; None for "cannot tell"."""
+    """Two-tailed p-value of Welch's test; None for "cannot tell"."""
     min_detectable: float | None
-    """The relative difference (0.02 is 2 %) that this many launches with this noise would show 4 times out of
-    5."""
+    """The relative difference (0.02 is 2 %) that this many launches with this noise would detect with 80 %
+    probability."""
     num_launches_a: int
     num_launches_b: int
     confidence: float
@@ -75,18 +76,17 @@ def compare_launches(
 ) -> Comparison:
     """Compare one value per launch of A and B: step times (lower is better) or rates (higher is).
 
-    Welch's t test, two-tailed, on the logarithms: effects on speed multiply, and the interval of the ratio
-    then excludes 1 if and only if the test rejects. A cautious test uses only the degrees of freedom of the
-    smaller side, which is valid however much the spreads differ (Mickey and Brown 1966, Bounds on the
-    distribution functions of the Behrens-Fisher statistic, Annals of Mathematical Statistics 37); Welch's own
-    degrees of freedom are too many if a few launches scatter five times as much as the rest. In a cautious
-    test, the standard error is at least that of a common spread, because a few launches that all picked the
-    same one of two algorithms seem to scatter less than they do. If both sides have the same number of
-    launches, the two errors are equal.
+    This is Welch's t-test, two-tailed, on the logarithms. Effects on speed are multiplicative, and the
+    interval of the ratio then excludes 1 if and only if the test rejects equality. A cautious test uses only
+    the degrees of freedom of the smaller side, which is valid for any difference in spread (Mickey and Brown
+    1966, Bounds on the distribution functions of the Behrens-Fisher statistic, Annals of Mathematical
+    Statistics 37); Welch's own degrees of freedom are too many if a few launches scatter five times as much
+    as the rest. In a cautious test, the standard error is at least that of a common spread, because a few
+    launches that all picked the same one of two algorithms seem to scatter less than they really do. If both
+    sides have the same number of launches, the two errors are equal.
 
-    If `between_sessions`, the relative standard deviation between sessions, is above 0, each side is from a
-    separate session. This deviation is known, does not shrink with more launches, and is included in the
-    interval.
+    If each side was measured in a separate session, `between_sessions` is the known relative standard
+    deviation between sessions. It does not shrink with more launches, and the interval includes it.
 
     Raises:
         ValueError: a value is not finite or not above 0, or the confidence is not between 0 and 1.
@@ -101,7 +101,8 @@ def compare_launches(
         centre=float(logs_b.mean() - logs_a.mean()),
         error=sqrt(variance),
         freedom=freedom,
-        method="Welch's t on logarithms of launches" + (", sessions apart" if between_sessions else ""),
+        method="Welch's t-test on the log of the per-launch results"
+        + (", from separate sessions" if between_sessions else ""),
     )
     return _comparison(difference, logs_a.size, logs_b.size, better, confidence)
 
@@ -129,16 +130,16 @@ def compare_pairs(
     confidence: float = 0.95,
     num_pilot: int | None = None,
 ) -> Comparison:
-    """Compare launches of A and B that ran in neighbouring pairs: the n-th of A with the n-th of B.
+    """Compare launches of A and B that ran in adjacent pairs: the n-th of A with the n-th of B.
 
-    Student's t on the logarithms of the pairs' ratios: slow changes (clocks, temperature, other processes)
-    affect both launches of a pair equally, and the sides may have different spreads. If `num_pilot` pairs
-    determined the number of pairs (`pairs_to_find`), the pilot's spread is used when it gives the wider
-    interval: only then does the error rate hold exactly (Stein 1945, A Two-Sample Test for a Linear
-    Hypothesis Whose Power Is Independent of the Variance, https://doi.org/10.1214/aoms/1177731088).
+    This is Student's t-test on the logarithms of the pairs' ratios. Slow changes (clocks, temperature, other
+    processes) affect both launches of a pair equally, and the sides may have different spreads. If
+    `num_pilot` pairs determined the number of pairs (`pairs_to_find`), the pilot's spread is used when it
+    leads to the wider interval: only then does the error rate hold exactly (Stein 1945, A Two-Sample Test for
+    a Linear Hypothesis Whose Power Is Independent of the Variance, https://doi.org/10.1214/aoms/1177731088).
 
     Raises:
-        ValueError: A and B differ in length, or as for `compare_launches`.
+        ValueError: A and B differ in length, or for any of the reasons given at `compare_launches`.
     """
     check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
@@ -156,7 +157,7 @@ def compare_pairs(
         key=lambda pair: pair[0] * student_t_quantile(pair[1], (1 + confidence) / 2),
     )
     centre = float(differences.mean())
-    method = "Student's t on logarithms of ratios of neighbouring launches"
+    method = "Student's t-test on the log of the ratios of adjacent launches"
     difference = _Difference(centre=centre, error=error, freedom=freedom, method=method)
     return _comparison(difference, num_pairs, num_pairs, better, confidence)
 
@@ -194,7 +195,7 @@ def not_compared(reason: str, *, num_a: int, num_b: int, confidence: float) -> C
 def _logarithms(values: Numbers) -> FloatArray:
     launches = finite(values)
     if (launches <= 0).any():
-        raise ValueError("times and rates of launches must be above 0")
+        raise ValueError("per-launch times and rates must be above 0")
     return np.log(launches)
 
 
@@ -218,7 +219,7 @@ def _pooled_variance(logs_a: FloatArray, logs_b: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Difference:
-    """B's mean logarithm minus A's."""
+    """Difference of the mean logarithms, B minus A."""
 
     centre: float
     error: float
@@ -253,10 +254,10 @@ def _comparison(
 
 
 def _degrees_of_freedom(variances: list[float], num_a: int, num_b: int) -> float:
-    """Return Welch's degrees of freedom, but at most those of two samples of the smaller size.
+    """Return Welch's degrees of freedom, capped at the value for two samples of the smaller size.
 
-    With a few launches against many, Welch's test alone too often finds differences between equal programs,
-    because the few launches dominate the error and their own spread is poorly known.
+    When a few launches are compared with many, Welch's test alone too often finds differences between equal
+    programs, because the few launches dominate the error and their own spread is poorly known.
     """
     welch = welch_degrees_of_freedom(variances, [num_a - 1, num_b - 1])
     return min(welch, 2 * (min(num_a, num_b) - 1))
@@ -269,11 +270,11 @@ def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonV
 
 
 def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: float) -> int:
-    """Return how many pairs (including `pilot`) find an `effect`, in logarithms, with chance `power`.
+    """Return how many pairs, including `pilot`, find an `effect` (in logarithms) with chance `power`.
 
-    Stein's two-stage rule: n ≥ ((t(1 − α/2) + t(power))·s/effect)², where the spread s and the degrees of
-    freedom are those of the pilot's pairs alone. The interval with that same s (`compare_pairs`, `num_pilot`)
-    keeps its error rate for any n, and for normal values, the power is at least the stated one.
+    This is Stein's two-stage rule: n ≥ ((t(1 − α/2) + t(power))·s/effect)², with the spread s and the degrees
+    of freedom estimated from the pilot's pairs alone. The interval with that same s (`compare_pairs`,
+    `num_pilot`) keeps its error rate for any n, and for normal values, the power is at least the stated one.
 
     Raises:
         ValueError: there are fewer than two pairs, a value is not finite, or a number is out of range.
@@ -293,8 +294,8 @@ def launches_for_ratio(
 ) -> int | Unavailable:
     """Return how many launches per side narrow the ratio's interval to ± `relative_half_width`.
 
-    The smallest n ≥ 3 for which t(n − 1)·√(s²(A) + s²(B))/√n is within log(1 + target), given the observed
-    spreads. `a` and `b` are logarithms of values; for pairs, pass their differences and zeros.
+    This is the smallest n ≥ 3 for which t(n − 1)·√(s²(A) + s²(B))/√n is within log(1 + target), given the
+    observed spreads. `a` and `b` are logarithms of values; for pairs, pass their differences and zeros.
 
     Raises:
         ValueError: a value is not finite, or the target or the confidence is out of range.
@@ -304,7 +305,7 @@ def launches_for_ratio(
     if not relative_half_width > 0:
         raise ValueError(f"a target half-width must be above 0, not {relative_half_width}")
     if min(side.size for side in sides) < 2:
-        return Unavailable(reason="one launch does not predict the next (needs 2)")
+        return Unavailable(reason="one launch does not show how much launches vary (needs 2)")
     spread = sqrt(sum(float(side.var(ddof=1)) for side in sides))
     target, numbers = log1p(relative_half_width), range(3, MOST_LAUNCHES)
 

@@ -1,14 +1,14 @@
-"""How spread out are these samples, and which of them are outliers or too low?
+"""Measure how spread out samples are, and find those that are outliers or too low.
 
 The measures are robust: one slow step among thousands must not decide the result for the rest. Outliers are
-never removed; they are reported, along with the mean with and without them.
+never removed; they are reported, along with the mean computed with and without them.
 
-Among results that look healthy, those too low to be of the same kind are found by comparing each suspect with
-all results that are not lower. A suspect is flagged if it lies further below their mean than one more healthy
-result would at the stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as the
-number of results shows them). Up to a quarter of the results, the lowest ones, may be suspects together, so
-that several do not hide each other. At the stated rate, a healthy fleet has a member flagged, whether results
-are normal, t₄, exponential or log-normal (`benchmarks/tail_knowledge.py`).
+Results that are too low to be healthy are found by comparing each suspect with all results that are not
+lower. A suspect is flagged if it lies further below their mean than one more healthy result would at the
+stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as the number of results
+can reveal them). Up to a quarter of the results, the lowest ones, may be suspects together, so that they do
+not hide each other. In a healthy fleet, a member is flagged at the stated rate, whether results are normal,
+t₄, exponential or log-normal (`benchmarks/tail_knowledge.py`).
 
 >>> outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]).indices
 (5,)
@@ -30,30 +30,30 @@ from gpuproof.statistics.estimate import FloatArray, Numbers, finite, interpolat
 from gpuproof.statistics.prediction import HealthyValue, tail_factor, tail_weight
 
 Z_LIMIT = 3.5
-"""Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
+"""Limit for a modified Z-score, from Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
 BY_CHANCE = {3: 0.29, 5: 0.21, 10: 0.12, 50: 0.09}
-"""Number of equal, normal samples → how often at least one of them exceeds `Z_LIMIT`."""
+"""Fraction of sets of normal samples in which at least one exceeds `Z_LIMIT`, by number of samples."""
 NORMAL_MAD = 0.6744897501960817
-"""The MAD of a standard normal distribution: its upper quartile."""
+"""The MAD of a standard normal distribution, which is its upper quartile."""
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
 """The mean absolute deviation of a standard normal distribution: √(2/π)."""
 LEAST_FIGURES = 5
-"""With fewer than five values, the others are too few to show their scatter."""
+"""Minimum number of values: with fewer, those left are too few to show their scatter."""
 MOST_OUT = 4
 """At most one value in this many may be a suspect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outliers:
-    """Samples whose modified Z-score exceeds the limit, and how they affect the mean."""
+    """Samples with a modified Z-score above the limit, and their effect on the mean."""
 
     indices: tuple[int, ...]
     z_limit: float
     num_samples: int
     mean: float | None
-    """None if there are no samples."""
+    """Mean of all samples; None if there are none."""
     mean_without: float | None
-    """None if there are no samples."""
+    """Mean without the outliers; None if there are no samples."""
 
 
 def median_absolute_deviation(values: Numbers) -> float | None:
@@ -92,9 +92,9 @@ def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
 
 
 def outliers_by_chance() -> str:
-    """Return a sentence on samples over `Z_LIMIT`: even among a few equal ones, one often exceeds it."""
+    """Return a sentence on how often a few healthy samples exceed `Z_LIMIT` by chance."""
     shares = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
-    return f"the limit marks some of equal launches by chance: {', '.join(shares)} of studies"
+    return f"the limit flags some equal launches by chance: {', '.join(shares)} of studies"
 
 
 def coefficient_of_variation(values: Numbers) -> float | None:
@@ -117,14 +117,14 @@ def noise(values: Numbers) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowOutliers:
-    """Which values are too low, and how low a value has to be to count."""
+    """Positions of values that are too low, and how low a value has to be to count."""
 
     places: tuple[int, ...]
-    """Lowest value first."""
+    """Positions of the values that are too low, lowest value first."""
     reach: float
-    """How far below the mean of the others a further value has to be to count as too low …"""
+    """Distance below the mean of the others at which a further value counts as too low."""
     detectable: float
-    """… and how far a healthy value has to drop to count as too low in 95 % of cases."""
+    """Distance by which a healthy value has to drop to count as too low in 95 % of cases."""
 
 
 def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: float) -> LowOutliers:

@@ -1,9 +1,9 @@
 """Probabilities and quantiles, for single numbers, of the distributions behind intervals.
 
-Student's t, F, chi-square and the binomial distribution are a single function here: the beta distribution
-over the log odds ln(x/(1 − x)). Its density there is x^a·(1 − x)^b/B(a, b), and the logarithm of its
-probability is concave, so Newton's method finds a quantile from any starting point. Results are accurate to
-1e-10; decision 34 explains why we implement this ourselves.
+Student's t, F, chi-square and the binomial distribution are all computed here from one function: the beta
+distribution over the log odds ln(x/(1 − x)). Its density there is x^a·(1 − x)^b/B(a, b), and the logarithm of
+its probability is concave, so Newton's method finds a quantile from any starting point. Results are accurate
+to 1e-10; decision 34 explains why we implement this ourselves.
 
 >>> round(student_t_quantile(4, 0.975), 6)
 2.776445
@@ -18,13 +18,14 @@ from statistics import NormalDist
 
 KEPT_ANSWERS = 4096
 PRECISION = 1e-15
-"""Relative: a continued fraction stops once the next term changes it by less than this."""
+"""Relative change below which a continued fraction stops."""
 LAST_STEP = 1e-11
-"""Newton's method squares its error, so the error that remains after a step this small is negligible."""
+"""Size of the last step: Newton's method squares its error, so the error that remains after such a step is
+negligible."""
 STIRLING_FROM = 16.0
-"""From this value on, four terms of Stirling's series are accurate to 1e-14."""
+"""Value from which four terms of Stirling's series are accurate to 1e-14."""
 NORMAL_FROM = 1e8
-"""Degrees of freedom from which Student's t equals the normal distribution plus a first correction, to
+"""Degrees of freedom from which Student's t equals the normal distribution with a first-order correction, to
 1e-11."""
 CERTAIN = 1e14
 """Half the degrees of freedom from which a variance counts as known: F relative to it is then chi-square."""
@@ -36,7 +37,7 @@ def normal_cdf(z: float) -> float:
 
 
 def normal_quantile(probability: float) -> float:
-    """Return the z with P[Z ≤ z] = `probability`, which is between 0 and 1 (exclusive)."""
+    """Return the z with P[Z ≤ z] = `probability`, which is strictly between 0 and 1."""
     return NormalDist().inv_cdf(probability)
 
 
@@ -60,7 +61,7 @@ def student_t_quantile(freedom: float, probability: float) -> float:
 
 
 def f_tail(freedom: float, freedom_below: float, ratio: float) -> float:
-    """Return P[F ≥ ratio] for a variance with `freedom` divided by one with `freedom_below`."""
+    """Return P[F ≥ ratio] for a variance with `freedom`, divided by a variance with `freedom_below`."""
     if ratio <= 0:
         return 1.0
     log_odds = log(freedom_below) - log(freedom) - log(ratio)
@@ -125,7 +126,7 @@ def _shares(log_odds: float) -> tuple[float, float]:
 
 
 def _log_to_mean(excess: float, logarithm: float) -> float:
-    """Return ln(1 + excess) of a share relative to its mean, using whichever of the two is accurate."""
+    """Return ln(1 + excess) for a fraction relative to its mean, using the more accurate input."""
     return log1p(excess) if excess > -0.5 else logarithm
 
 
@@ -137,10 +138,10 @@ def _stirling_rest(a: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float, below_mean: float) -> float:
-    """Return the density divided by the probability below x, for x not above the mean.
+    """Return the density divided by the probability below x, for x at most equal to the mean.
 
     Uses the continued fraction of Didonato and Morris (1992, Algorithm 708, ACM Transactions on Mathematical
-    Software 18), evaluated from the front (Lentz); at the mean, it needs about √max(a, b) terms.
+    Software 18), evaluated forwards (Lentz); at the mean, it needs about √max(a, b) terms.
     """
     value = ratio = a * (below_mean + 1) / (a + 1)
     inverse = 0.0

@@ -1,6 +1,6 @@
-"""What an estimate is: an interval with its method and basis, or the reason why there is none.
+"""Types for estimates: an interval with its method and basis, or the reason why there is none.
 
-Every statistic in gpuproof takes plain numbers and returns an `Interval` or an `Unavailable`. Having too
+Every statistic in gpuproof accepts plain numbers and returns an `Interval` or an `Unavailable`. Having too
 little data is a result, not an exception; NaN or infinity in the data raises an exception, because records
 never contain them.
 
@@ -27,7 +27,7 @@ Numbers: TypeAlias = Sequence[float] | FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable:
-    """There is no estimate; gives the reason."""
+    """The reason why there is no estimate."""
 
     reason: str
 
@@ -76,7 +76,7 @@ def finite(values: Numbers) -> FloatArray:
 def interpolate(ordered: FloatArray, place: float) -> float:
     """Return a sorted array's value at a position, from 0; bit-identical to `np.quantile`.
 
-    It takes a twentieth of the time, which matters for many short arrays.
+    This is twenty times as fast as `np.quantile`, which matters for many short arrays.
     """
     low = min(max(floor(place), 0), ordered.size - 1)
     part = min(max(place - low, 0.0), 1.0)
@@ -96,7 +96,7 @@ def check_confidence(confidence: float) -> float:
     """Return `confidence` unchanged if it is valid.
 
     Raises:
-        ValueError: it is not strictly between 0 and 1.
+        ValueError: the confidence is not strictly between 0 and 1.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be a fraction between 0 and 1, not {confidence}")
@@ -106,8 +106,8 @@ def check_confidence(confidence: float) -> float:
 def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
     """Return the degrees of freedom of a sum of independent estimates (Welch and Satterthwaite).
 
-    `variances` are those of the estimates (s²/n for a mean) and must not all be 0; `freedoms` are their
-    degrees of freedom.
+    `variances` are the variances of the estimates (s²/n for a mean) and must not all be 0; `freedoms` are
+    their degrees of freedom.
     """
     total = sum(variances)
     shares = (
@@ -117,7 +117,7 @@ def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[floa
 
 
 def as_record(interval: Interval) -> MeasureInterval:
-    """Return an interval in the form in which a result stores it."""
+    """Return an interval in the form in which it is stored in a result."""
     return MeasureInterval(
         low=interval.low,
         high=interval.high,

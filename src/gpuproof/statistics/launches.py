@@ -1,21 +1,20 @@
-"""How will another launch differ, and how well does a window know its mean? Intervals for both.
+"""Compute how much another launch may differ, and how precisely a window determines its mean.
 
 Choices made once per process (algorithm selection, memory layout, placement) shift all of its steps together,
 so any number of steps of one process says nothing about the next process. The input is the values of
-launches, or their step times; the output is an interval for their centre, with the launch as the unit of
+launches, or their step times. The output is an interval for their centre, with the launch as the unit of
 replication.
 
 The steps of one window are cut into pieces of equal length, long enough that neighbouring pieces are nearly
-independent (batch means: Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221); the remaining
+independent (batch means: Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). The remaining
 dependence widens the interval. A few slow steps among many make the distribution of the mean skewed, so
 Student's t interval is too low; the transformation of Hall (1992, On the Removal of Skewness by
-Transformation, Journal of the Royal Statistical Society B 54) corrects this. The first step is the only one
-that finds an empty queue, so the interval is computed from the other steps, and then extended to include the
-mean of all steps. One or two slow steps among steady ones say little about how often such steps occur. What
-they could add to the mean is bounded by twice the longest of them, at the highest rate that so few slow steps
-among so many allow (Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404). If that bound is
-small, the interval includes it. `benchmarks/unsteady_windows.py` shows how often the interval contains the
-true value.
+Transformation, Journal of the Royal Statistical Society B 54) corrects this. Only the first step finds an
+empty queue, so the interval is computed from the other steps, and then extended to include the mean of all
+steps. One or two slow steps among steady ones say little about how often such steps occur. What they could
+add to the mean is bounded by twice the longest of them, at the highest rate that so few slow steps among so
+many allow (Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404). If that bound is small, the
+interval includes it. `benchmarks/unsteady_windows.py` shows how often the interval contains the true value.
 
 >>> interval_of_launches([10.0, 12.0, 11.0]).centre
 11.0
@@ -24,7 +23,7 @@ true value.
 >>> interval_of_mean([1.0, 1.1, 0.9, 1.0] * 25).relative_half_width < 0.02
 True
 >>> interval_of_mean([1.0] * 9).reason
-'too few values for an interval (at least 10 needed, 9 measured)'
+'an interval needs at least 10 values (9 measured)'
 """
 
 from __future__ import annotations
@@ -42,32 +41,33 @@ from gpuproof.statistics.estimate import FloatArray, Interval, Numbers, Unavaila
 from gpuproof.statistics.series import NUM_RESAMPLES, TimeSeries, interval_of_series
 
 BOOTSTRAP_LAUNCHES = 20
-"""From this number on, there are enough launches to show the shape of their distribution."""
+"""Number of launches from which the shape of their distribution is visible."""
 RESAMPLES_PER_LAUNCH = 100
-"""Number of resampled medians stored per launch; 20 launches give 2,000 to draw from."""
+"""Number of resampled medians drawn per launch; 20 launches provide 2,000."""
 MAX_LAUNCHES = 10**6
 MIN_PIECES = 10
-"""With fewer pieces than this, their spread is itself poorly known."""
+"""Minimum number of pieces: with fewer, their spread is itself poorly known."""
 INDEPENDENT = 0.1
-"""Pieces grow until the correlation between neighbours is at most this …"""
+"""Correlation between neighbouring pieces up to which they count as nearly independent and are no longer
+merged."""
 DEPENDENT = 0.5
-"""… and if it still exceeds this with the minimum number of pieces, the window is too short."""
+"""Correlation above which the window is too short, measured at the minimum number of pieces."""
 SKEWNESS_SHARE = 0.7
-"""The share of the pieces' skewness that is removed. For 1,000 steps, 1 % of them slow, intervals contain the
+"""Fraction of the pieces' skewness that is removed. For 1,000 steps, 1 % of them slow, intervals contain the
 true value in 97.2 % of cases if all of it is removed, and in 93.3 % if none is."""
 MIN_SLOW = 2.5
-"""How many pieces the scatter must come from, counted as (Σd²)²/Σd⁴: for three equally slow steps, this is 3
-…"""
+"""Minimum effective number of pieces that cause the scatter, computed as (Σd²)²/Σd⁴: for three equally slow
+steps, this is 3."""
 MAX_RARE = 2
-"""If at most this many slow steps cause the scatter, their rate is bounded; with more of them, the scatter
+"""Maximum number of slow steps for which their rate is bounded; if more steps cause the scatter, the scatter
 itself shows their rate."""
 LONGER = 2.0
-"""Rare steps that were not seen are assumed to be at most this many times as long as the longest one seen."""
+"""Maximum length assumed for rare steps that were not seen, as a multiple of the longest one seen."""
 RARE_REACH = 0.03
-"""How much rare steps may add to the mean for an interval to be given; more than this would hide the losses
-that matter."""
+"""Maximum fraction that rare steps may add to the mean if an interval is to be reported; more than this would
+hide the losses that matter."""
 SKEWED = 1.5
-"""… if the scatter is upward: this is the skewness that 10 normal values exceed in about one case in a
+"""Skewness above which the scatter counts as upward: 10 normal values exceed this in about one case in a
 hundred."""
 ROUNDING = 1e-12
 """Relative differences between equal times, caused by summation."""
@@ -115,8 +115,8 @@ def interval_of_step_times(
 ) -> Interval | Unavailable:
     """Return the interval of the median step time, in the unit of the step times.
 
-    With one launch: within that launch only, by moving-block bootstrap. From 2 launches: Student's t on the
-    launches' medians. From 20: hierarchical bootstrap over launches, then over blocks of steps.
+    One launch: within that launch only, by moving-block bootstrap. 2 or more launches: Student's t on the
+    launches' medians. 20 or more: hierarchical bootstrap over launches, then over blocks of steps.
 
     Raises:
         ValueError: a step time is not finite, or the confidence is not between 0 and 1.
@@ -210,8 +210,9 @@ def _hierarchical(
     """Resample launches, then blocks of steps in each; take the mean of the launches' medians.
 
     The spread of the observed medians already includes the within-launch noise, and resampling steps adds
-    that noise again. The medians' distances from the centre are therefore shrunk so that both together have
-    the observed variance (Davison and Hinkley 1997, Bootstrap Methods and Their Application, section 3.8).
+    that noise again. The medians' distances from the centre are therefore shrunk so that both sources
+    together have the observed variance (Davison and Hinkley 1997, Bootstrap Methods and Their Application,
+    section 3.8).
     """
     drawn = [
         resample(launch, centre="median", num_resamples=RESAMPLES_PER_LAUNCH, rng=rng) for launch in steps
@@ -258,7 +259,8 @@ class _Pieces:
     skewness: float
     correlation: float
     num_making_scatter: float
-    """(Σd²)²/Σd⁴: the number of equal, rare deviations that would have the same scatter and unevenness."""
+    """The value (Σd²)²/Σd⁴: the number of equal, rare deviations that would have the same scatter and
+    unevenness."""
 
 
 def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
@@ -270,9 +272,7 @@ def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval |
     check_confidence(confidence)
     steps = finite(values)
     if steps.size < MIN_PIECES:
-        return Unavailable(
-            reason=f"too few values for an interval (at least {MIN_PIECES} needed, {steps.size} measured)"
-        )
+        return Unavailable(reason=f"an interval needs at least {MIN_PIECES} values ({steps.size} measured)")
     others = steps[1:] if steps.size > MIN_PIECES else steps
     steady, rare_s = others, 0.0
     pieces = _independent_pieces(steady)
@@ -301,9 +301,9 @@ def _is_of_few(pieces: _Pieces) -> bool:
 
 
 def _without_rare(steps: FloatArray, confidence: float) -> tuple[FloatArray, float]:
-    """Return the steps without one or two rare ones, and the most that these can add to the mean.
+    """Return the steps without one or two rare ones, and the maximum that these can add to the mean.
 
-    Adjacent slow steps count as one event, as long as all of them together.
+    Adjacent slow steps count as one event that is as long as all of them together.
     """
     rarest_last = np.argsort(steps, kind="stable")
     steady, bound = steps, 0.0
@@ -324,11 +324,11 @@ def _without_rare(steps: FloatArray, confidence: float) -> tuple[FloatArray, flo
 def _not_carried(pieces: _Pieces, num_steps: int, *, rare_share: float) -> str | None:
     """Return why the steps do not support an interval; None if they do.
 
-    `rare_share` is the most that rare steps can add to the mean, as a share of the mean.
+    `rare_share` is the maximum that rare steps can add to the mean, as a fraction of the mean.
     """
     if pieces.correlation > DEPENDENT:
         return (
-            f"steps are correlated over so long a time that {num_steps:,} make fewer than "
+            f"steps are correlated over such a long time that {num_steps:,} make up fewer than "
             f"{MIN_PIECES} independent pieces: the series drifts or is too short"
         )
     if _is_of_few(pieces) or rare_share > RARE_REACH:
@@ -341,21 +341,22 @@ def _not_carried(pieces: _Pieces, num_steps: int, *, rare_share: float) -> str |
 
 
 def _independent_pieces(steps: FloatArray) -> _Pieces:
-    """Merge neighbouring pieces in pairs until nearly independent, or at the minimum number."""
+    """Merge neighbouring pieces in pairs until they are nearly independent, or as few as allowed."""
     means = steps
     while True:
         pieces = _describe(means)
         if pieces.correlation <= INDEPENDENT or means.size < 2 * MIN_PIECES:
             return pieces
         even = means.size - means.size % 2
-        means = means[-even:].reshape(-1, 2).mean(axis=1)  # if the number is odd, the first is dropped
+        # if the number of pieces is odd, the first is dropped
+        means = means[-even:].reshape(-1, 2).mean(axis=1)
 
 
 def _describe(means: FloatArray) -> _Pieces:
     count = means.size
     centre = float(means.mean())
     away = means - centre
-    squares = away * away  # sums of products instead of `@`, where the last digits depend on the CPU
+    squares = away * away  # sums of products instead of `@`, since its last digits depend on the CPU
     total = float(squares.sum())
     if total <= count * (ROUNDING * centre) ** 2:
         return _Pieces(count, 0.0, 0.0, 0.0, float(count))

@@ -1,12 +1,12 @@
-"""How much would a recording's mean vary if it were repeated? Uses the low end of its spectrum.
+"""Estimate a recording mean's variance between repeats from the low end of its spectrum.
 
 The variance of a long mean is the spectrum at frequency 0 divided by the number of values, however
-neighbouring values are correlated. The input is a series in time order; the output is that variance,
+neighbouring values are correlated. The input is a series in time order. The output is that variance,
 estimated from the series' lowest cosine components, which are independent pieces of the slow changes (Müller
 2007, A theory of robust long-run variance estimation, Journal of Econometrics 141; Lazarus, Lewis, Stock and
 Watson 2018, HAR Inference, Journal of Business and Economic Statistics 36). White noise with an AR(1) part is
 also fitted (Whittle's likelihood). If the spectrum still rises towards 0, only pieces up to half of the bend
-are used, and the variance they miss is restored; a series with fewer than `FEWEST_PIECES` of them is too
+are used, and the variance that they miss is restored. A series with fewer than `FEWEST_PIECES` of them is too
 short.
 """
 
@@ -30,25 +30,26 @@ from gpuproof.statistics.series import TimeSeries
 
 VALUES_A_PIECE = 50
 """Number of values per piece of a short series. A slow part with a third of the variance and a memory of 33
-values (φ 0.97) shows up within 150 values; with fewer values, there are few pieces, and so the interval is
+values (φ 0.97) is detected within 150 values; with fewer values, there are few pieces, and so the interval is
 wide."""
 UNSEEN = 2.0
-"""Factor for the variance of a series of two pieces, which shows no slow part but may have one."""
+"""Factor for the variance of a series with two pieces, in which no slow part can be seen but may be
+present."""
 FEWEST_PIECES = 5
-"""Minimum for a series in which a slow part was detected: ten instead of two."""
+"""Minimum number of pieces if a slow part was detected, i.e. ten components instead of two."""
 SLOW_FROM = 4.0
 """Twice the gain in log likelihood from which a slow part counts as detected; 1 in 60 white-noise series
 reaches it."""
 STEEPEST = 4096
-"""The slow part relative to the noise, at frequency 0, in powers of 2 from 1 on."""
+"""Maximum ratio of the slow part to the noise at frequency 0; the ratios tried are powers of 2 starting at
+1."""
 LONGEST_BEAT = 20
 """Maximum number of readings per period for which a signal in step with its readings is detected."""
 IN_STEP = 0.9
-"""If values this many positions apart have a higher correlation than this, they are at the same point of the
-period …"""
+"""Correlation above which values a fixed number of positions apart are considered to be at the same point of
+the period."""
 OUT_OF_STEP = 0.5
-"""… provided that values in between are less correlated than this, unlike those of a slowly changing
-signal."""
+"""Maximum correlation of the values in between, which a slowly changing signal exceeds."""
 BENDS_APART = 1.5
 METHOD = "Student's t, variance from the low end of the spectrum"
 
@@ -74,11 +75,11 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
     values, weights = series.arrays()
     if values.size < VALUES_A_PIECE:
         return Unavailable(
-            reason=f"too few values to show slow changes (at least {VALUES_A_PIECE} needed, "
+            reason=f"too few values to detect slow changes (at least {VALUES_A_PIECE} needed, "
             f"{values.size} measured)"
         )
     shares = np.ones_like(values) if weights is None else weights / weights.mean()
-    # Relative to the first value, so that rounding does not give equal readings a trend.
+    # Values relative to the first, so that rounding does not introduce a trend into equal readings.
     mean = float(values[0] + np.mean(shares * (values - values[0])))
     power = _cosine_power(shares * (values - mean))
     if not power.any():
@@ -102,7 +103,7 @@ def low_end(series: TimeSeries) -> LowEnd | Unavailable:
 
 
 def error_in_step(values: FloatArray) -> float:
-    """Return how far the mean may be off if readings are in step with a periodic signal, or else 0.
+    """Return how far off the mean may be if readings are in step with a periodic signal; otherwise 0.
 
     On a straight slope, k readings per period at fixed positions have a mean that is wrong by up to half the
     distance between two of them, however many periods there are. Readings at random moments are not in step.
@@ -142,7 +143,7 @@ def difference_of_means(first: LowEnd, second: LowEnd, *, confidence: float) -> 
 def _cosine_power(values: FloatArray) -> FloatArray:
     """Return the squares of the orthonormal cosine components (DCT-II), starting with the first.
 
-    Computed by a single Fourier transform of the values at even positions followed by those at odd ones in
+    This uses a single Fourier transform of the values at even positions followed by those at odd positions in
     reverse (Makhoul 1980, IEEE Transactions on Acoustics, Speech, and Signal Processing 28).
     """
     spectrum = np.fft.fft(np.concatenate([values[::2], values[1::2][::-1]]))
@@ -152,12 +153,12 @@ def _cosine_power(values: FloatArray) -> FloatArray:
 
 
 def _slow_part(power: FloatArray) -> tuple[float | None, float]:
-    """Return the component up to which the slow part is flat, and its height over the noise at 0.
+    """Return the component up to which the slow part is flat, and its ratio to the noise at 0.
 
-    None if white noise explains the components equally well.
+    The component is None if white noise explains the components equally well.
     """
     bends, steepness, inverse, logarithms = _spectra(power.size)
-    # The scale is free, so this is -2 log likelihood up to a constant.
+    # The scale is a free parameter, so this is -2 log likelihood up to a constant.
     misfit = logarithms + power.size * np.log(np.maximum(inverse @ power, np.finfo(float).tiny))
     best = int(misfit.argmin())
     if misfit[0] - misfit[best] <= SLOW_FROM:
@@ -169,7 +170,7 @@ def _slow_part(power: FloatArray) -> tuple[float | None, float]:
 def _spectra(num: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return bends and steepness of white spectra with a slow part, their inverses and sums of logarithms.
 
-    The first is white noise alone.
+    The first spectrum is white noise alone.
     """
     places = np.arange(1, num + 1)
     pairs = [(1.0, 0.0)]

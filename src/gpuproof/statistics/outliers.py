@@ -1,15 +1,15 @@
-"""Is a host an outlier among hosts of its type, in one test or in its mean over several?
+"""Find hosts that are outliers among hosts of their type, in one test or in the mean of several.
 
 The input is one rate per host, and the width of the interval of its launches. The output is which hosts are
-outliers and by which standard, or why none can be judged. One error rate applies to all tests in a run: at
-most 5 % of healthy fleets have any host flagged, for the kind of hosts that `z_limit` is designed for.
+outliers and by which standard, or why no host can be assessed. One error rate applies to all tests in a run:
+at most 5 % of healthy fleets have any host flagged, for the kind of hosts that `z_limit` is designed for.
 
 With five or more hosts, their own spread decides: a host is an outlier if its modified Z-score exceeds the
-limit for that number of hosts. Three or four hosts are too few to show a spread. Healthy hosts are then
-assumed to differ by 2 % (standard deviation), and a host is an outlier only if the others agree with each
-other and the launches' intervals do not overlap; a host that is equally far off while the others disagree is
-undecided. With two hosts, one is slower and neither is flagged. No host is flagged for a difference below 2
-%, or below the interval of its launches.
+limit for that number of hosts. Three or four hosts are too few to estimate a spread. Healthy hosts are then
+assumed to differ by 2 % (standard deviation), and a host is an outlier only if the other hosts agree with
+each other and the launches' intervals do not overlap. A host that is equally far off while the other hosts
+disagree is undecided. With two hosts, the slower one is reported, but neither is flagged. No host is flagged
+for a difference below 2 %, or below the interval of its launches.
 
 >>> rates = [HostRate(host=name, rate=rate) for name, rate in zip("abcde", (100, 101, 99, 100.5, 50))]
 >>> [apart.host for apart in judge_hosts(rates, error_rate=ERROR_RATE).apart]
@@ -33,21 +33,21 @@ from gpuproof.statistics.dispersion import NORMAL_MAD
 from gpuproof.statistics.estimate import FloatArray
 
 ERROR_RATE = 0.045
-"""Share of healthy fleets in which a host is flagged, over all tests and types: 5 %, minus a margin for the
-uncertainty of the simulated limits."""
+"""Fraction of healthy fleets in which a host is flagged, over all tests and types: 5 %, minus a margin for
+the uncertainty of the simulated limits."""
 WHOLE_SHARE = 0.75
-"""The part of this share that is used for the mean over all tests; single tests share the rest. A slow host
-is usually slow in all tests, and its mean is a single question even if there are many tests."""
+"""Portion of this error rate allotted to the mean over all tests; the rest is divided among single tests. A
+slow host is usually slow in all tests, and its mean is a single question even if there are many tests."""
 LEAST_DIFFERENCE = 0.02
-"""No host is flagged for a difference smaller than this."""
+"""Minimum relative difference for which a host is flagged."""
 ENOUGH_HOSTS = 5
-"""Number of hosts of one type needed to judge them by their own spread."""
+"""Minimum number of hosts of one type for which their own spread is used."""
 HEALTHY_SPREAD = 0.02
-"""Relative standard deviation between healthy hosts, assumed if there are too few hosts to show it."""
+"""Relative standard deviation between healthy hosts, assumed if there are too few hosts to estimate it."""
 UNKNOWN_REACH = 0.1
-"""Assumed precision of the rate of launches that have no interval, if launches decide."""
+"""Relative precision assumed for the rate of launches without an interval, if launches decide."""
 ROUNDING = 0.01
-"""The coarsest relative step of rounded rates: two digits."""
+"""The coarsest relative step of rounded rates, i.e. of rates with two digits."""
 TWO_SUBJECTS = "one of two can be slower, but which of them is at fault cannot be determined"
 ERROR_RATES = (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 FEW_HOSTS = (3, 4)
@@ -56,8 +56,8 @@ FEW_LIMITS: Mapping[int, Sequence[float]] = {
     3: (3.263, 4.107, 4.872, 5.783, 7.248, 8.577, 10.17, 12.93, 14.88),
     4: (3.292, 4.158, 4.947, 5.885, 7.398, 8.796, 10.46, 13.16, 15.65),
 }
-"""Limits by number of hosts, in known standard deviations from the median of the others; one column for each
-of `ERROR_RATES`."""
+"""Limits by number of hosts, as multiples of a known standard deviation, measured from the median of the
+other hosts; one column for each of `ERROR_RATES`."""
 LIMITS: Mapping[int, Sequence[float]] = {
     5: (9.463, 15.59, 22.47, 32.16, 51.47, 73.44, 104.5, 166.6, 239.7),
     6: (7.104, 10.35, 13.56, 17.61, 24.61, 31.53, 40.21, 55.14, 69.76),
@@ -90,13 +90,13 @@ LIMITS: Mapping[int, Sequence[float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRate:
-    """What is compared for a host: its rate per device, or its mean over tests, relative to its type."""
+    """Value compared for a host: its rate per device, or its mean over tests, relative to its type."""
 
     host: str
     rate: float
     reach: float | None = None
-    """Distance from the rate to the farther end of its launches' interval, over the rate; None if there is no
-    interval."""
+    """Distance from the rate to the farther end of its launches' interval, divided by the rate; None if there
+    is no interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,25 +105,26 @@ class OutlyingHost:
 
     host: str
     relative_difference: float
-    """Relative to the median of its type or, with few hosts, of the other hosts: −0.2 is a fifth
+    """Difference relative to the median of its type or, with few hosts, of the other hosts: −0.2 is a fifth
     less."""
     modified_z: float | None
-    """None if launches decided."""
+    """Modified Z-score of the host; None if launches decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standard:
-    """The rule by which hosts were judged."""
+    """The rule by which hosts were assessed."""
 
     basis: Literal["spread", "launches"]
-    """The hosts' own spread, or their launches if there are too few hosts to show a spread."""
+    """Basis of the decision: the hosts' own spread, or their launches if there are too few hosts to estimate
+    a spread."""
     num_hosts: int
     z_limit: float | None
-    """None if launches decide."""
+    """Limit for the modified Z-score; None if launches decide."""
     least_difference: float
-    """Relative; the launches' interval is used if that is wider."""
+    """Minimum relative difference; the launches' interval is used if that is wider."""
     num_without_interval: int
-    """Hosts whose launches have no interval."""
+    """Number of hosts without an interval for their launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class Slower:
     host: str
     than: str
     relative_difference: float
-    """How much slower it is: 0.2 is a fifth."""
+    """Difference in rate: 0.2 is a fifth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,25 +142,25 @@ class HostsJudged:
     """The result for hosts of one type."""
 
     apart: tuple[OutlyingHost, ...] = ()
-    """Farthest first."""
+    """Outliers, starting with the farthest."""
     undecided: tuple[OutlyingHost, ...] = ()
-    """Hosts that are farther off than healthy hosts and their launches explain, while the others disagree
-    with each other."""
+    """Hosts that are farther off than can be explained by healthy variation and by their launches, while the
+    other hosts disagree with each other."""
     needed: Mapping[str, float] = field(default_factory=dict)
-    """For each judged host, how far off it must be, relative to its type, to count as an outlier. At 1 or
-    more, even a host that does nothing would not count as one."""
+    """Difference, relative to its type, from which each assessed host would count as an outlier. At 1 or
+    more, even a host with a rate of zero would not count as an outlier."""
     standard: Standard | None = None
-    """None if no host was judged."""
+    """The rule that was used; None if no host was assessed."""
     slower: Slower | None = None
-    """Set if there are only two hosts."""
+    """The slower host, if there are only two hosts."""
     missing: str | None = None
-    """Why no host can be an outlier."""
+    """Reason why no host can be an outlier."""
 
 
 def judge_hosts(rates: Sequence[HostRate], *, error_rate: float, wider: float = 1.0) -> HostsJudged:
-    """Judge the hosts of one type; `error_rate` is this question's share of the total.
+    """Judge the hosts of one type; `error_rate` is the portion of the total that is allotted here.
 
-    Limits based on the hosts' own spread are `wider` times as far, for hosts that may have longer tails than
+    Limits based on the hosts' own spread are multiplied by `wider`, for hosts that may have longer tails than
     the limits allow for.
     """
     if len(rates) < 2:
@@ -197,11 +198,11 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> Ho
 
 
 def _unit_of_z(values: FloatArray, middle: float) -> float:
-    """Return a modified Z-score's unit, MAD/0.6745; the MAD is at least half the step of rounded rates.
+    """Return the unit of a modified Z-score, MAD/0.6745; the MAD is at least half the rounding step.
 
-    The MAD is only smaller if it is 0, i.e. if half of the hosts gave the same rate. The step is then at most
-    the smallest remaining distance, and at most `ROUNDING`, so that one broken host among equal ones is
-    detected.
+    The MAD can only be smaller if it is 0, i.e. if half of the hosts had the same rate. The rounding step is
+    then at most the smallest remaining distance, and at most `ROUNDING`, so that one broken host among equal
+    ones is detected.
     """
     distances = np.abs(values - middle)
     mad = float(np.median(distances))
@@ -237,7 +238,7 @@ class _Compared:
     host: str
     difference: float
     explained: float
-    """The difference that can be explained by healthy hosts and by the intervals of launches."""
+    """The difference that can be explained by healthy variation and by the intervals of launches."""
     disagreement: float
     """The largest difference between any two of the other hosts."""
 
@@ -300,20 +301,20 @@ def _farthest_first(hosts: Sequence[OutlyingHost]) -> tuple[OutlyingHost, ...]:
 
 
 def z_limit(num_hosts: int, error_rate: float) -> float:
-    """Return the limit for at least five hosts; above 1,024, it continues as a power of their number.
+    """Return the limit for at least five hosts, extrapolated above 1,024 as a power of their number.
 
     If n independent hosts differ only by chance, the largest |modified Z| exceeds the limit with probability
-    at most `error_rate`. This holds for the normal distribution and for the heavier-tailed Student's t with 4
-    degrees of freedom; for heavier or skewed distributions the probability is higher.
+    at most `error_rate`. This is true for the normal distribution and for the heavier-tailed Student's t with
+    4 degrees of freedom; for heavier or skewed distributions the probability is higher.
     `benchmarks/outlier_limits.py` computes the table and explains its derivation. Between rows and columns,
-    limits are interpolated on a log scale; beyond the last column they are extrapolated by a power law, as
-    tails behave.
+    limits are interpolated on a log scale; beyond the last column they are extrapolated by a power law,
+    because tails follow one.
 
     Raises:
         ValueError: there are too few hosts, or the rate is not above 0 and at most 5 %.
     """
     if num_hosts < NUM_HOSTS[0]:
-        raise ValueError(f"{num_hosts} hosts are too few to show their spread (needs {NUM_HOSTS[0]})")
+        raise ValueError(f"{num_hosts} hosts are too few to estimate their spread (needs {NUM_HOSTS[0]})")
     upper = min(max(1, bisect_left(NUM_HOSTS, num_hosts)), len(NUM_HOSTS) - 1)
     ends = NUM_HOSTS[upper - 1], NUM_HOSTS[upper]
     rows = [_at_rate(LIMITS[end], error_rate) for end in ends]
@@ -321,15 +322,13 @@ def z_limit(num_hosts: int, error_rate: float) -> float:
 
 
 def sigma_limit(num_hosts: int, error_rate: float) -> float:
-    """Return how many known standard deviations one of 3 or 4 hosts may be off the others' median.
+    """Return how many known standard deviations one of 3 or 4 hosts may be from the others' median.
 
     Raises:
         ValueError: there are not 3 or 4 hosts, or the rate is not above 0 and at most 5 %.
     """
     if num_hosts not in FEW_HOSTS:
-        raise ValueError(
-            f"{num_hosts} hosts: only {FEW_HOSTS[0]} and {FEW_HOSTS[1]} are judged by a known spread"
-        )
+        raise ValueError(f"{num_hosts} hosts: a known spread is only for {FEW_HOSTS[0]} or {FEW_HOSTS[1]}")
     return _at_rate(FEW_LIMITS[num_hosts], error_rate)
 
 

@@ -1,7 +1,7 @@
-"""Which percentile do this many samples support, and what is its value?
+"""Determine which percentile a number of samples supports, and compute its value.
 
-A p99 of 100 samples is a guess at the tail. MLPerf LoadGen's early-stopping rule gives the minimum number of
-samples at which a percentile has an upper bound at a stated confidence. It uses only the binomial
+A p99 of 100 samples is a guess at the tail. MLPerf LoadGen's early-stopping rule specifies the minimum number
+of samples at which a percentile has an upper bound at a stated confidence. It uses only the binomial
 distribution, so no model of the latencies is needed. Samples are assumed to be independent.
 
 >>> percentile(range(100), 99).reason
@@ -22,34 +22,36 @@ from gpuproof.statistics.distributions import beta_cdf
 from gpuproof.statistics.estimate import Numbers, check_confidence, finite, interpolate
 
 KEPT_ANSWERS = 4096
-"""Launches have equal numbers of samples, and each result needs dozens of incomplete beta function
-evaluations."""
+"""Number of cached results: launches have the same number of samples, and each result needs dozens of
+incomplete beta function evaluations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentile:
-    """A percentile, or the reason it is not given, with the bound that the samples do support."""
+    """A percentile, or the reason why it is missing, with the bound that the samples do support."""
 
     q: float
     value: float | None
-    """By linear interpolation between the sorted samples at position (n − 1)·q/100, counted from 0."""
+    """Value of the percentile, by linear interpolation between the sorted samples at position (n − 1)·q/100,
+    counted from 0."""
     reason: str | None
-    """Why `value` is None."""
+    """Reason why `value` is None."""
     num_samples: int
     num_needed: int
     confidence: float
     bound: float | None
     """Exact one-sided bound on the percentile `bound_q`: an upper bound, or a lower one for q below 50."""
     bound_q: float | None
-    """q if there are enough samples; else the most extreme percentile that the samples can bound."""
+    """Percentile that is bounded: q if there are enough samples; otherwise the most extreme one that they can
+    bound."""
 
 
 @lru_cache(maxsize=KEPT_ANSWERS)
 def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -> int:
     """Return LoadGen's h(t): how many samples must be below a limit if t = `over_limit` are above it.
 
-    With h(t) + t samples, the q-th percentile is below the limit at that confidence. h(t) is the smallest h
-    with P[Binomial(h + t, 1 − q/100) ≤ t] = I_{q/100}(h, t + 1) ≤ 1 − confidence.
+    With h(t) + t samples, the q-th percentile is below the limit at that confidence. Here, h(t) is the
+    smallest h with P[Binomial(h + t, 1 − q/100) ≤ t] = I_{q/100}(h, t + 1) ≤ 1 − confidence.
 
     Raises:
         ValueError: `over_limit` is negative, or `q` or `confidence` is out of range.
@@ -83,7 +85,8 @@ def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) 
 def conservative_index(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
     """Return the 0-based index, in the sorted samples, of an upper bound on the q-th percentile.
 
-    The t highest samples are discarded, which is the exact binomial bound. None if there are too few samples.
+    The t highest samples are discarded, so this is the exact binomial bound. None if there are too few
+    samples.
     """
     over = over_limit_allowed(num_samples, q, confidence=confidence)
     return None if over is None else num_samples - over - 1
@@ -104,7 +107,7 @@ def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percen
         value = sign * interpolate(ordered, (ordered.size - 1) * (upper_q / 100))
         bound, bound_q = sign * float(ordered[index]), q
     elif ordered.size:
-        # The largest of n exceeds the percentile p with probability 1 − pⁿ: solve for p.
+        # The largest of n values exceeds the percentile p with probability 1 − pⁿ: solve for p.
         supported = 100 * (1 - confidence) ** (1 / ordered.size)
         bound, bound_q = sign * float(ordered[-1]), supported if sign > 0 else 100 - supported
     reason = (

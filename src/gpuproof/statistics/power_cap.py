@@ -1,12 +1,13 @@
-"""What is the mean step time at a power cap, whose controller moves the clock? Was it stable?
+"""Compute the mean step time and its stability at a power cap, where a controller sets the clock.
 
 An oscillation counts as one level: a clock that drops and recovers about once a second does not make a window
 unsteady, and its cycles are not noise. Steps are treated as a rate over time and averaged over exactly one
 period, which removes the oscillation and leaves the differences between periods. The lowest cosine components
 of these running means, nearly as many as there are periods, are independent (Müller 2007, as in `low_end`)
-once each is corrected for the attenuation by two averages: the one taken here, and the one implied by each
-period having its own level. They show how precisely the mean is known, wherever periods start, and whether a
-drift or a change of level is significant. `benchmarks/power_cap_windows.py` shows how often each is right.
+once each is corrected for the attenuation by two averages: the average computed here, and the average implied
+by each period having its own level. The components show how precise the mean is, regardless of where periods
+start, and whether a drift or a change of level is significant. `benchmarks/power_cap_windows.py` shows how
+often each result is right.
 
 >>> window = judge_power_cap([1.0 + 0.1 * (step % 50 < 25) for step in range(1200)])
 >>> window.verdict, round(window.period_s), round(window.num_periods)
@@ -36,72 +37,77 @@ from gpuproof.statistics.series import LOST_SHARE, OUTLYING
 
 PowerCapVerdict = Literal["steady", "unsteady", "cannot tell", "too short"]
 NEEDED_PERIODS = 20
-"""20 periods that differ by 3 % determine their mean to ±1.4 %; 6 of them to ±3 %."""
+"""Number of periods needed: 20 periods that differ by 3 % determine their mean to ±1.4 %; 6 such periods, to
+±3 %."""
 NEEDED_S = 20.0
-"""Used if the period is not known: 20 periods of one second, as observed on an H100."""
+"""Seconds needed if the period is unknown: 20 periods of one second, as observed on an H100."""
 NEARLY = 0.95
-"""Fraction of the requirement that is enough: the period itself is known only to a few percent."""
+"""Fraction of the requirement that is sufficient, since the period is only accurate to a few percent."""
 BINS = 600
 """Number of bins that a window is divided into for finding a period: 30 for each of 20 periods."""
 PERIODIC = 0.5
-"""A lag counts as a period if the mean autocorrelation at it and its multiples is at least this. Noise seldom
+"""Minimum mean autocorrelation at a lag and its multiples for the lag to count as a period. Noise seldom
 reaches 0.2. Periods that differ by more than the depth of the oscillation reach 0.4, at multiples of the
 period."""
 FUNDAMENTAL = 0.5
-"""The shortest lag with at least this share of the best score is the period; longer ones are its
+"""Fraction of the best score that a lag needs: the shortest such lag is the period, and longer ones are its
 multiples."""
 SAME_PERIOD = 0.15
-"""Autocorrelation peaks that are this close belong to one period, whose cycles vary in length."""
+"""Relative distance within which autocorrelation peaks belong to one period, because its cycles vary in
+length."""
 GRID = 1000
 """Number of running means per window."""
 COMPONENTS_A_PERIOD, MOST_COMPONENTS = 0.85, 24
-"""Averaging over a period leaves too little of higher components to correct."""
+"""Limits on the number of components: averaging over a period leaves too little of higher components to
+correct."""
 FEWEST_COMPONENTS = 3
 FALSE_ALARMS = (0.03, 0.037, 0.042)
-"""Share of steady windows with a false alarm: for drift alone; for drift or a change of level; and with slow
-sawtooth patterns as well."""
+"""Fraction of steady windows with a false alarm: for drift alone; for drift or a change of level; and when
+slow sawtooth patterns are included as well."""
 SHOWN = 0.95
-"""Share of windows in which the smallest reported drift would have been detected."""
+"""Fraction of windows in which the smallest reported drift would have been detected."""
 MATTERS = 0.015
-"""A level may change by this share of the mean: a card that is warming up is not unsteady."""
+"""Fraction of the mean by which a level may change: a card that is warming up is not unsteady."""
 DETECTS = 0.15
-"""A window is inconclusive if it would not show a drift of this size; 20 periods that differ by 3 % show a
-drift of 10 %."""
+"""Size of a drift that a window must be able to detect, or else it is inconclusive; with 20 periods that
+differ by 3 %, a drift of 10 % is detected."""
 PLACES = np.linspace(0.1, 0.9, 17)
-"""Positions at which a change of level is tested."""
+"""Positions in the window at which a change of level is tested."""
 TURNS, PHASES = np.arange(1.0, 4.3, 0.2), np.arange(0.0, 1.0, 0.05)
-"""A sawtooth so slow that a window contains only a few teeth is not an oscillation around one level."""
+"""Tooth counts and phases of slow sawtooth patterns: a window with only a few teeth does not oscillate around
+one level."""
 CREST = 0.75
 """Quantile of the step times that represents the slow half of a period."""
 ROUNDING = 1e-9
-"""Relative difference between running means of equal steps that is due to rounding."""
+"""Relative difference between running means of equal steps caused by rounding."""
 DRAWS = 5_000
 METHOD = "cosine components of running means over a period of the power cap's controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCapWindow:
-    """What a window at the power cap shows about its mean step time and its level."""
+    """Findings about a window at the power cap: its mean step time and its level."""
 
     verdict: PowerCapVerdict
     interval: Interval | Unavailable
-    """Interval of the mean step, in the unit of the times; unavailable with fewer than about five periods."""
+    """Interval of the mean step time, in the unit of the times; unavailable with fewer than about five
+    periods."""
     period_s: float | None
-    """None if no period was found."""
+    """Period of the oscillation, in seconds; None if no period was found."""
     duration_s: float
     needed_s: float
     detects: float | None
     """The smallest drift across the window, relative to its mean, that would be detected in 95 % of cases."""
     changed_by: float
-    """By how much steps became longer in the most significant change, relative to the mean."""
+    """Increase in step time in the most significant change, relative to the mean."""
     changed_at: float | None
-    """Where in the window the level changed, from 0 to 1; None for a drift from start to end."""
+    """Position in the window at which the level changed, from 0 to 1; None for a drift from start to end."""
     lost_share: float
     """Excess time of steps far above the crest of a period, divided by the total time."""
 
     @property
     def num_periods(self) -> float | None:
-        """Periods in the window; None if the period is not known."""
+        """Number of periods in the window; None if the period is unknown."""
         return self.duration_s / self.period_s if self.period_s else None
 
     @property
@@ -111,7 +117,7 @@ class PowerCapWindow:
 
 
 def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWindow | None:
-    """Judge a power-capped window's step times, in order; None if there are too few or one is 0.
+    """Judge step times of a power-capped window, in order; None if there are too few or any is 0.
 
     Raises:
         ValueError: a time is not finite, or the confidence is not between 0 and 1.
@@ -152,9 +158,9 @@ def period_of_steps(times_s: FloatArray) -> float | None:
 
 
 def period_of(values: FloatArray) -> int | None:
-    """Return after how many values a series repeats; None if no period is found.
+    """Return the number of values after which a series repeats; None if no period is found.
 
-    A period also shows at its multiples, so its score is the mean autocorrelation over all of them.
+    A period is also visible at its multiples, so its score is the mean autocorrelation over all of them.
     """
     most = values.size // 4
     if most < 4 or not np.ptp(values):
@@ -175,7 +181,7 @@ def period_of(values: FloatArray) -> int | None:
 def _autocorrelation(values: FloatArray, most: int) -> FloatArray:
     """Return the detrended autocorrelation, lags 0 to `most`, with components weighted by frequency.
 
-    These weights keep slow differences between periods from hiding the oscillation.
+    These weights prevent slow differences between periods from hiding the oscillation.
     """
     place = np.arange(values.size) - (values.size - 1) / 2
     away = values - values.mean()
@@ -187,7 +193,7 @@ def _autocorrelation(values: FloatArray, most: int) -> FloatArray:
 
 
 def _score(correlation: FloatArray, lag: int) -> float:
-    """Return the mean autocorrelation at a lag and near each multiple, as periods vary in length."""
+    """Return the mean autocorrelation at a lag and near its multiples, since periods vary in length."""
     peaks = [float(correlation[lag])]
     for multiple in range(2 * lag, correlation.size, lag):
         near = max(1, multiple // 20)
@@ -212,7 +218,7 @@ class _Components:
     rate: float
     values: FloatArray
     periods: int
-    """Share of the window in which running means start."""
+    """Number of periods in which running means start."""
 
     @property
     def variance(self) -> float:
@@ -228,7 +234,7 @@ def _verdict(change: _Change, detects: float | None) -> PowerCapVerdict:
 
 def _components(times: FloatArray, duration_s: float, period_s: float) -> _Components | None:
     """Return the components of running means over a period; None if the window has too few periods."""
-    periods = duration_s / period_s - 1  # in which running means start
+    periods = duration_s / period_s - 1  # the number of periods in which running means start
     count = min(MOST_COMPONENTS, floor(COMPONENTS_A_PERIOD * periods))
     if count < FEWEST_COMPONENTS:
         return None
@@ -275,7 +281,7 @@ def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
 def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
     """Return changes' components relative to the whole mean, and the t that each seldom exceeds.
 
-    First a drift, then a change of level at each of `PLACES`, then slow teeth.
+    The changes are a drift, then a change of level at each of `PLACES`, then slow teeth.
     """
     place = (np.arange(GRID) + 0.5) / GRID
     levels = place > PLACES[:, np.newaxis]
@@ -298,7 +304,7 @@ def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _interval(times: FloatArray, components: _Components | None, confidence: float) -> Interval | Unavailable:
-    """Return the interval of the mean step, which always contains the mean of all steps."""
+    """Return the interval of the mean step time, which always contains the mean of all steps."""
     mean = float(times.mean())
     if components is None:
         return Unavailable(reason="the window at the power cap is too short for an interval")

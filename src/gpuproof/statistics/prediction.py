@@ -1,22 +1,22 @@
-"""Prediction limits: how low may a healthy subject's next result be, given those of a baseline?
+"""Prediction limits: how low may a healthy subject's next result be, given a baseline's results?
 
-For a subject's own history: its next result differs from the mean of its earlier ones by the variation
+For a subject's own history, the next result differs from the mean of the earlier ones by the variation
 between sessions (`day`, normal) and between runs of one session (`within`, Student's t with the degrees of
-freedom from all subjects of its type). Each part has a limit for the stated error rate; the two are added in
-quadrature (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which preserves the heavy tail of a
-part that is known from few runs.
+freedom from all subjects of its type). Each part has a limit for the stated error rate. The two limits are
+added in quadrature (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which preserves the heavy
+tail of a part estimated from few runs.
 
-For the fleet's results: one more subject falls below `centre − factor · spread` by chance at the stated rate
-(Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not be normally
-distributed, and a few of them may look normal despite a long tail. So the larger of the normal limit and that
-of Student's t with 4 degrees of freedom is multiplied by `tail_factor`. The factor is chosen such that the
-lowest of 5 to 256 subjects that are normal, t₄, exponential or log-normal (sigma 0.8) is below the limit at
-the stated rate. It grows with the tail weight, computed from L-moments (Hosking, Journal of the Royal
-Statistical Society B 52, 1990), and falls with the number of results. `benchmarks/tail_knowledge.py` chose
-its constants.
+For the fleet's results, one additional subject falls below `centre − factor · spread` by chance at the stated
+rate (Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not be normally
+distributed, and a few of them may look normal despite a long tail. So the larger of the normal limit and the
+limit from Student's t with 4 degrees of freedom is multiplied by `tail_factor`. The factor is chosen such
+that the lowest of 5 to 256 subjects that are normal, t₄, exponential or log-normal (sigma 0.8) is below the
+limit at the stated rate. It grows with the tail weight, computed from L-moments (Hosking, Journal of the
+Royal Statistical Society B 52, 1990), and falls with the number of results. Its constants were determined by
+`benchmarks/tail_knowledge.py`.
 
-Three runs of one subject that repeats to 0.1 % can detect only large losses. Pooled with seven others they
-resolve 0.9 %, and with variation between days (1 %) 8.4 %:
+Three runs of a single subject that repeats to 0.1 % can detect only large losses. When pooled with seven
+other subjects, they resolve 0.9 %, or 8.4 % with variation between days (1 %):
 
 >>> runs = {"monday": [999.0, 1000.0, 1001.0]}
 >>> cases = [repeatability_of([runs] * num, day=day) for num, day in ((1, 0.0), (8, 0.0), (8, 0.01))]
@@ -35,44 +35,44 @@ from statistics import fmean
 from gpuproof.statistics.distributions import student_t_quantile
 
 LEAST_SUBJECTS = 3
-"""With fewer than three, a spread is a guess."""
+"""Minimum number of subjects: with fewer, a spread is a guess."""
 SHAPE_FIGURES = 4
-"""With fewer than four, there is no L-kurtosis."""
+"""Minimum number of values for an L-kurtosis."""
 HEAVY_DEGREES = 4.0
-"""Degrees of freedom of Student's t: tails this heavy are always allowed for healthy subjects."""
+"""Degrees of freedom of Student's t, used to always allow for heavy tails in healthy subjects."""
 NORMAL_KURTOSIS = 0.1226
 """L-kurtosis of a normal distribution."""
 PER_SKEWNESS, PER_KURTOSIS = 4.0, 6.0
 """Coefficients of `tail_weight`."""
 KNOWN_SHAPE, UNKNOWN_SHAPE = 0.4, 23.0
-"""Coefficients of `tail_factor`: the value for very many results, and the increase to divide by their
+"""Coefficients of `tail_factor`: its value for very many results, and the increase, which is divided by their
 number."""
 FEWEST, PER_FIGURE = 2.57, 0.14
-"""The same for a small number of results, for which Student's t is already wide."""
+"""Coefficients of `tail_factor` for a small number of results, for which Student's t is already wide."""
 TELLING_FIGURES = 15
-"""This many results show their tails. The tails of fewer results are mostly chance, and are weighted by the
-square of their share of this number."""
+"""Minimum number of results for estimating their tails. The tails of fewer results are mostly chance, and are
+weighted by the square of the available fraction of this number."""
 DAY_EFFECT = 0.01
-"""Relative standard deviation between sessions, used if a baseline does not show it: completed runs on two
-days differed by this much on quiet machines."""
+"""Relative standard deviation between sessions, used if it cannot be determined from a baseline: completed
+runs on two days differed by this much on quiet machines."""
 DAY_DEGREES = 10
-"""How many sessions that default counts as: eleven days of a baseline have the same weight."""
+"""Number of sessions that this default counts as: eleven days of a baseline have the same weight."""
 LEAST_DAY_EFFECT = 0.005
-"""Applied however similar the days of a baseline were: the driver, another process or the room temperature
-may change on the next day."""
+"""Minimum relative standard deviation between sessions, however similar the days of a baseline were: the
+driver, another process or the room temperature may change on the next day."""
 IN_MOST_CASES = 0.05
-"""A loss counts as detectable if it is missed in at most this share of cases."""
+"""Maximum fraction of cases in which a detectable loss may be missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthySpread:
-    """The centre of the results of healthy subjects, and how much a single one varies."""
+    """The centre of the results of healthy subjects, and the spread of a single result."""
 
     centre: float
     deviation: float
-    """Standard deviation of a single result of any subject, in the unit of the results."""
+    """Standard deviation of a single result of any subject, in the results' unit."""
     degrees: float
-    """Degrees of freedom of `deviation` (Satterthwaite's)."""
+    """Degrees of freedom of `deviation` (by Satterthwaite's formula)."""
     num_subjects: int
     tail_weight: float = 0.0
     """Tail weight of the subjects' means."""
@@ -80,7 +80,7 @@ class HealthySpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeatability:
-    """How much results of one subject vary, pooled over a type's subjects, in the results' unit."""
+    """Variation of one subject's results, pooled over all subjects of a type, in the results' unit."""
 
     within: float
     """Standard deviation between runs of one session."""
@@ -96,18 +96,17 @@ class HealthyValue:
 
     centre: float
     day: float
-    """Standard deviation between sessions, including the uncertainty of the centre; in the unit of the
-    results."""
+    """Standard deviation between sessions, including the uncertainty of the centre, in the results' unit."""
     chance: float
     """Standard deviation due to everything else."""
     degrees: float
     """Degrees of freedom of `chance`."""
     tail_factor: float | None = None
-    """How much wider the limit is because subjects may have long tails; None if `chance` is for one
+    """Factor by which the limit is wider because subjects may have long tails; None if `chance` is for one
     subject."""
 
     def reach(self, error_rate: float) -> float:
-        """Return how far from the centre, on one side, the result may be."""
+        """Return how far the result may be from the centre, on one side."""
         quantile = one_sided_t(error_rate, self.degrees)
         if self.tail_factor is not None:
             heavy = one_sided_t(error_rate, HEAVY_DEGREES) / sqrt(HEAVY_DEGREES / (HEAVY_DEGREES - 2))
@@ -116,7 +115,7 @@ class HealthyValue:
 
     @property
     def noise(self) -> float:
-        """How far off a healthy result is in all but 5 % of cases."""
+        """Distance from the centre within which a healthy result is in all but 5 % of cases."""
         return one_sided_t(IN_MOST_CASES, inf) * hypot(self.day, self.chance)
 
     def detectable(self, error_rate: float) -> float | None:
@@ -165,8 +164,8 @@ def _pool(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 def tail_weight(figures: Sequence[float]) -> float:
     """Return how much longer or heavier the tails of results are than normal ones; 0 if they are not.
 
-    Computed from ratios of L-moments: skewness to either side (0 if symmetric, 1/3 for an exponential
-    distribution), and excess kurtosis over the normal distribution.
+    The weight is computed from ratios of L-moments: skewness to either side (0 if symmetric, 1/3 for an
+    exponential distribution), and excess kurtosis over the normal distribution.
 
     >>> tail_weight([1.0, 2.0, 3.0, 4.0]), round(tail_weight([1.0, 2.0, 3.0, 10.0]), 2)
     (0.0, 5.69)
@@ -191,7 +190,7 @@ def tail_weight(figures: Sequence[float]) -> float:
 
 
 def tail_factor(num_figures: int, weight: float) -> float:
-    """Return how much wider a limit is with this many healthy results and this tail weight.
+    """Return how much wider a limit is for this number of healthy results with this tail weight.
 
     >>> [round(tail_factor(num, 0.0), 2) for num in (4, 7, 15, 63, 255)]
     [3.13, 3.55, 1.93, 0.77, 0.49]
@@ -203,11 +202,11 @@ def tail_factor(num_figures: int, weight: float) -> float:
 def repeatability_of(
     subjects: Sequence[Mapping[str, Sequence[float]]], *, day: float
 ) -> Repeatability | None:
-    """Return how well subjects of one type repeat, given by session; None if nothing was repeated.
+    """Return how well subjects of one type repeat, grouped by session; None if nothing was repeated.
 
-    `day` is the variation between sessions relative to the centre; the sessions given here refine it. As a
-    default it counts as `DAY_DEGREES` sessions. All subjects of a session count as one, since day effects are
-    common to all.
+    `day` is the variation between sessions relative to the centre; the sessions passed here refine it. As a
+    default, it counts as `DAY_DEGREES` sessions. All subjects of a session count as one, because day effects
+    are common to all.
     """
     of_runs, degrees = _pool([runs for sessions in subjects for runs in sessions.values()])
     several = [sessions for sessions in subjects if len(sessions) > 1]
@@ -228,7 +227,7 @@ def repeatability_of(
 
 
 def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyValue:
-    """Return the expectation from a subject's own history, given by session."""
+    """Return the expectation from a subject's own history, grouped by session."""
     num = len(sessions)
     of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
     return HealthyValue(
@@ -242,7 +241,7 @@ def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatabil
 def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyValue:
     """Return the expectation for one more subject, from a fleet's results.
 
-    `day` is the variation between sessions, in the unit of the results.
+    `day` is the variation between sessions, in the results' unit.
     """
     return HealthyValue(
         centre=spread.centre,

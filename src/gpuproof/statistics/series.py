@@ -1,14 +1,15 @@
-"""One series in time order: its centre, how two series differ, and whether the level was stable.
+"""Analyse a time series: its centre, how two series differ, and whether the level was stable.
 
-A series comes from one process: step times of a window, or sampled readings that were each valid for some
-seconds. Intervals allow for autocorrelation (moving-block bootstrap) and apply to that one process: they say
-nothing about another launch, and are marked accordingly.
+A series comes from one process. It consists of the step times of a window, or of sampled readings that were
+each valid for some seconds. Intervals allow for autocorrelation (moving-block bootstrap) and apply to that
+one process: they do not apply to other launches, and are marked accordingly.
 
-Three things spoil a window without changing its median step: a changed level (a cold start, a clock drop, a
-ramp, a sawtooth), a stall inside a step, and too few or too scattered steps to tell. The median of each
-twelfth of the window is compared with that of every other twelfth. The patterns to detect are a sawtooth
-whose period is a quarter of the window and whose height is 10 %, and a stall of a twentieth of the window.
-`benchmarks/unsteady_windows.py` shows how often each is detected, and how often a flat window is flagged.
+Three things spoil a window without changing its median step time: a changed level (a cold start, a clock
+drop, a ramp, a sawtooth), a stall inside a step, and steps that are too few or too scattered to detect
+either. The median of each twelfth of the window is compared with the median of every other twelfth. The
+patterns to detect are a sawtooth with a period of a quarter of the window and a height of 10 %, and a stall
+of a twentieth of the window. `benchmarks/unsteady_windows.py` shows how often each pattern is detected, and
+how often a flat window is flagged.
 
 >>> judge_steadiness([1.0] * 80 + [1.25] * 20).verdict
 'unsteady'
@@ -45,43 +46,49 @@ from gpuproof.statistics.estimate import (
 NUM_RESAMPLES = 10_000
 MIN_VALUES = 10
 POWER = 0.8
-"""Power: the probability of showing the smallest detectable difference, by convention 80 %."""
+"""Probability of detecting the smallest detectable difference, 80 % by convention."""
 MIN_BLOCKS = 10
-"""With fewer blocks, the spread of the resamples is itself known only to about a quarter."""
+"""Minimum number of blocks: with fewer, the spread of the resamples is itself known only to about a
+quarter."""
 SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
 MIN_STEPS = 10
-"""With fewer steps, a sawtooth with a period of a quarter of the window has less than two steps per tooth."""
+"""Minimum number of steps: with fewer, a sawtooth with a period of a quarter of the window has less than two
+steps per tooth."""
 PARTS = 12
-"""A tooth that lasts a quarter of the window spans three parts."""
+"""Number of parts of a window: a tooth that lasts a quarter of the window spans three parts."""
 MIN_IN_PARTS = 20
-"""With fewer steps, each step is its own part: parts of two steps would hide a tooth."""
+"""Minimum number of steps for parts: with fewer, each step is its own part, because parts of two steps would
+hide a tooth."""
 PLACES = 4 * PARTS
-"""Positions at which parts start. Overlapping parts find a crest wherever it is."""
+"""Number of positions at which parts start. Overlapping parts find a crest wherever it is."""
 SAME_LEVEL = 0.05
-"""Largest difference of levels that is tolerated, as a share of the median step. A 10 % sawtooth exceeds it
-in 99.7 % of windows; flat windows with a deviation of 1 % stay below it in 98 %."""
+"""Maximum difference of levels that is tolerated, as a fraction of the median step time. A 10 % sawtooth
+exceeds it in 99.7 % of windows; flat windows with a deviation of 1 % stay below it in 98 %."""
 OUTLYING = 1.25
-"""Steps longer than this multiple of the median are outlying: their time above the median is lost time."""
+"""Multiple of the median above which steps are outliers: their time above the median is lost time."""
 LOST_SHARE = 0.04
-"""Limit for lost time, as a share of the window; a stall of 5 % of the window is detected despite noise."""
+"""Limit for lost time, as a fraction of the window; a stall of 5 % of the window is detected despite
+noise."""
 MIN_TURNS, MOST_STEPS_OF_A_TURN, EXPLAINED = 8, 32, 0.25
-"""A regular pattern of outlying steps must repeat at least eight times, and leave at most a quarter of their
-lost time unexplained: `benchmarks/unsteady_windows.py` shows how rarely random stalls look regular."""
+"""Limits for a regular pattern of outlying steps: it must repeat at least eight times, and leave at most a
+quarter of their lost time unexplained. `benchmarks/unsteady_windows.py` shows how rarely random stalls look
+regular."""
 STUDENTIZED_RANGE = 6.0
-"""Range divided by the standard deviation of about 30 independent normal values; exceeded in 1 % of cases."""
+"""Range of about 30 independent normal values, divided by their standard deviation, that is exceeded in 1 %
+of cases."""
 MEDIAN_ERROR = 1.2533
-"""Ratio of the standard error of a median to that of a mean, for normal values: √(π/2)."""
+"""Ratio of the median's standard error to the mean's standard error, for normal values: √(π/2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries:
-    """Values in time order. `durations_s` weights each by how long it was valid; None means equally."""
+    """Values in time order, weighted by how long each was valid (`durations_s`); None: equally."""
 
     values: Numbers
     durations_s: Numbers | None = None
 
     def arrays(self) -> tuple[FloatArray, FloatArray | None]:
-        """Return both as arrays.
+        """Return the values and the durations as arrays.
 
         Raises:
             ValueError: a number is not finite, the lengths differ, or a duration is not above 0.
@@ -107,7 +114,7 @@ def interval_of_series(
 ) -> Interval | Unavailable:
     """Return the interval of the centre within one process, in the unit of the values.
 
-    With durations, `centre` must be "mean", and is the time-weighted mean.
+    With durations, `centre` must be "mean", and is then the time-weighted mean.
 
     Raises:
         ValueError: the series or the confidence is ill-formed, or durations are used with another centre.
@@ -156,10 +163,10 @@ def interval_between(
 
 
 def smallest_shown(interval: Interval) -> float:
-    """Return the difference that would have been shown 4 times in 5, in the unit of the interval.
+    """Return the difference that would be detected with 80 % probability, in the interval's unit.
 
-    Half the interval's width, which a difference must exceed to be shown, plus a margin for the one case in
-    five in which chance reduces it: 0.84 standard errors.
+    The result is half the interval's width, which a difference must exceed to be detected, plus a margin of
+    0.84 standard errors for the one case in five in which chance reduces the difference.
     """
     half_width = (interval.high - interval.low) / 2
     return half_width * (1 + normal_quantile(POWER) / normal_quantile((1 + interval.confidence) / 2))
@@ -179,21 +186,20 @@ def _resample(
 def _too_few(values: FloatArray) -> str | None:
     if values.size >= MIN_VALUES:
         return None
-    return f"too few values for an interval (at least {MIN_VALUES} needed, {values.size} measured)"
+    return f"an interval needs at least {MIN_VALUES} values ({values.size} measured)"
 
 
 def _too_uniform(drawn: Resampled) -> str | None:
     if drawn.num_blocks >= MIN_BLOCKS:
         return None
     return (
-        f"{drawn.num_values:,} values, so strongly correlated that they count as "
-        f"{drawn.num_blocks} independent ones (at least {MIN_BLOCKS} needed): the series drifts or "
-        "is too short"
+        f"{drawn.num_values:,} values are so strongly correlated that they count as {drawn.num_blocks} "
+        f"independent ones (at least {MIN_BLOCKS} needed): the series drifts or is too short"
     )
 
 
 def _first_reason(reasons: Iterable[str | None]) -> Unavailable | None:
-    """Return which of two series has no interval."""
+    """Return the reason why one of two series has no interval, and which series that is."""
     named = zip(("first", "second"), reasons, strict=True)
     return next((Unavailable(reason=f"{name} series: {why}") for name, why in named if why), None)
 
@@ -240,17 +246,17 @@ def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steadiness:
-    """How much levels differ in one window, and what share of its time outlying steps took."""
+    """How much levels differ in one window, and what fraction of its time was lost to outlying steps."""
 
     verdict: SteadinessVerdict
     """Verdict on the levels; "cannot tell" if noise alone may explain their differences."""
     level_spread: float
-    """Highest minus lowest median of a twelfth of the window, divided by the median step."""
+    """Highest minus lowest median of a twelfth of the window, divided by the median step time."""
     by_noise: float
-    """How much levels may differ from the scatter of neighbouring steps alone; 0 if parts are single
+    """Difference in levels that the scatter of neighbouring steps alone can explain; 0 if parts are single
     steps."""
     lowest_at: float
-    """The middle of the part with the shortest steps, as a position in the window (0 to 1)."""
+    """Position of the middle of the part with the shortest steps, from 0 to 1 within the window."""
     highest_at: float
     lost_share: float
     """Time of outlying steps above the median step, divided by the time of all steps."""
@@ -266,7 +272,7 @@ class Steadiness:
 
 
 def judge_steadiness(times_s: Numbers) -> Steadiness | None:
-    """Judge a window's step times, in order; None for fewer than `MIN_STEPS`, or if the median is 0.
+    """Judge a window's step times, in order; None for fewer than `MIN_STEPS` or a median of 0.
 
     Raises:
         ValueError: a time is not finite.
@@ -303,9 +309,8 @@ def _period(times: FloatArray, lost_share: float) -> int | None:
     """Return the shortest cycle length for which few steps are far from the level of their position."""
     for period in range(2, min(times.size // MIN_TURNS, MOST_STEPS_OF_A_TURN) + 1):
         places = (np.sort(times[place::period]) for place in range(period))
-        levels = np.array(
-            [steps[steps.size // 2] for steps in places]
-        )  # the level of an actual step, not a mean of two kinds
+        # the level of an actual step, not a mean of two kinds
+        levels = np.array([steps[steps.size // 2] for steps in places])
         away = np.abs(times / levels[np.arange(times.size) % period] - 1)
         if away[away > OUTLYING - 1].sum() < EXPLAINED * lost_share * times.size:
             return period
@@ -319,7 +324,7 @@ def _length_of_parts(num_steps: int) -> int:
 
 @lru_cache(maxsize=16)
 def _begins_of_parts(num_steps: int, length: int) -> NDArray[np.int64]:
-    """Return where parts start; cached, since the windows of a study have the same size."""
+    """Return where parts start; cached, because all windows of a study have the same size."""
     return np.unique(np.linspace(0, num_steps - length, PLACES).round().astype(np.int64))
 
 
@@ -328,7 +333,7 @@ def _spread_by_noise(times: FloatArray, length: int) -> float:
 
     A step's distance from the median of its part shows the scatter without the level. The correlation of
     neighbouring distances shows how much of the scatter remains in medians: √((1 + r)/(1 − r)) for AR(1).
-    Both are corrected for the fact that the part's median is computed from the same steps.
+    Both are corrected because the part's median is computed from the same steps.
     """
     if length == 1:
         return 0.0

@@ -1,14 +1,15 @@
-"""How many independent requests is a queue's sample worth? Does a share of them exceed a limit?
+"""Compute how many independent requests a sample is worth, and test the fraction over a limit.
 
-Requests in one busy spell wait for each other: ten late ones are one observation, not ten. The design effect
-is the number of requests that count as one independent request: the variance of the share over the limit,
-estimated from the means of blocks in order of arrival, divided by that of independent requests. Blocks never
-span launches. Their length is doubled as long as at least 20 blocks remain, and the largest ratio over all
-lengths is used, so neither a model of the server nor an idle moment is needed. (Batch means: Law and Carson,
-Operations Research 27, 1979; doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys. 91, 1989.)
+Requests in one busy spell wait for each other, so ten late ones are one observation, not ten. The design
+effect is the number of requests that count as one independent request: the variance of the fraction over the
+limit, estimated from the means of blocks in order of arrival, divided by the variance for independent
+requests. Blocks never span launches. Their length is doubled as long as at least 20 blocks remain, and the
+largest ratio over all lengths is used, so neither a model of the server nor an idle moment is needed. (Batch
+means: Law and Carson, Operations Research 27, 1979; doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys.
+91, 1989.)
 
-If too few spells exceeded the limit, the share does not show how long such spells are. The design effect of a
-lower limit, which at least ten separate spells exceeded, is used instead.
+If too few spells exceeded the limit, the fraction of requests over it does not show how long such spells are.
+The design effect of a lower limit, which at least ten separate spells exceeded, is used instead.
 
 >>> in_tens = np.repeat(np.random.default_rng(2).integers(1, 3, 2000), 10)  # late ten at a time, or not
 >>> round(design_effect([in_tens.astype(float)], 1.5))
@@ -28,20 +29,21 @@ from gpuproof.statistics.estimate import FloatArray, Unavailable
 MIN_BLOCKS = 20
 MIN_SPELLS = 10.0
 MIN_EFFECTIVE = 200.0
-"""With this many, blocks of a twentieth of all requests are at least ten times as long as the design
-effect."""
+"""Minimum number of effective requests, at which blocks of a twentieth of all requests are at least ten times
+as long as the design effect."""
 LOWER_LEVELS = (0.99, 0.975, 0.95, 0.9, 0.8, 0.65, 0.5)
-"""Quantiles that are tried as a limit if too few spells exceeded the requested limit."""
+"""Quantiles that are tried as a limit if too few spells exceeded the given limit."""
 DISAGREE = 0.01
-"""If differences between launches are less likely than this by chance, their variance sets the design
-effect."""
+"""Probability below which differences between launches are not due to chance, so that their variance
+determines the design effect."""
 MOST_REQUESTS, FINENESS = 1e9, 1.02
 
 
 def design_effect(launches: Sequence[FloatArray], limit: float) -> float | Unavailable:
-    """Return how many requests count as one independent request, for the share over `limit`.
+    """Return how many requests count as one independent request, for the fraction over `limit`.
 
-    `launches` contains one value per request in order of arrival; infinity exceeds every limit.
+    `launches` contains the values of each launch's requests in order of arrival; infinity exceeds every
+    limit.
     """
     num = sum(map(len, launches))
     lower = {level for level in _quantiles(launches) if level < limit}
@@ -60,8 +62,8 @@ def design_effect(launches: Sequence[FloatArray], limit: float) -> float | Unava
 
 def _too_few(effective: float) -> Unavailable:
     return Unavailable(
-        reason=f"requests wait for each other so long that all of them are worth {effective:.0f} "
-        f"independent ones; {MIN_EFFECTIVE:.0f} are needed"
+        reason="requests wait for each other for so long that all of them are worth "
+        f"{effective:.0f} independent ones; {MIN_EFFECTIVE:.0f} are needed"
     )
 
 
@@ -72,7 +74,7 @@ def _quantiles(launches: Sequence[FloatArray]) -> list[float]:
 
 
 def _ratio(over: Sequence[FloatArray], share: float) -> float:
-    """Return the variance of block and launch means divided by that of independent requests."""
+    """Return the variance of block and launch means relative to independent requests."""
     single, between_blocks, length, parts = share * (1 - share), 1.0, 1, list(over)
     while sum(len(part) // 2 for part in parts) >= MIN_BLOCKS:
         parts = [part[: len(part) // 2 * 2].reshape(-1, 2).sum(axis=1) for part in parts]
@@ -85,7 +87,7 @@ def _ratio(over: Sequence[FloatArray], share: float) -> float:
 
 
 def _between_launches(over: Sequence[FloatArray], share: float) -> tuple[float, float]:
-    """Return the ratio for whole launches, and how far it may exceed the ratio for blocks by chance."""
+    """Return the ratio for whole launches, and how far it may exceed the blocks' ratio by chance."""
     if len(over) < 2:
         return 1.0, 1.0
     freedom = len(over) - 1
@@ -94,19 +96,19 @@ def _between_launches(over: Sequence[FloatArray], share: float) -> tuple[float, 
 
 
 def chance_of_so_few(over: float, num: float, share: float) -> float:
-    """Return P[Binomial(n, share) ≤ k]; counts are effective ones and need not be integers."""
+    """Return P[Binomial(n, share) ≤ k]; n and k are effective counts and need not be integers."""
     return 1.0 if over >= num else beta_cdf(num - over, over + 1, 1 - share)
 
 
 def chance_of_so_many(over: float, num: float, share: float) -> float:
-    """Return P[Binomial(n, share) ≥ k] likewise."""
+    """Return P[Binomial(n, share) ≥ k]; n and k need not be integers here either."""
     return 1.0 if over <= 0 else beta_cdf(over, max(num - over, 0.0) + 1, share)
 
 
 def effective_needed(seen_share: float, allowed_share: float, *, risk: float) -> float:
-    """Return how many independent requests would decide if the true share is the observed one.
+    """Return how many independent requests would decide if the true fraction is the observed one.
 
-    Infinite if the observed share equals the allowed share.
+    The number is infinite if the observed fraction equals the allowed one.
     """
     chance = chance_of_so_few if seen_share < allowed_share else chance_of_so_many
     num = 1.0
@@ -118,7 +120,7 @@ def effective_needed(seen_share: float, allowed_share: float, *, risk: float) ->
 
 
 def share_bound(over: float, num: float, *, risk: float) -> float:
-    """Return the largest share over a limit that is compatible with the observed count, at that risk.
+    """Return the largest fraction over a limit compatible with the observed count, at that risk.
 
     >>> round(share_bound(0, 459, risk=0.01), 4)
     0.01

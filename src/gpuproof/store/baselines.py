@@ -1,6 +1,6 @@
 """Baselines on disk: JSON with a schema version, small enough to store with a fleet's recipes.
 
-`NAME.json` below a folder, or the named file.
+A baseline is `NAME.json` in a folder, or a file given by its path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuproof.verdict.facts import FleetFacts
 
 
 def baseline_path(name: str, folder: Path) -> Path:
-    """Return the path of a baseline: the file itself if one is named, else a file below the folder.
+    """Return the path of a baseline: the name itself if it ends in .json, else a file in the folder.
 
     >>> [baseline_path(name, Path("baselines")).as_posix() for name in ("pod-a", "kept/pod-a.json")]
     ['baselines/pod-a.json', 'kept/pod-a.json']
@@ -33,8 +33,8 @@ def read_baseline(path: Path) -> Baseline:
     """Read a baseline.
 
     Raises:
-        UsageError: there is none.
-        RecordError: it is damaged or has a newer schema.
+        UsageError: there is no such baseline.
+        RecordError: the baseline is damaged or has a newer schema.
     """
     if not path.is_file():
         raise UsageError(
@@ -50,7 +50,7 @@ def write_baseline(baseline: Baseline, path: Path, *, replace: bool) -> None:
     """Write a baseline atomically.
 
     Raises:
-        UsageError: it already exists and may not be replaced.
+        UsageError: the baseline already exists and may not be replaced.
         EnvironmentUnfitError: the location is not writable.
     """
     if path.exists() and not replace:
@@ -64,28 +64,26 @@ def write_baseline(baseline: Baseline, path: Path, *, replace: bool) -> None:
 
 
 def read_facts(run: RunDirectory) -> FleetFacts:
-    """Return what rules need from a finished run: its measures, and what its hosts reported.
+    """Return what rules need from a finished run: its measures, and the facts reported by its hosts.
 
     Raises:
-        UsageError: it has no result yet.
-        RecordError: a file of it is damaged.
+        UsageError: the run has no result yet.
+        RecordError: a file of the run is damaged.
     """
     result = run.read_result()
     if result is None:
-        raise UsageError(
-            "the run has no result yet", place=str(run.root), next_step="Finish it with --resume"
-        )
+        raise UsageError("it has no result yet", place=str(run.root), next_step="Finish it with --resume")
     launches = run.cases()
     hosts = environment_facts(launches, by_inventory=True) or {}
     return FleetFacts(measures=result.measures, hosts=hosts, launches=launches)
 
 
 def run_values(run: RunDirectory) -> RunValues:
-    """Return what a baseline stores of a run.
+    """Return what a baseline stores about a run.
 
     Raises:
-        UsageError: it has no result yet.
-        RecordError: a file of it is damaged.
+        UsageError: the run has no result yet.
+        RecordError: a file of the run is damaged.
     """
     facts, result = read_facts(run), run.read_result()
     return RunValues(

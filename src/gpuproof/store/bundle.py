@@ -1,8 +1,9 @@
-"""An evidence archive: the files a verdict is based on, with SHA-256 hashes and secrets removed.
+"""Pack and open evidence archives: the files behind a verdict, with hashes and without secrets.
 
-The recipient opens it, each file is checked against its hash, and the run is judged again from the files. A
-file that was changed, added or removed is rejected and named. The manifest itself also has a hash, which the
-sender shares through another channel: anyone who can change the archive can change the manifest.
+When the recipient opens the archive, each file is checked against its SHA-256 hash, and the run is evaluated
+again from the files. A file that was changed, added or removed is rejected and reported by name. The manifest
+itself also has a hash, which the sender shares through another channel, because anyone who can change the
+archive can change the manifest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def write_bundle(run: RunDirectory, path: Path) -> str:
     """Write the archive; return the SHA-256 of its manifest.
 
     Raises:
-        EnvironmentUnfitError: it cannot be written.
+        EnvironmentUnfitError: the archive cannot be written.
     """
     contents = {name: _clean(text) for name, text in _evidence(run)}
     manifest = {
@@ -56,7 +57,7 @@ def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
     """Unpack an archive into an empty folder; return the run in it and the SHA-256 of its manifest.
 
     Raises:
-        RecordError: it is not an archive, or a file in it does not match the manifest.
+        RecordError: the file is not an archive, or a file in it does not match the manifest.
     """
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -75,7 +76,7 @@ def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
 
 
 def _evidence(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """Yield what the verdict is based on: the request, and the files left by each launch."""
+    """Yield the files that the verdict is based on: the request, and those left by each launch."""
     result = run.root / layout.RESULT
     launches = sorted(path for path in (run.root / layout.CASES).glob("*/*/*") if path.suffix in SUFFIXES)
     for path in (run.root / layout.DESCRIPTION, *([result] if result.exists() else []), *launches):
@@ -108,9 +109,7 @@ def _hashes(content: bytes, path: Path) -> Mapping[str, str]:
     try:
         manifest: Any = parse_json(content)
         if manifest["schema_version"] > MANIFEST_VERSION:
-            raise RecordError(
-                "the archive is from a newer version", place=str(path), next_step="Update gpuproof"
-            )
+            raise RecordError("it is from a newer version", place=str(path), next_step="Update gpuproof")
         return {str(name): str(value) for name, value in manifest["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError("its manifest.json cannot be read", place=str(path)) from error

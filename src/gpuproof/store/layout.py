@@ -1,4 +1,4 @@
-"""Where every file of a run is stored: each name and path is defined once.
+"""Define where every file of a run is stored; each name and path is defined once.
 
     <save_dir>/<experiment>/<run_id>/ run.json                     the request, with the origin of every value
       result.json                  the result data/                        samples prepared for the node side
@@ -20,10 +20,10 @@ CASES = "cases"
 SPEC = "spec.json"
 PLACED = "placed.json"
 LAUNCH_TEXT = "launch.txt"
-"""What was started, as a command that can be pasted into a shell."""
+"""The command that was started, in a form that can be pasted into a shell."""
 LAUNCHER_JOURNAL = "launcher.jsonl"
 LAUNCHER_OUTPUT = "launcher-output.txt"
-"""Output of the started processes, in runs from before each rank had its own file."""
+"""Output of the started processes, in runs from before each rank had a separate file."""
 RANK_JOURNAL = re.compile(r"rank-(0|[1-9][0-9]{0,6})\.jsonl")
 NO_NAME = re.compile(r"[/\x00]")
 LONGEST_HOST = 200
@@ -60,5 +60,5 @@ def rank_journals(folder: Path) -> list[Path]:
 
 
 def recording_name(host: str) -> str:
-    """Return the name of the recording of a host's devices; `host` is its name without slashes."""
+    """Return the file name of the recording of a host's devices; `host` is its name without slashes."""
     return f"monitor-{NO_NAME.sub('_', host)[:LONGEST_HOST]}.jsonl"

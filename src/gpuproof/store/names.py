@@ -1,8 +1,9 @@
-"""Which run does a short name refer to, and what did that run request?
+"""Find the run that a short name refers to, and read what that run requested.
 
-Input: what a user typed (`last`, a number from `gpuproof runs`, or the first letters of a run's name), and
-where runs are stored. Output: the run's directory. An existing path always means itself. Also returns, for a
-run, its config and the suite that planned it, as stored in run.json, which is read once.
+The input is what a user typed (`last`, a number from `gpuproof runs`, or the first letters of a run's name),
+and where runs are stored. The output is the run's directory. An existing path always refers to itself. For a
+run, this module also returns its config and the suite that planned it, as stored in run.json, which is read
+once.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ SAVE_DIR = Path("results")
 """Where runs are stored unless run.save_dir says otherwise."""
 MOST_NAMED = 5
 HOSTS = "fleet"
-"""The key of run.json with the hosts and how to reach them."""
+"""The key in run.json under which the hosts and how to reach them are stored."""
 
 
 def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
     """Return the directory of the run that `name` refers to; if there is none, the name as a path.
 
-    1 is the newest run, like `last`. A name is the run's folder, optionally preceded by its experiment's
-    folder.
+    Number 1 is the newest run, like `last`. A name is the run's folder, optionally preceded by its
+    experiment's folder.
 
     Raises:
-        UsageError: there are no runs, too few runs, or several whose names start with these letters.
+        UsageError: there are no runs, too few runs, or several runs with names starting with these letters.
     """
     if not name or Path(name).exists():
         return Path(name)
@@ -45,9 +46,7 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
         return _run_by_name(name, roots, save_dir)
     number = 1 if name == LAST else int(name)
     if not roots:
-        raise UsageError(
-            "there are no runs yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
-        )
+        raise UsageError("no run exists yet", place=str(save_dir), next_step="Start one: gpuproof run quick")
     if not 1 <= number <= len(roots):
         raise UsageError(
             f"there is no run {number}: runs are numbered from 1 to {len(roots)}",
@@ -72,10 +71,10 @@ def _run_by_name(name: str, roots: list[Path], save_dir: Path) -> Path:
 
 
 def read_config(run: RunDirectory) -> RunConfig:
-    """Return what was requested of a run.
+    """Return the config that was requested for a run.
 
     Raises:
-        RecordError: run.json does not contain it, or is damaged.
+        RecordError: run.json does not contain the config, or is damaged.
     """
     if run.config is None:
         run.config = _parse(run)
@@ -87,7 +86,7 @@ def read_suite(run: RunDirectory) -> Suite:
 
     Raises:
         RecordError: run.json is damaged.
-        UsageError: no suite handles its recipe.
+        UsageError: no suite handles the run's recipe.
     """
     return suite_on(read_config(run), read_places(run.description()))
 

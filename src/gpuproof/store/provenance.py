@@ -1,8 +1,8 @@
-"""When, where, on which devices and with which versions was it measured, and how can it be repeated?
+"""Collect when, where and on what results were measured, with versions and how to repeat it.
 
-Input: run.json, the launch records and the facts about their hosts, or what a machine reports now. Output: a
-single `Provenance`, shown at the top of every page and every human-readable export. Unknown values are None
-with the reason, and are never filled in.
+The input is run.json, the launch records and the facts about their hosts, or what a machine reports now. The
+output is a single `Provenance`, which is shown at the top of every page and every human-readable export.
+Unknown values are None with the reason, and are never filled in.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gpuproof.verdict.baseline import Baseline
 SHOWN, MOST_NAMED = 12, 8
 """Number of hash digits shown, and number of hosts listed."""
 VERSIONS: Final = ("torch_cuda", "torch_hip", "torch")
-NO_FACTS: Final = "no launch recorded the facts of its host"
-NO_RECORD: Final = "the runs that it was recorded from did not report it"
-NO_COMMAND: Final = "run.json does not contain it: it was started from Python, or by an older version"
+NO_FACTS: Final = "not recorded by any launch"
+NO_RECORD: Final = "the runs that the baseline was recorded from did not report it"
+NO_COMMAND: Final = "started from Python, or by an older version"
 Facts = Mapping[str, Any]
 """Contents of a file about a run or a host, by key."""
 
@@ -55,7 +55,7 @@ def of_run(
         facts=(
             Fact("date", date_text(datetime.fromisoformat(str(description["created"])))),
             Fact("host", first_of(names or list(hosts), MOST_NAMED) or None, NO_FACTS),
-            Fact("device", device_text(models), "no launch recorded the device it used"),
+            Fact("device", device_text(models), "not recorded by any launch"),
             *_versions(hosts.values(), NO_FACTS, uses_gpu=_uses_gpu(launches, models)),
             Fact("gpuproof", str(description["gpuproof_version"])),
         ),
@@ -98,7 +98,7 @@ def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenan
 def of_old_tree() -> Provenance:
     """Return a provenance for files from an older tool, which do not record it."""
     names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch", "command")
-    *facts, command = (Fact(name, None, "files from an older tool do not say") for name in names)
+    *facts, command = (Fact(name, None, "not recorded in files from an older tool") for name in names)
     return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} created this page")), command=command)
 
 
@@ -110,7 +110,7 @@ def of_machine(facts: Facts, *, command: str) -> Provenance:
             Fact("date", date_text(datetime.now(timezone.utc))),
             Fact("host", str(facts["host"])),
             Fact("device", device_text(Counter(str(one["name"]) for one in devices) or {"CPU": 1})),
-            *_versions([facts], "this Python has none", uses_gpu=bool(devices)),
+            *_versions([facts], "this Python does not have it", uses_gpu=bool(devices)),
             Fact("gpuproof", __version__),
         ),
         command=Fact("command", command),
@@ -118,11 +118,11 @@ def of_machine(facts: Facts, *, command: str) -> Provenance:
 
 
 def of_command(command: str, *facts: Fact) -> Provenance:
-    """Return when and where a command ran that used no device, plus facts about its subject."""
+    """Return when and where a command ran without using a device, plus facts about its subject."""
     return Provenance(
         facts=(
             Fact("date", date_text(datetime.now(timezone.utc))),
-            Fact("host", platform.node() or None, "the system has no name"),
+            Fact("host", platform.node() or None, "the host has no name"),
             *facts,
             Fact("gpuproof", f"{__version__} on Python {platform.python_version()}"),
         ),
@@ -140,7 +140,9 @@ def of_baseline(baseline: Baseline, *, command: str) -> Provenance:
         facts=(
             Fact("date", baseline.recorded),
             Fact(
-                "host", first_of(list(hosts), MOST_NAMED) or None, "none of its values is for a single host"
+                "host",
+                first_of(list(hosts), MOST_NAMED) or None,
+                "none of the baseline's values is for a single host",
             ),
             *(Fact(name, stack.get(key), NO_RECORD) for name, key in toolkits),
             Fact("gpuproof", baseline.gpuproof_version),
@@ -150,7 +152,7 @@ def of_baseline(baseline: Baseline, *, command: str) -> Provenance:
 
 
 def _models(launches: Iterable[CaseRecords]) -> Mapping[str, int]:
-    """Count the devices that ranks used, per model; a device used by several launches counts once."""
+    """Count the devices used by ranks, per model; a device used in several launches counts once."""
     used: dict[tuple[object, ...], int] = {}
     for launch in launches:
         hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}

@@ -1,4 +1,4 @@
-"""The run directory, as described in `layout`: files are written atomically.
+"""Run directories, as described in `layout`; files are written atomically.
 
 An unfinished attempt is moved aside before the case is launched again, so that no measurement is ever
 overwritten.
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1
 DESCRIBED = ("config", "created", "run_id", "gpuproof_version", "commit_hash", "origins", "source")
-"""Keys without which run.json does not describe a run."""
+"""Keys that run.json must contain to describe a run."""
 
 
 class RunDirectory:
-    """One run on disk."""
+    """The directory of a run on disk."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,11 +49,11 @@ class RunDirectory:
         """The lock of a newly created run, until a with-block takes it over or the run is discarded."""
         self._description: dict[str, Any] | None = None
         self.config: RunConfig | None = None
-        """The request, once `read_config` has read it."""
+        """The run's config, once `read_config` has read it."""
 
     @classmethod
     def create(cls, save_dir: Path, experiment: str, run_id: str, *, held: bool = False) -> RunDirectory:
-        """Create a new run directory; with `held`, this process locks it before anyone can see it.
+        """Create a new run directory; with `held`, this process locks it before it becomes visible.
 
         Raises:
             UsageError: the run exists already, or the location is not writable.
@@ -117,7 +117,7 @@ class RunDirectory:
         """Wait until no rank of an earlier campaign is writing here; orphans exit within about a second.
 
         Raises:
-            UsageError: one is still running after `timeout_s`.
+            UsageError: such a rank is still running after `timeout_s`.
         """
         deadline_s = time.monotonic() + timeout_s
         folders = (self.root / layout.CASES).glob("*/*")
@@ -140,7 +140,7 @@ class RunDirectory:
         """Return run.json, which is read only once.
 
         Raises:
-            RecordError: it is damaged or has a newer schema.
+            RecordError: run.json is damaged or has a newer schema.
         """
         if self._description is not None:
             return self._description
@@ -160,7 +160,7 @@ class RunDirectory:
         return self.root / layout.launch_path(case.case_id, case.replicate)
 
     def recording_at(self, case: Case, host: str) -> Path:
-        """Return the path of the readings taken on a host during a launch, if there are any."""
+        """Return the path of a host's readings during a launch; None if there are none."""
         return place_inside(self.case_folder(case), layout.recording_name(host))
 
     def begin_case(self, case: Case) -> Path:
@@ -187,7 +187,7 @@ class RunDirectory:
         """Read result.json; None if there is none.
 
         Raises:
-            RecordError: it is damaged or has a newer schema.
+            RecordError: result.json is damaged or has a newer schema.
         """
         path = self.root / layout.RESULT
         if not path.exists():
@@ -199,10 +199,10 @@ class RunDirectory:
     def cases(self) -> list[CaseRecords]:
         """Read the latest attempt of every launch of the run, by case and replicate.
 
-        For a launch with contradictory records, or for a copied launch, a note replaces the records.
+        If a launch has contradictory records or was copied from another, a note replaces its records.
 
         Raises:
-            RecordError: a file is damaged somewhere other than at its end.
+            RecordError: a file is damaged anywhere other than at its end.
         """
         folders = [spec.parent for spec in (self.root / layout.CASES).glob(f"*/*/{layout.SPEC}")]
         launched = [_read_launch(folder) for folder in folders if layout.ASIDE not in folder.name]
@@ -223,7 +223,8 @@ class RunDirectory:
         """Return the path of a file of the run, creating its parent folders.
 
         Raises:
-            RecordError: the name leads outside the run, or a symlink in a folder from elsewhere does.
+            RecordError: the name leads outside the run, or passes through a symlink in a folder that was
+                copied from elsewhere.
             EnvironmentUnfitError: the folders cannot be created.
         """
         path = place_inside(self.root, name)
@@ -235,10 +236,10 @@ class RunDirectory:
 
 
 def read_case(folder: Path) -> CaseRecords:
-    """Read the files of a launch, salvaging what a process was writing when it was killed.
+    """Read the files of a launch, salvaging what a process had written when it was killed.
 
     Raises:
-        RecordError: a file is damaged somewhere other than at its end, or records contradict each other.
+        RecordError: a file is damaged anywhere other than at its end, or records contradict each other.
     """
     records = _read_launch(folder)
     if (impossible := records.first_contradiction) is not None:
@@ -254,7 +255,10 @@ def _read_launch(folder: Path) -> CaseRecords:
     launch, _, _ = folder.name.partition(layout.ASIDE)
     if (folder.parent.name, launch) != (case.case_id, str(case.replicate)):
         raise RecordError(
-            f"it belongs to the launch {case.case_id}/{case.replicate}, but is in the folder of another",
+            (
+                f"it belongs to the launch {case.case_id}/{case.replicate}, but is in the folder of "
+                "another launch"
+            ),
             place=str(spec),
             next_step="Copy the run again from the host that wrote it",
         )
@@ -319,7 +323,7 @@ def _not_written(error: OSError, path: Path) -> EnvironmentUnfitError:
 
 
 def _already_there(root: Path) -> UsageError:
-    """Describe what already exists where a new run was to be created."""
+    """Describe what already exists at the location where a new run was to be created."""
     if _is_locked(root / layout.LOCK):
         return UsageError(
             "a run with that name is in progress: another process is working on it",
@@ -336,7 +340,7 @@ def _already_there(root: Path) -> UsageError:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a process holds an existing lock; never create a lock."""
+    """Return whether a process holds an existing lock, without ever creating a lock."""
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -383,7 +387,7 @@ def resume_command(root: Path, *, command: str = "run") -> str:
 
 
 def default_run_id(now: datetime) -> str:
-    """Name a run after its UTC start time and this process, e.g. run_20261120T133012_4711."""
+    """Generate a run's name from its UTC start time and this process, e.g. run_20261120T133012_4711."""
     return f"run_{now:%Y%m%dT%H%M%S}_{os.getpid()}"
 
 

@@ -1,8 +1,8 @@
-"""JSON files with a schema version, converted to the current one whichever gpuproof wrote them.
+"""Read JSON files of any schema version and convert them to the current version.
 
 Changes to cases (`spec.json`): schema 1 had no `placement`; its content was in `parallel` and `host`. Schema
-2 had no `work` and no `monitor`: their parts were separate. Schema 3 split the recipe's blocks differently.
-Schema 4 did not record the weights' precision, which was always fp32.
+2 had no `work` and no `monitor`: their parts were stored separately. Schema 3 split the recipe's blocks
+differently. Schema 4 did not record the weights' precision, which was always fp32.
 
 >>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
@@ -24,7 +24,7 @@ from gpuproof.records.case import CASE_SCHEMA_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedHost:
-    """The part of a run's host description that readers of the run need."""
+    """The part of the description of a run's host that readers of the run need."""
 
     name: str
     gpus: int | None = None
@@ -42,7 +42,7 @@ class DescribedHosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedRun:
-    """What every reader of run.json relies on; the file contains more."""
+    """The part of run.json that every reader relies on; the file contains more."""
 
     run_id: str
     created: str
@@ -62,7 +62,7 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
     """Read a JSON object with a schema version.
 
     Raises:
-        RecordError: it is damaged or its schema is newer than `newest`.
+        RecordError: the object is damaged or its schema is newer than `newest`.
     """
     data = read_json(path)
     version = data.get("schema_version") if isinstance(data, dict) else None
@@ -81,7 +81,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        RecordError: it is damaged.
+        RecordError: the file is damaged.
     """
     try:
         return fast_json(read_plain(path))
@@ -96,7 +96,7 @@ _PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakd
 _COMPILING = {key: f"compile_{key}" for key in ("enabled", "mode", "fullgraph", "dynamic")}
 _FRAMEWORK = {"framework": "name", "reduction": "reduction"}
 OLDER_INFERENCE = {"weights": "fp32", "cuda_graphs": False}
-"""Values that applied before a recipe could specify them."""
+"""Values that applied before they could be specified in a recipe."""
 _NULL = ("pruning", "spam", "target_precision")
 """Keys that were null in schema 3 if not requested, but have defaults in a recipe's block."""
 
@@ -140,7 +140,7 @@ def _add_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _add_blocks(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case whose work contains the recipe's blocks, without separate shapes."""
+    """Return a case with the recipe's blocks in its work, without separate shapes."""
     if not isinstance(data.get("work"), Mapping):
         return {**data, "schema_version": 4}  # a reader will report that it is not a case
     work = dict(data["work"])
@@ -173,7 +173,7 @@ def _add_weights(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _add_training(work: Mapping[str, Any]) -> dict[str, Any]:
     """Return `training`, `window`, `profiling` and `parallel` of work that split them differently.
 
-    Return nothing if it is damaged; a reader will report what is missing.
+    Returns nothing if the work is damaged; the reader reports the missing parts.
     """
     blocks: list[Any] = [
         work.get("compute"),
@@ -215,7 +215,7 @@ def _add_data(data: Any) -> dict[str, Any]:
 
 
 def _range_of(sizes: Any) -> dict[str, int]:
-    """Return the range that sizes came from; 0, which stands for invalid sizes, is rejected later."""
+    """Return the range that the sizes came from; 0 (for invalid sizes) is rejected later."""
     if sizes is None:
         return {}
     if not (isinstance(sizes, list) and sizes and all(type(size) is int and size > 0 for size in sizes)):

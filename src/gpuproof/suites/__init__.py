@@ -1,1 +1,1 @@
-"""Suites: which cases come next, given the results so far. Pure: they start and write nothing."""
+"""Suites decide which cases come next, given the results so far. They start and write nothing."""

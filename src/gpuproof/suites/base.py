@@ -1,7 +1,7 @@
-"""The suite interface: which launches make up a run, and how to conclude from them. Pure; starts nothing.
+"""The suite interface: plan a run's launches and evaluate them, without side effects.
 
-A suite is one folder and one entry point in the group `gpuproof.suites`. The campaign asks it for cases,
-reports how each case ended, and finally has it conclude from the evidence; the renderers draw its page.
+A suite is one folder and one entry point in the group `gpuproof.suites`. The campaign requests cases from it,
+informs it how each case ended, and finally asks it to evaluate the evidence. The renderers draw its page.
 """
 
 from __future__ import annotations
@@ -26,42 +26,40 @@ LaunchKey = tuple[str, int]
 
 
 def launch_key(case: Case) -> LaunchKey:
-    """Name a launch within its run."""
+    """Return what identifies a launch within its run."""
     return case.case_id, case.replicate
 
 
 AfterFailure = Literal["expected", "retry", "skip", "stop"]
-"""What a failed launch means to its suite. expected: it is what the suite was looking for; retry: launch it
-again; skip: continue with the other launches; stop: no other launch would do better."""
+"""Action that a suite takes after a failed launch. expected: the failure is what the suite was looking for;
+retry: launch it again; skip: continue with the other launches; stop: no other launch would do better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlace:
-    """A host that cases can be placed on; frozen in run.json."""
+    """A host on which cases can be placed; stored in run.json and never changed."""
 
     name: str
-    """Its name in the inventory; empty for this machine."""
+    """Name of the host in the inventory; empty for this machine."""
     num_devices: int | None = None
-    """Number of ranks that the host starts according to the inventory; None leaves it to the recipe."""
+    """Number of ranks that the host starts according to the inventory; if None, the recipe decides."""
     attached_hosts: int | None = None
     """Number of hosts on which the user's own launcher started the ranks; each launch uses all of them. None
-    for a place from which launches use only what they need."""
+    if launches use only the hosts that they need."""
 
 
 THIS_MACHINE = (HostPlace(name=""),)
 
 
 def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
-    """Return a run's places from its run.json; older versions recorded only the hosts.
+    """Return the hosts of a run's launches from its run.json; older versions stored them differently.
 
     Raises:
-        RecordError: they are damaged.
+        RecordError: the description of the hosts is damaged.
     """
     entries = description.get("places")
     if entries is not None and not isinstance(entries, list):
-        raise RecordError(
-            "the places are not a list", place="run.json", next_step="It was changed or truncated"
-        )
+        raise RecordError("places is not a list", place="run.json", next_step="It was changed or truncated")
     if entries is not None:
         return tuple(from_json(HostPlace, place, place="run.json") for place in entries)
     hosts = (description.get("fleet") or {}).get("hosts", ())
@@ -71,15 +69,15 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """What a suite still has to launch, as far as it is known."""
+    """Launches that a suite still has to run, as far as they are known."""
 
     num_launches: int
     seconds: float | None = None
     basis: Literal["estimate", "limit", "plan"] = "estimate"
     """Whether `seconds` is an estimate from earlier launches, an enforced limit, or a planned budget."""
     until: str | None = None
-    """What determines how many more launches follow, as in "5 launches or more, until …"; None if there are
-    no more."""
+    """Condition that must be met before launches stop, as in "5 launches or more, until …"; None if no
+    further launches follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +89,16 @@ class JsonContent:
 
 @dataclass(frozen=True, slots=True)
 class TextContent:
-    """Creates a file's text; called only when the file is written or another file is built from it."""
+    """Creates a file's text, only when the file is written or another file is built from it."""
 
     make: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
 class PictureContent:
-    """Creates a picture; called only when its file is written. Returns None if there is nothing to draw.
+    """Creates a picture, only when its file is written; returns None if there is nothing to draw.
 
-    It may raise EnvironmentUnfitError: a note then says why there is no picture.
+    It may raise EnvironmentUnfitError; the reason why there is no picture is then given in a note.
     """
 
     make: Callable[[], Picture | None]
@@ -111,24 +109,24 @@ class RecordingFiles:
     """Files derived from a recording: readings, summary and picture, named with the export's prefix."""
 
     load: Callable[[], RecordingData]
-    """Called once the recording is written."""
+    """Loads the recording; called once it has been written."""
     metadata: Mapping[str, Any]
-    """Added to every row."""
+    """Fields added to every row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A derived file of the run: its path in the run directory, and its content or what writes it."""
+    """A derived file of the run: its path in the run directory, and its content or its writer."""
 
     name: str
     content: str | TextContent | JsonContent | PictureContent | RecordingFiles | Callable[[Path], object]
     is_of_host: bool = False
-    """Whether each of several hosts has its own file, with tests in S0's form."""
+    """Whether each of several hosts has a separate file, with tests in S0's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What a suite concludes from the evidence."""
+    """The result and files that a suite derives from the evidence."""
 
     result: Result
     exports: tuple[Export, ...] = ()
@@ -136,20 +134,20 @@ class Conclusion:
 
 @runtime_checkable
 class Suite(Protocol):
-    """A kind of run. `State` is the suite's own immutable value: all that planning depends on."""
+    """A kind of run. `State` is the suite's own immutable value, on which all planning depends."""
 
     name: str
     summary: str
-    """What it measures, in one line."""
+    """One-line description of what the suite measures."""
     command: str
-    """The gpuproof command that runs it."""
+    """The gpuproof command that runs the suite."""
     scope: Literal["each_host", "whole"]
-    """How it runs on several hosts: once on each host, or once over all of them."""
+    """How the suite runs on several hosts: once on each host, or once over all of them."""
     options: type | None
     """The dataclass for the suite's own block in the recipe; None if built-in sections are enough."""
 
     def answers(self, config: RunConfig) -> bool:
-        """Report whether a recipe that does not specify a suite is meant for this one."""
+        """Report whether a recipe that does not specify a suite is meant for this suite."""
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Any:
         """Return the state before the first launch.
@@ -166,18 +164,18 @@ class Suite(Protocol):
     ) -> Iterator[Case]:
         """Yield the launches that may start now, built lazily.
 
-        The yielded launches are neither settled nor among `running`. The run ends when nothing is running and
-        nothing is yielded.
+        The yielded launches are neither finished nor among `running`. The run ends when nothing is running
+        and nothing is yielded.
         """
 
     def remaining(self, state: Any) -> Remaining:
-        """Report what is known to be left, including the running launches."""
+        """Report the remaining launches, as far as they are known, including the running ones."""
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Return what a failed launch means to the suite."""
+        """Return what the suite does after a failed launch."""
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Judge what was measured, without access to a device, framework or workload plug-in."""
+        """Judge the measured results, without access to a device, framework or workload plug-in."""
 
     def page(self, result: Result) -> Page:
         """Lay out the result as a page."""

@@ -1,4 +1,4 @@
-"""A recipe as a case, and where it runs; validated here so that typos fail early, not on the node."""
+"""Build cases from recipes and assign them to hosts; typos fail early here, not on nodes."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from gpuproof.suites.base import HostPlace, LaunchKey
 
 CASE_ID = "main"
 AT, AND = "@", "+"
-"""Separates a case name from its hosts, and hosts from each other."""
+"""Separators between a case name and its hosts, and between hosts."""
 LONGEST_HOST = 120
-"""Maximum length of all host names together in a case name, which is also a folder name."""
+"""Maximum total length of host names in a case name, which is also a folder name."""
 
 
 def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
-    """Choose how launches start: fresh, unless a sweep needs no interval between launches."""
+    """Choose how launches start: as fresh processes, unless a sweep needs no interval between them."""
     if config.run.start != "auto":
         return config.run.start
     if config.kind == "command":
-        return "exec"  # torch is not involved here
+        return "exec"  # torch is not involved in this case
     if config.training.framework != "torch":
         return "exec"
     once = config.run.repeats == 1 and config.distributed.nproc == 1 and not config.training.compile.enabled
@@ -50,15 +50,15 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
 
 
 def described_hosts(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts whose hardware this launch describes."""
+    """Return the hosts with hardware descriptions from this launch."""
     return frozenset(environment.host for environment in launch.of(Environment))
 
 
 def describing(case: Case, hosts: Collection[str]) -> Case:
     """Return a case that describes its hosts, unless enough hosts are already described.
 
-    The description is the same for every launch and takes time to collect, but a launch that was lost did not
-    report one.
+    The description is the same for every launch and takes time to collect, but a lost launch did not report
+    one.
     """
     return replace(case, capture_env=case.capture_env and len(hosts) < case.placement.num_hosts)
 
@@ -75,8 +75,7 @@ def build_case(
 ) -> Case:
     """Build one launch of a recipe.
 
-    For kind `serving`, `serving` is the recipe's block for this launch; `fields` fills in a command's
-    template.
+    For kind `serving`, `serving` is the recipe's block for this launch; `fields` fills in a command template.
 
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot use the data.
@@ -140,7 +139,7 @@ def _work(config: RunConfig, serving: ServingSpec | None, arrival_seed: int | No
 
 
 def _num_replicas(config: RunConfig) -> int:
-    """Return the devices of one process; with TensorFlow, those that torch spreads over all ranks."""
+    """Return the number of devices per process; with TensorFlow, one process uses all ranks' devices."""
     return config.distributed.nproc if config.training.framework == "tensorflow" else 1
 
 
@@ -176,10 +175,11 @@ def build_rounds(
 
 
 def place_case(case: Case, *places: HostPlace) -> Case:
-    """Return the case as these hosts run it; several hosts form one job, the first is node rank 0.
+    """Return the case for these hosts; several hosts form one job, in which the first is node rank 0.
 
-    Every host runs as many ranks as the inventory lists for the smallest host, or as the recipe requests if
-    the inventory lists none. The case is named after its hosts; on this machine the name is unchanged.
+    Every host runs as many ranks as the inventory lists for the host with the fewest, or as the recipe
+    requests if the inventory lists none. The case is named after its hosts; for a case on this machine, the
+    name is unchanged.
     """
     hosts = tuple(place.name for place in places if place.name)
     if not hosts:
@@ -195,7 +195,7 @@ def place_case(case: Case, *places: HostPlace) -> Case:
 
 
 def placed_name(case_id: str, *places: HostPlace) -> str:
-    """Return the id that `place_case` gives a case.
+    """Return the id that `place_case` assigns to a case.
 
     >>> placed_name("pair", HostPlace(name="node 1"), HostPlace(name="b+c"))
     'pair@node%201+b%2Bc'
@@ -206,7 +206,7 @@ def placed_name(case_id: str, *places: HostPlace) -> str:
 
 
 def folder_name(host: str) -> str:
-    """Format a host's name as part of a path; any name is possible.
+    """Format a host's name as part of a path; any name is allowed.
 
     >>> folder_name("node 1/'x'")
     'node%201%2F%27x%27'

@@ -1,8 +1,9 @@
-"""What a run would do, for people to read: what is measured, where, how many launches, and the cost.
+"""Describe what a run would do: what is measured, where, in how many launches, and at what cost.
 
-Input: the launches that a suite plans; for a search, only the first is known. Output: lines of text. Memory
-per rank and time are lower bounds computed from the plan alone, since nothing has been measured: caches,
-copies that kernels make, start-up and warm-up come on top. They never cause a rejection.
+The input is the launches that a suite plans; for a search, only the first is known. The output is lines of
+text. Memory per rank and time are lower bounds computed from the plan alone, because nothing has been
+measured yet: caches, copies made by kernels, start-up and warm-up are not included. They never cause a run to
+be rejected.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ DEVICES = {"auto": "a GPU if there is one, else the CPU", "cpu": "the CPU"}
 FROM_HERE = {"estimate": "about", "limit": "at most"}
 HALF_BYTES = 2
 SAFE_SHARE = 0.5
-"""Share of a machine's memory that a run may use: the rest is for other programs and for what the lower bound
-omits."""
+"""Fraction of a machine's memory that a run may use; the rest is for other programs and for what the lower
+bound omits."""
 LEAST_OF_PLAN = 0.05
-"""Minimum share of the planned time that a validation takes. `benchmarks/validate_forecast.py` evaluates
-both."""
+"""Minimum fraction of the planned time that a validation takes. `benchmarks/validate_forecast.py` evaluates
+both ends of the range."""
 WHOLE = ("fp32", "tf32", "fp64")
-"""Precisions whose activations use at least 4 bytes."""
+"""Precisions with activations that take up at least 4 bytes each."""
 
 
 def planned_lines(
     config: RunConfig, suite: Suite, cases: Sequence[Case], remaining: Remaining
 ) -> Iterator[str]:
-    """Yield what is measured, at which points, in how many launches; `cases` are the first ones."""
+    """Yield what is measured, at which points, in how many launches; `cases` are the first launches."""
     yield f"measures: {suite.summary}"
     axes = [
         f"{key} = {', '.join(map(value_text, values))}" for key, values in matrix_axes(config.matrix).items()
@@ -58,7 +59,7 @@ def planned_lines(
 
 
 def time_line(remaining: Remaining) -> str:
-    """Return the total duration, as far as the suite can tell so far."""
+    """Return the total duration, as far as the suite can predict it."""
     if remaining.seconds is None or remaining.basis == "plan":
         return "time: not known before a launch has finished"
     return f"time: {FROM_HERE[remaining.basis]} {units.duration(remaining.seconds)}"
@@ -81,7 +82,7 @@ def ranks_text(config: RunConfig, suite: Suite, cases: Sequence[Case]) -> str:
 
 
 def _stages(config: RunConfig, suite: Suite) -> Sequence[str]:
-    """Return a suite's stages, if any; later stages do different work from the first."""
+    """Return a suite's stages, if any; later stages run different workloads from the first."""
     stages: Sequence[str] = config.suite_options.get(suite.name, {}).get("stages", ())
     return stages
 
@@ -109,23 +110,23 @@ def _work(case: Case) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeed:
-    """The least memory, in bytes, that one rank of a case needs."""
+    """The minimum memory, in bytes, that one rank of a case needs."""
 
     case: Case
     held: MemoryParts
     activations_bytes: int | None
-    """For one batch; None if no closed-form formula is known."""
+    """Memory for the activations of one batch; None if it cannot be computed analytically."""
 
     @property
     def at_least_bytes(self) -> int:
-        """The peak of memory allocated at once: gradients are allocated as activations are freed."""
+        """Peak memory allocated at any one time: gradients are allocated as activations are freed."""
         fixed = self.held.total_bytes - self.held.gradients_bytes
         return fixed + max(self.held.gradients_bytes, self.activations_bytes or 0)
 
     def fitting_batch(self, room_bytes: float) -> int | None:
         """Return the largest power-of-two number of samples for which the estimate is below `room_bytes`.
 
-        None if it does not depend on the batch, or if not even one sample fits.
+        None if the estimate does not depend on the batch, or if not even one sample fits.
         """
         fixed = self.held.total_bytes
         if not self.activations_bytes or fixed >= room_bytes:
@@ -136,7 +137,7 @@ class MemoryNeed:
 
 
 def memory_need(case: Case) -> MemoryNeed | None:
-    """Estimate one rank's memory; None if the size is not known until the model is built."""
+    """Estimate one rank's memory; None if the model's size is unknown until it is built."""
     work = case.work
     if not isinstance(work, ModelWork) or isinstance(work, ServingWork):
         return None
@@ -166,7 +167,7 @@ def memory_need(case: Case) -> MemoryNeed | None:
 
 
 def _runs_as_written(work: ModelWork) -> bool:
-    """Report whether everything the backward pass reads is stored, with no compiler or checkpointing."""
+    """Report whether all inputs of the backward pass are stored (no compiler, no checkpointing)."""
     return work.trains and work.activation_checkpointing == "none" and not work.training.compile.enabled
 
 
@@ -193,11 +194,11 @@ def forecast(
     hosts_at_once: int | None,
     host_memory_bytes: int | None = None,
 ) -> tuple[str, ...]:
-    """Report the minimum for all launches, given the first `cases`; empty for work without a model.
+    """Report minimum time and memory for all launches, given the first `cases`; empty without models.
 
-    `hosts_at_once` is how many hosts compute at the same time (concurrent launches on one host count as that
-    many); None if a job queue decides. `host_memory_bytes` is the memory of this machine if it runs the
-    launches, else None.
+    `hosts_at_once` is how many hosts compute at the same time (concurrent launches on one host count as
+    separate hosts); None if a job queue decides. `host_memory_bytes` is the memory of this machine if it runs
+    the launches, else None.
     """
     if remaining.basis == "plan" and remaining.seconds is not None:
         ends = " to ".join(units.duration(part * remaining.seconds) for part in (LEAST_OF_PLAN, 1.0))
@@ -210,7 +211,7 @@ def forecast(
 
 
 def launches_text(remaining: Remaining) -> str:
-    """Return how many launches are left, and the condition until which more are added.
+    """Return how many launches are left, and until when more are added.
 
     >>> launches_text(Remaining(num_launches=5, until="±3 % or 60 s"))
     '5 launches or more, until ±3 % or 60 s'
@@ -237,7 +238,7 @@ def _time(cases: Sequence[Case], remaining: Remaining, hosts_at_once: int | None
             busy = [seconds * number for seconds, number in zip(timed, hosts, strict=True)]
             host_s = sum(busy) + max(0, remaining.num_launches - len(busy)) * min(busy)
             least = f"{units.duration(host_s / max(hosts_at_once, *hosts))} for {launches}"
-        return (f"time: at least {least}; each also takes {more}",)
+        return (f"time: at least {least}; each launch also needs {more}",)
     steps = [w.warmup_steps + (w.measure_steps or 0) for w in windows if w.measure_by == "steps"]
     if len(steps) == len(cases):
         return (
@@ -274,7 +275,7 @@ def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, 
 
 
 def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...]:
-    """If it may run on a CPU and exceeds its share of memory, suggest a key that may make it fit."""
+    """If a run on a CPU would exceed its fraction of memory, suggest a key that may make it fit."""
     placement = need.case.placement
     if host_memory_bytes is None or placement.device not in ("auto", "cpu"):
         return ()
@@ -285,6 +286,6 @@ def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...
     way = "use a smaller model" if batch is None else f"try --data.batch_size={batch}"
     half_of = "" if needed > host_memory_bytes else "half of "
     return (
-        f"memory: it may not fit in this machine's memory: it needs {units.memory(needed)} or "
+        f"memory: the run may not fit in this machine's memory: it needs {units.memory(needed)} or "
         f"more, over {half_of}{units.memory(host_memory_bytes)}; {way}",
     )

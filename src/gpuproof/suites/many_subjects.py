@@ -1,4 +1,4 @@
-"""Results of many subjects in one table: one row per quantity, with the median and both extremes."""
+"""Tabulate the results of many subjects: one row per metric, with the median and both extremes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_RESULT_ALONE = re.compile(
     r"p\d+ step|mean step|per device|memory|fingerprint|"
     r"items|steps|window|(step|energy) of all launches|rank .+"
 )
-"""Results omitted from the table; whether fingerprints agree is reported separately."""
+"""Results omitted from the table, because whether fingerprints agree is reported separately."""
 LEVELS = {"link": "links", "gpu": "devices", "host": "hosts", WHOLE: "figures"}
 
 
@@ -40,7 +40,7 @@ class ValueRow:
         return self.figures[(len(self.figures) - 1) // 2]
 
     def common(self, attribute: str) -> str:
-        """Return the value of an attribute if all results share it; empty if they differ."""
+        """Return the value of an attribute if all results share it; empty if their values differ."""
         words = {getattr(figure, attribute) or "" for figure in self.figures}
         return words.pop() if len(words) == 1 else ""
 
@@ -48,7 +48,7 @@ class ValueRow:
 def values_table(measures: Sequence[Measure]) -> Pivot:
     """Lay out results, omitting missing ones, step times and memory."""
     return pivot_of_rows(
-        "Figures (result.json has those of every subject)",
+        "Results (result.json has those of every subject)",
         list(_quantities([measure for measure in measures if _is_shown(measure)])),
         Column.of("case", lambda row: _case(row.figures[0]), align="left"),
         Column.of("figure", lambda row: row.name, align="left", folds=True),
@@ -70,7 +70,7 @@ def _case(measure: Measure) -> str:
 
 
 def _quantities(measures: Sequence[Measure]) -> Iterator[ValueRow]:
-    """Group results by quantity, in the order in which quantities appear."""
+    """Group results by metric, in the order in which metrics first appear."""
     rows: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
     for one in measures:
         stage = str(one.labels.get("stage"))
@@ -80,7 +80,7 @@ def _quantities(measures: Sequence[Measure]) -> Iterator[ValueRow]:
 
 
 def _distinct_rows(figures: Sequence[Measure]) -> Iterator[ValueRow]:
-    """Yield a row per set of labels within one subject's results; one row if all texts match."""
+    """Yield a row per set of labels within one subject's results, or a single row if all texts match."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for one in figures:
         for label, value in one.labels.items():
@@ -94,7 +94,7 @@ def _distinct_rows(figures: Sequence[Measure]) -> Iterator[ValueRow]:
         row = ValueRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
         if len(of) > 2 or row.is_one:
             yield row
-        else:  # with two subjects, there is no measured median
+        else:  # with two subjects, no measured value is the median
             yield from (ValueRow(name=name, figures=[one]) for one in of)
 
 

@@ -1,4 +1,4 @@
-"""Which suite a recipe uses, found by entry point; built-in suites are registered the same way."""
+"""Find the suite for a recipe by entry point; built-in suites are registered the same way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuproof.suites.base import HostPlace, Suite
 
 OURS = "gpuproof"
 FIRST = "recipe"
-"""The suite that is tried first; if it matches, the others are not imported. Built-in suites never
+"""Name of the suite that is tried first; if it matches, the others are not imported. Built-in suites never
 overlap."""
 
 
@@ -28,7 +28,7 @@ def load_suite(name: str) -> Suite:
         raise UsageError(
             f"{name!r} from {registry.find_owner(registry.SUITES, name)} is registered as a suite, "
             f"but is a {type(suite).__name__} that lacks a required part",
-            next_step="See gpuproof.suites.base.Suite, or uninstall it",
+            next_step="See gpuproof.suites.base.Suite, or uninstall the package",
         )
     return cast(Suite, suite)
 
@@ -40,10 +40,10 @@ def _is_suite(candidate: Any) -> bool:
 
 
 def find_suite(config: RunConfig) -> Suite:
-    """Return the suite that a recipe names, or else the built-in suite that accepts it.
+    """Return the suite that a recipe specifies, or else the built-in suite that accepts it.
 
     Raises:
-        UsageError: no suite accepts it.
+        UsageError: no suite accepts the recipe.
     """
     if config.suite is not None:
         return load_suite(config.suite)
@@ -55,7 +55,7 @@ def find_suite(config: RunConfig) -> Suite:
 
 
 def suite_on(config: RunConfig, places: Sequence[HostPlace]) -> Suite:
-    """Return a recipe's suite for the places it runs: on each host separately, or once over all.
+    """Return a recipe's suite for its hosts: run on each host separately, or once over all of them.
 
     Raises:
         UsageError: no suite accepts the recipe.

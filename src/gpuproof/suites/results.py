@@ -1,7 +1,7 @@
-"""How a benchmark's result, measures and derived files are built; the same for every suite.
+"""Build a benchmark's result, measures and derived files in the same way for every suite.
 
-Every result has the same fields and the same exit codes. A measure has its value, unit, text and uncertainty.
-Files are rows as CSV, or JSON as it is written. The time that a run took is also computed here.
+Every result has the same fields and the same exit codes. A measure has a value, unit, text and uncertainty.
+Files are rows as CSV, or JSON as stored. The duration of a run is also computed here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MEDIAN_FIRST_TOKEN, MEDIAN_TOKEN = "p50 time to first token", "p50 time per toke
 OWNER = ("case", "replicate")
 """Keys of an epoch row that identify its launch."""
 HOSTS_FOLDER = "hosts"
-"""Where the files of each of several hosts are stored."""
+"""Folder in which the files of each of several hosts are stored."""
 
 
 def benchmark_result(
@@ -69,9 +69,9 @@ def benchmark_result(
     is_of_points: bool = False,
     limits: Sequence[LaunchLimits] = (),
 ) -> Result:
-    """Return a benchmark's result; its validity is that of its worst warning.
+    """Return a benchmark's result; its worst warning determines its validity.
 
-    With `is_of_points`, others had what one point lacked, so a failure is due to the point, not the machine.
+    With `is_of_points`, a failure is the point's, not the machine's: other points had what it lacked.
     """
     doubts = _with_lost(doubts, evidence)
     limited = limits_together(limits, measures, "points" if is_of_points else "hosts")
@@ -99,7 +99,7 @@ def benchmark_result(
 def _judged(
     doubts: Sequence[Doubt], num_launches: int, headlines: Sequence[Measure]
 ) -> tuple[Validity | None, str]:
-    """Return validity and verdict; if nothing was measured, there is no verdict in any case."""
+    """Return validity and verdict; if nothing was measured, there is no verdict."""
     if not num_launches:
         return None, NOTHING_MEASURED
     validity = worst(doubts)
@@ -114,7 +114,7 @@ def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:
 
 
 def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:
-    """Return the shared conditions of several results; None for those that differ."""
+    """Return the shared conditions of several results; conditions that differ are None."""
     measured = [result.conditions for result in results if result.num_launches] or [
         result.conditions for result in results
     ]
@@ -130,7 +130,8 @@ def exit_code_for(
 ) -> ExitCode:
     """Return 0 if a run measured what was requested, even with warnings, unless it is INVALID.
 
-    Launches that are missing without a failure (e.g. because the campaign was killed) are INCONCLUSIVE.
+    Runs in which launches are missing without a failure (e.g. because the campaign was killed) are
+    INCONCLUSIVE.
     """
     causes: set[str] = {failure.cause for failure in failures}
     if has_points and causes - {"interrupted", "disk_full"}:
@@ -141,7 +142,7 @@ def exit_code_for(
 
 
 def exit_code_without_lack(causes: set[str], validity: Validity | None, *, is_complete: bool) -> ExitCode:
-    """Return the exit code if no machine lacked anything."""
+    """Return the exit code for the case that no machine lacked anything."""
     for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
         if causes == {cause}:
             return code
@@ -161,7 +162,7 @@ def with_interval(
     launches: tuple[LaunchValue, ...] = (),
     **fields: Any,
 ) -> Measure:
-    """Return a value with its interval, or the reason why it has none.
+    """Return a measure of a value with its interval, or the reason why it has none.
 
     `fields` are additional fields of a measure; a `detail` among them replaces the interval's description.
     """
@@ -204,10 +205,10 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
 
 
 def compared_values(records: CaseRecords) -> dict[str, float]:
-    """Return the values by which launches are compared, for one launch; empty if it measured none.
+    """Return the values by which one launch is compared with others; empty if it measured none.
 
-    These are its throughput; in latency mode, its median latency in seconds; for requests, what users
-    experience.
+    These are its throughput, or in latency mode its median latency in seconds, or for requests the metrics
+    that users experience.
     """
     if isinstance(records.case.work, ServingWork):
         served = summarize_requests(records)
@@ -222,7 +223,7 @@ def compared_values(records: CaseRecords) -> dict[str, float]:
 
 
 def _values_of_requests(served: Served) -> dict[str, float]:
-    """Return goodput, or requests answered for waiting users; and median times per token or answer."""
+    """Return goodput or, in a closed loop, answered requests; and median times per token or answer."""
     rates = {GOODPUT: served.goodput_per_s}
     if served.goodput_per_s is None and served.window.offered_per_s is None:
         rates = {ANSWERED: served.requests_per_s}
@@ -234,7 +235,7 @@ def _values_of_requests(served: Served) -> dict[str, float]:
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
-    """Return each launch's position in time, by when its first rank started."""
+    """Return each launch's position in time, ordered by when its first rank started."""
     began = {
         launch_key(launch.case): min((start.unix_s for start in launch.of(Start)), default=0.0)
         for launch in launches
@@ -243,7 +244,7 @@ def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
 
 
 def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: str | None = None) -> Measure:
-    """Return a duration as a measure; `missing` says why there is none."""
+    """Return a duration as a measure; `missing` is the reason if there is none."""
     return Measure(
         name=name,
         value=value_s,
@@ -285,7 +286,7 @@ def json_export(name: str, content: Any) -> Export:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows that share the same keys as CSV, with a header; empty if there are no rows."""
+    """Return rows with the same keys as CSV, with a header; empty if there are no rows."""
     if not rows:
         return ""
     text = io.StringIO()
@@ -296,7 +297,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def epochs_csv(epoch_lines: str) -> str:
-    """Return the rows of a metrics_epoch.jsonl as CSV: the columns of S1.27, then the row's owner."""
+    """Return the rows of a metrics_epoch.jsonl as CSV: the columns of S1.27, then the launch's."""
     rows = [json.loads(line) for line in epoch_lines.splitlines()]
     return csv_text([{**{key: row[key] for key in row if key not in OWNER}, **_owner(row)} for row in rows])
 
@@ -306,13 +307,13 @@ def _owner(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures in export form, with device progress only if it is known."""
+    """Return failures in export form, with each device's progress if it is available."""
     rows = to_json(list(failures))
     return [{key: value for key, value in one.items() if key != "progress" or value} for one in rows]
 
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
-    """Sum, over launches, the longest time that a rank took from its first record to its result."""
+    """Sum up, over launches, the longest time that a rank needed from its first record to its result."""
     return sum(launch.taken_s or 0.0 for launch in launches) or None
 
 

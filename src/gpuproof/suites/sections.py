@@ -51,13 +51,13 @@ READINGS = (
 )
 """Columns of readings per device: title, field of `DeviceDuring`, unit."""
 POINT = re.compile(r"^at \S+( \S+=\S+)*: ")
-"""The place where a failure occurred, as given by `at_point`."""
+"""Location of a failure, as returned by `at_point`."""
 ON_CPU = "CPU run: not comparable with any GPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDuring:
-    """What one device did in one launch's window."""
+    """Readings of one device during the window of one launch."""
 
     case_id: str
     replicate: int
@@ -90,23 +90,23 @@ class PointLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What every benchmark's detail contains in addition to the suite's own."""
+    """Fields that every benchmark's detail contains in addition to the suite's own."""
 
     title: str
     work: str
     """The title without the device: what ran, regardless of where."""
     names_cases: bool = False
-    """Whether there are several cases, so that a launch is named together with its case."""
+    """Whether there are several cases, so that a launch is listed together with its case."""
     is_ranked: bool = False
     """Whether points are compared with the best one."""
     labels: tuple[PointLabel, ...] = ()
-    """Empty if points are only numbered."""
+    """Labels that distinguish the points; empty if points are only numbered."""
     devices: tuple[DeviceDuring, ...] = ()
     remarks: tuple[Remark, ...] = ()
     was_read: bool = False
     """Whether anything was read during a launch."""
     least_coverage: float | None = None
-    """Share of a window, 0 to 1, that is covered by readings, for the window with the least coverage."""
+    """Fraction of a window, 0 to 1, that is covered by readings, for the window with the least coverage."""
     not_applied: tuple[NotApplied, ...] = ()
     """Keys set by the user that had no effect here."""
     notes: tuple[str, ...] = ()
@@ -275,7 +275,7 @@ def headline(measures: Sequence[Measure]) -> str:
 
 
 def failures_section(failures: Iterable[Failure]) -> Notices:
-    """Lay out failures, one notice each; of those that differ only in where they occurred, the first."""
+    """Lay out one notice per failure; of failures that differ only in location, show the first."""
     alike = grouped(((x.cause, POINT.sub("", _first_line(x.message))), x) for x in failures)
     return Notices(title="What failed", notices=tuple(map(_failure, alike.values())))
 
@@ -293,7 +293,11 @@ def _failure(alike: Sequence[Failure]) -> Notice:
     who = "the launch" if failure.rank is None else f"rank {failure.rank}"
     steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
     message = _first_line(failure.message)
-    more = f" (the first of {units.count(len(alike))} like it; result.json has all)" if len(alike) > 1 else ""
+    more = (
+        f" (the first of {units.count(len(alike))} such failures; result.json has all)"
+        if len(alike) > 1
+        else ""
+    )
     phase = f", phase {failure.phase}" if failure.rank is not None else ""
     return Notice(
         word=failure.cause.replace("_", " "),
@@ -316,9 +320,7 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
         lines = (*lines, cover) if cover else lines
     elif not lines:
         named = any(doubt.code in NEIGHBOURS for doubt in doubts)
-        rest = (
-            "and apart from the other processes named above nothing unusual" if named else "nothing unusual"
-        )
+        rest = "and apart from the processes named above nothing unusual" if named else "nothing unusual"
         lines = (f"host: monitored during every launch{cover and f' ({cover})'}, {rest}",)
     if common.devices:
         known = [one for one in READINGS if any(getattr(row, one[1]) is not None for row in common.devices)]
@@ -368,7 +370,7 @@ def _devices(explanation: LaunchExplanation) -> Iterator[DeviceDuring]:
 
 
 def _mean_power_w(device: DeviceWindow, window_s: float) -> float | None:
-    """Return the mean power over the part of a window for which energy is known."""
+    """Return the mean power over the part of a window for which energy is available."""
     if device.energy_j is None or not device.energy_coverage:
         return None
     return device.energy_j / (device.energy_coverage * window_s)

@@ -1,4 +1,4 @@
-"""What drivers reported about each device during launches, and what the monitor lost.
+"""Driver reports about each device during launches, and devices or recordings that were lost.
 
 Input: the evidence of a run. Output: for each watched device, by subject, the reported events with time and
 process, and the memory errors that increased (an empty list if there were none); None if events were not
@@ -42,11 +42,12 @@ ENDED_EARLY: Final = "the recording ended early"
 GONE: Final = ("lost", "hung", "unreadable", "not_answering")
 BACK: Final = ("recovered", "appeared")
 LATE_S: Final = 5.0
-"""A recording ended early if it ends this long, plus two readings, before its launch's window does."""
+"""Time in seconds: a recording ended early if it stops this much, plus two readings, before the end of its
+launch's window."""
 
 
 def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
-    """Return the facts that checks judge: measures, launches, and reports from hosts and drivers."""
+    """Return the facts that checks evaluate: measures, launches, and reports from hosts and drivers."""
     return FleetFacts(
         measures=measures,
         hosts=facts_by_host(evidence.launches),
@@ -89,7 +90,7 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[Announced]] | None
             for subject in _gpus_on(launch, host):
                 reason = _reason_unheard(launch, rank_host, recording, by_subject.get(subject))
                 if reason is not None and launch.case.monitor is not None and launch.status == "done":
-                    unheard = Announced(title="", launch=name, unheard=f"{reason} (next to {name})")
+                    unheard = Announced(title="", launch=name, unheard=f"{reason} (during {name})")
                     announced.setdefault(subject, []).append(unheard)
     return announced if is_recorded else None
 
@@ -124,7 +125,7 @@ def _has_failed(launch: CaseRecords, subject: str) -> bool:
 
 
 def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
-    """Return whose process encountered an event, or whose the event is if it does not name a process."""
+    """Return who owns the process behind an event; if none is given, decide by failed ranks."""
     if pid is None:
         return "ours" if has_failed else "unknown"
     return "ours" if pid in pids else "another's"
@@ -152,12 +153,12 @@ def _kill(event: Announced, killed_unix_s: float | None) -> Literal["before", "a
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
-    """Return each host's name for itself, with its inventory name."""
+    """Return the name that each host uses for itself, with its inventory name."""
     return list({start.host: launch.host_of(start) for start in launch.of(Start)}.items())
 
 
 def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
-    """Name a device as its measures do: torch may give a shorter UUID than the driver."""
+    """Name a device as in its measures: torch may report a shorter UUID than the driver."""
     listed = track.identity.uuid
     for on, setup in setups_on(launch):
         uuid = setup.device.uuid
@@ -169,8 +170,8 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
 def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announced]:
     """Yield a recording's events for one device, and the totals in `GROWING` that rose.
 
-    Events that drivers report for the host have no place: e.g. events of a switch, or of a device that they
-    do not name.
+    Events that drivers report for the host as a whole have no index, e.g. events of a switch, or of a device
+    that they do not name.
     """
     begun = recording.recording
     for event in recording.events:
@@ -239,9 +240,8 @@ def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict
         absent = recording.recording.host_facts.get("vendors_absent", {})
         why = "".join(f"; {vendor}: {reason}" for vendor, reason in absent.items())
         yield f"{len(seen) - len(present)} devices that were read before were missing ({names}{why})"
-    elif any(
-        track.metrics for track in recording.devices
-    ):  # a separate job may have been given other devices
+    # a separate job may have been given other devices
+    elif any(track.metrics for track in recording.devices):
         seen.clear()
         seen |= present
     yield from _gone(launch, recording, begin_s, end_s)

@@ -1,12 +1,12 @@
-"""What a verdict covers: aspects × subjects, and how precisely each cell of this table was judged.
+"""The scope of a verdict: aspects × subjects, and how precisely each cell was evaluated.
 
 Input: the rows that a recipe requires, the subjects that should exist, the outcomes of all rules and checks.
 Output: one `AspectCell` for each row and subject. A rate cell is decided by the most sensitive required rule
-that could judge it. The smallest loss that the rule's limit fails in 95 % of cases (`minimum_detectable`)
-must be at most the required one, and the rule must use a number, a published value or a baseline; a
-comparison with peers does not close a cell. A contract closes it as *at least X*. All other cells are decided
-by the checks that they name. An undecided cell stays open, with the reason and how to judge it; nothing given
-or measured later removes a row.
+that could be evaluated for it. The smallest loss that the rule's limit fails in 95 % of cases
+(`minimum_detectable`) must be at most the required one, and the rule must use a number, a published value or
+a baseline; a comparison with peers does not close a cell. A contract closes it as *at least X*. All other
+cells are decided by the checks that they name. An undecided cell stays open, with the reason and the way to
+decide it; no later input or measurement removes a row.
 
 >>> row = RequiredAspect(aspect="compute", each="gpu", title="a GPU", measure="throughput")
 >>> cells = cells_of([row], {"gpu": ["host/a/gpu/0"]}, judged=[], measures=[], detects=0.1).cells
@@ -42,17 +42,16 @@ OF_STATUS: dict[Status, Standing] = {
     "SKIP": "undecided",
     "FAIL": "failed",
 }
-"""Applies to required checks. WARN is shown to be neither right nor wrong; SKIP was not measured."""
+"""Standing of required checks. WARN was shown to be neither right nor wrong; SKIP was not measured."""
 RECORD_OR_AGREE = (
-    "Record a baseline on machines known to be good (gpuproof baseline record NAME RUN…, then "
-    "--baseline NAME), or agree on values (--write-rules FILE writes rules to fill in, then "
-    "--rules FILE)"
+    "Record a baseline on machines known to be good (gpuproof baseline record NAME RUN…, then --baseline "
+    "NAME), or agree on values (--write-rules FILE writes rules to fill in, then --rules FILE)"
 )
 TELLING = ("dtype", "operation", "case")
 """Labels that distinguish cells with the same title."""
 MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
 OTHER_ARITHMETIC = "Name precisions that the device supports: '--validate.gemm_precisions=[fp32]'"
-MEASURE_AGAIN = "Find out why it is INVALID (--verbose), and measure again without that"
+MEASURE_AGAIN = "Find out why it is INVALID (--verbose), fix that, and measure again"
 SHARPEN = (
     "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark "
     "an agreed value as a contract (contract: true)"
@@ -61,50 +60,51 @@ SHARPEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredAspect:
-    """A row of the table: what must be judged, and for which subjects."""
+    """A row of the table: what must be evaluated, and for which subjects."""
 
     aspect: Aspect
-    """Its topic; `detects` says how precisely a rate must be judged."""
+    """Topic of the row; `detects` says how precisely a rate must be evaluated."""
     each: Literal["gpu", "host", "link", "host_link", "device_link", "whole", "any"] = "gpu"
     """Which subjects it applies to: each GPU, each host, each link within a host, each link between a GPU and
     its host, each link between two GPUs, all together, or any one."""
     needs: Literal["devices", "hosts"] | None = None
-    """Applies only if a subject has several devices, or if there are several hosts."""
+    """Condition for the row: a subject has several devices, or there are several hosts."""
     title: str
     """The name for one of its subjects in the first line of a page: a GPU, a link, an all-reduce."""
     measure: str | None = None
-    """The measure that decides it …"""
+    """The measure that decides the row."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """… with these labels. The value `each` gives one cell for every value that the recipe plans."""
+    """Labels of that measure. The value `each` produces one cell for every value that is planned."""
     checks: tuple[str, ...] = ()
-    """The checks that decide it if no measure does; all of them have to."""
+    """The checks that decide it if no measure does; all of them have to pass."""
     detects: float | None = None
-    """The largest loss, as a share, that may go undetected; None means the recipe's value."""
+    """The largest loss, as a fraction, that may go undetected; None means the recipe's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectCell:
-    """One aspect of one subject, and how it was judged."""
+    """One aspect of one subject, and how it was evaluated."""
 
     aspect: Aspect
     title: str
     subject: str
     measure: str | None = None
-    """The measure that decides it; None if it is decided by checks."""
+    """The measure that decides the cell; None if checks decide it."""
     is_of_any: bool = False
     """Whether any one subject is enough; if so, `subject` is the whole."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     standing: Standing
     resolution: float | None = None
-    """The smallest loss that fails it in 95 % of cases, as a share; None for a contract or without a rate."""
+    """The smallest loss that fails it in 95 % of cases, as a fraction; None for a contract or without a
+    rate."""
     contract: str | None = None
-    """What was agreed, if a contract closed it …"""
+    """The agreed value, if a contract decided the cell."""
     measured: str | None = None
-    """… and what was measured, …"""
+    """The value measured for the contract, as text."""
     measured_value: float | None = None
-    """… as a number."""
+    """The value measured for the contract, as a number."""
     decided_by: tuple[str, ...] = ()
-    """Name of the rule or checks that decided it."""
+    """Name of the rule or checks that decided the cell."""
     records: tuple[str, ...] = ()
     """The launches it is based on, as CASE/REPLICATE."""
     reason: str | None = None
@@ -125,7 +125,7 @@ class AspectTable:
 
     cells: tuple[AspectCell, ...]
     covered: frozenset[tuple[str, str]]
-    """Names and subjects of value outcomes: the cells report what is open about these outcomes."""
+    """Names and subjects of value outcomes: the cells report what is undecided about these outcomes."""
 
 
 class _Outcomes:
@@ -151,7 +151,7 @@ class _Outcomes:
                 self.measured[measure.name].append(measure)
 
     def values_of(self, row: RequiredAspect, subject: str) -> list[Measure]:
-        """Return the values that a row asks for: those of its measure, with its labels, for the subject."""
+        """Return the values that a row requires: values of its measure with its labels for the subject."""
         return [
             measure
             for measure in self.measured[row.measure or ""]
@@ -160,7 +160,7 @@ class _Outcomes:
         ]
 
     def launches_of(self, row: RequiredAspect, subject: str) -> list[Judged]:
-        """Return the entries about the launches that a row asks for, by the row's stage and arithmetic."""
+        """Return the entries about the launches that a row asks for, by the row's stage and data type."""
         stage, of = row.labels.get("stage"), (subject, parent_of(subject), WHOLE)
         dtype = row.labels.get("dtype")
         launches = (x for x in self.everywhere["launches"] if x.labels.get("stage") == stage)
@@ -199,8 +199,8 @@ def cells_of(
 ) -> AspectTable:
     """Judge every cell; `subjects` lists the subjects of each kind that should exist.
 
-    `unsettled` contains the cases with a rate that is not yet the device's, with the warning; no rule closes
-    their cells.
+    `unsettled` maps each case with a rate that had not settled to its warning; no rule closes the cells of
+    these cases.
     """
     outcomes = _Outcomes(judged, measures, unsettled or {})
     cells: list[AspectCell] = []
@@ -316,7 +316,7 @@ def _deciding(row: RequiredAspect, failed: Sequence[Judged], closing: Judged | N
 def _nothing_to_measure(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Judged | None:
     """Return a launch showing that there is nothing to measure, if all of the row's launches do.
 
-    An arithmetic that a device lacks counts as nothing to measure only if another one was measured.
+    A data type that a device does not support counts as nothing to measure only if another one was measured.
     """
     launches = outcomes.launches_of(row, subject)
     others = replace(row, labels={name: value for name, value in row.labels.items() if name != "dtype"})

@@ -3,7 +3,7 @@
 Input: results of runs and what their hosts reported about themselves. Output: a `Baseline` (JSON with a
 schema version), with separate values for every subject and day: both a subject's own history and the fleet's.
 A baseline that was recorded with another driver, torch, NCCL, GPU model or clocks does not match: it is
-rejected, and the keys that differ are named.
+rejected, and the keys that differ are listed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BASELINE_SCHEMA_VERSION = 2
 STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
 """The conditions that a baseline's values apply to."""
 WEIGHTS, WHOLE_WEIGHTS = "weights", "float32"
-"""Data type of the weights of models in inference that is assumed if a stack does not state it, as in older
+"""Data type assumed for the weights of models in inference if a stack does not state it, as in older
 versions."""
 PCIE = "pcie"
 """Additional conditions for links to the host: their generation and width."""
@@ -47,7 +47,7 @@ UNCOMPARED = frozenset(("digest", "round", "device", "host"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineValue:
-    """What one run measured for one subject."""
+    """Measurements from one run for one subject."""
 
     run_id: str
     subject: str
@@ -84,7 +84,7 @@ class BaselineEntry:
         return spread_of([[*chain(*days.values())] for days in self.sessions().values()])
 
     def repeatability(self, *, day: float) -> Repeatability | None:
-        """Return how well its subjects repeat; None if no run was repeated. `day` is as in the baseline."""
+        """Return how well its values repeat; None if no run was repeated. `day` is as in the baseline."""
         return repeatability_of(list(self.sessions().values()), day=day)
 
     @property
@@ -104,9 +104,9 @@ class Baseline:
     gpuproof_version: str
     runs: tuple[str, ...]
     suspect: tuple[str, ...] = ()
-    """The runs among these that are SUSPECT."""
+    """Runs of this baseline that are SUSPECT."""
     day_effect: float = DAY_EFFECT
-    """How much sessions differ, as a share; used as far as the recorded days do not show it."""
+    """How much sessions differ, as a fraction; used to the extent that the recorded days do not show it."""
     stack: Mapping[str, str | None]
     entries: tuple[BaselineEntry, ...] = field(default_factory=tuple)
 
@@ -146,7 +146,7 @@ def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
 def stack_of_run(
     hosts: Mapping[str, Mapping[str, Any]], launches: Sequence[CaseRecords]
 ) -> dict[str, str | None]:
-    """Return the stack of a run's values: that of its hosts, plus any weights' type other than fp32."""
+    """Return the stack of a run's values: its hosts' stack, plus the weights' type unless it is fp32."""
     setups = [s for launch in launches if launch.case.kind in INFERS for s in launch.of(Setup)]
     types = {setup.options.weights for setup in setups if setup.options and setup.options.weights}
     return {**stack_of(hosts), **({} if types <= {WHOLE_WEIGHTS} else {WEIGHTS: ", ".join(sorted(types))})}
@@ -181,7 +181,7 @@ def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _pcie(device: Mapping[str, Any]) -> str | None:
-    """Return the maximum generation, since the current one drops at idle, and the lanes in use."""
+    """Return the maximum PCIe generation (the current one drops at idle) and the lanes in use."""
     generation = (device.get("static") or {}).get("pcie_gen_max")
     width = (device.get("state") or {}).get("pcie_width")
     return None if None in (generation, width) else f"gen {generation:g} x{width:g}"
@@ -205,7 +205,7 @@ def differing_keys(one: Mapping[str, str | None], other: Mapping[str, str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunValues:
-    """What a baseline uses from one run."""
+    """The data that a baseline uses from one run."""
 
     run_id: str
     measures: Sequence[Measure]
@@ -232,9 +232,7 @@ def record_baseline(
     for run in runs:
         _refuse_different(runs[0], run)
         if run.validity == "INVALID":
-            raise UsageError(
-                "it is INVALID: none of its values can be trusted", place=run.run_id, next_step="Omit it"
-            )
+            raise UsageError("it is INVALID: no value can be trusted", place=run.run_id, next_step="Omit it")
     entries: dict[EntryKey, list[tuple[Measure, BaselineValue]]] = {}
     for run in runs:
         for measure in run.measures:
@@ -261,7 +259,7 @@ def _refuse_different(first: RunValues, run: RunValues) -> None:
         raise UsageError(
             f"its hosts or GPUs differ in {differences}",
             place=run.run_id,
-            next_step="Record a baseline for each kind, only from runs on that kind",
+            next_step="Record a separate baseline for each kind, using only runs on that kind",
         )
     unlike = differing_keys(run.stack, first.stack)
     if unlike:

@@ -1,10 +1,10 @@
-"""A check: its name, what a PASS means, and a pure question about a fleet's facts.
+"""A check: its name, the meaning of a PASS, and a pure function of a fleet's facts.
 
 gpuproof's checks are values in their modules (`verdict/checks/` for rules, `doctor/` for a machine before
 anything is measured). Another package registers an object with `name`, `summary` and `judge` under the
 entry-point group `gpuproof.checks`. `judge` reads no clock, file or device, so its answer is the same on any
-machine at any time. If a package's check returns an answer that it may not give, the result is an ERROR,
-never a PASS.
+machine at any time. If a package's check returns an answer that is not allowed, the result is an ERROR, never
+a PASS.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 VACUOUS_OF_USUAL = 0.5
-"""A minimum below half of the current or earlier measurement does not judge anything: only something that is
-obviously broken fails it. Rules and checks of other packages are treated the same."""
+"""A minimum below this fraction of the current or an earlier measurement is useless as a check: only
+something that is obviously broken fails it. Rules and checks of other packages are treated the same."""
 
 
 @runtime_checkable
@@ -39,32 +39,32 @@ class Check(Protocol):
 
     @property
     def summary(self) -> str:
-        """What a PASS means, in one line."""
+        """The meaning of a PASS, in one line."""
 
     def judge(self, launches: FleetFacts, /) -> Outcome | Sequence[Outcome]:
         """Judge all launches, including failed ones, with one outcome per subject; pure.
 
-        The facts are a sequence of launches, and also contain everything else that is known: measures, hosts,
+        The facts are a sequence of launches, and also contain all other available data: measures, hosts,
         events.
         """
 
 
 Answers = Iterable[Outcome | Judged]
-"""Outcomes that get the check's name, or that have their own."""
+"""Outcomes that get the check's name, or that have a name of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactCheck:
-    """A check, wherever it comes from."""
+    """A check from any source."""
 
     name: str
     summary: str
-    """What a PASS means."""
+    """The meaning of a PASS."""
     judge: Callable[[FleetFacts], Answers]
 
 
 def check(name: str, summary: str) -> Callable[[Callable[[FleetFacts], Answers]], FactCheck]:
-    """Create a check from the function below."""
+    """Create a check from the decorated function."""
     return lambda judge: FactCheck(name=name, summary=summary, judge=judge)
 
 
@@ -83,7 +83,8 @@ def stated_check(
 ) -> Callable[[StatedJudge], FactCheck]:
     """Create a check that states what is expected of a machine's reports, or of a part of them.
 
-    The function below gets both; if it gives no answer for a report, the report is omitted.
+    The decorated function gets the report and the expectation; if it returns no answer, the report is
+    omitted.
     """
     expectation = Expectation(expected, source, next_step, responsible, otherwise)
 
@@ -151,7 +152,7 @@ def _refuse_empty_pass(outcome: Outcome, *, finished: bool) -> Outcome:
     if outcome.status != "PASS" or finished:
         return outcome
     reason = "the check passed a run without any finished launch"
-    return not_judged(outcome.subject, reason, "Finish the run with --resume, then ask again")
+    return not_judged(outcome.subject, reason, "Finish the run with --resume, then run the check again")
 
 
 def _refuse_vacuous_pass(outcome: Outcome, owner: str) -> Outcome:

@@ -60,7 +60,7 @@ class PublishedValue:
     chip: str | None = None
     """The GPU family; only for comparison with what was published about it, never as an expectation."""
     devices: tuple[str, ...] = ()
-    """Exact names as reported by the driver; none if the source does not state the board."""
+    """Exact names as reported by the driver; empty if the source does not specify the board."""
     num_devices: int | None = None
     num_hosts: int | None = None
     fabric: str | None = None
@@ -77,7 +77,7 @@ class PublishedValue:
 
     @property
     def provenance(self) -> str:
-        """Name the source in the way a report does."""
+        """Describe the source as reports do."""
         how = "".join(f", {part}" for part in (self.tool, self.how) if part)
         kind = "" if self.kind == "measured" else f" ({self.kind})"
         return f"{self.source}, {self.board}{how}{kind}, as of {self.date}"
@@ -100,9 +100,7 @@ class Expectations:
             return self.figures[key]
         close = difflib.get_close_matches(key, self.figures, n=1)
         hint = f"Did you mean {close[0]}? " if close else ""
-        raise UsageError(
-            f"no published value has the key {key!r}", next_step=f"{hint}expectations.toml lists them"
-        )
+        raise UsageError(f"no published value has the key {key!r}", next_step=f"{hint}See expectations.toml")
 
 
 @cache
@@ -159,7 +157,7 @@ def published_for(
 def _mismatch(figure: PublishedValue, name: str, measured: Any) -> str | None:
     published: Any = figure.devices if name == "device" else getattr(figure, name)
     if not published:
-        board = f" (it writes {figure.board})" if name == "device" else ""
+        board = f" (it states {figure.board})" if name == "device" else ""
         return f"the source does not give the {name}{board}"
     if measured is None:
         return f"the measured {name} is unknown"
@@ -170,7 +168,7 @@ def _mismatch(figure: PublishedValue, name: str, measured: Any) -> str | None:
 
 
 def shown_condition(value: Any) -> str:
-    """Write a condition for people to read."""
+    """Format a condition for people to read."""
     if isinstance(value, tuple):
         return "×".join(map(str, value))
     return significant(value) if isinstance(value, float) else str(value)

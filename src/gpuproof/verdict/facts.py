@@ -1,4 +1,4 @@
-"""What rules and checks judge: measures, what hosts reported about themselves, and what is expected."""
+"""Input of rules and checks: measures, facts that hosts reported, and expectations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # this needs numpy, and doctor does not
     from gpuproof.verdict.baseline import Baseline
 
 HostFacts = Mapping[str, Any]
-"""What a host reported about itself, as in `worker/host/environment.py`."""
+"""Facts that a host reported about itself, as in `worker/host/environment.py`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,12 @@ class Announced:
     growth: float = 0.0
     """For a running total: the increase during the launch."""
     unix_s: float | None = None
-    """Time by its host's clock; None for a total, or if unknown."""
+    """Time according to its host's clock; None for a total, or if unknown."""
     pid: int | None = None
     """The process that encountered it, if the driver reports it."""
     owner: Owner = "unknown"
-    """Also ours if no process is named, but one of our ranks failed on its own on this GPU in this launch."""
+    """Owner of that process; also ours if no process is given, but one of our ranks failed on its own on this
+    GPU in this launch."""
     instance: str | None = None
     """The instance of a partitioned GPU, if the driver reports it."""
     launch: str | None = None
@@ -62,30 +63,31 @@ class Announced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFacts(Sequence[CaseRecords]):
-    """Everything known about a fleet when it is judged. Used as a sequence, it is the launches.
+    """All data available for evaluating a fleet. As a sequence, it contains the launches.
 
-    This lets checks from other packages, which judge launches, get the same as gpuproof's own checks.
+    This lets checks from other packages, which evaluate launches, get the same input as gpuproof's own
+    checks.
     """
 
     measures: Sequence[Measure] = ()
     hosts: Mapping[str, HostFacts] = field(default_factory=dict)
-    """By host name."""
+    """Facts that each host reported, by host name."""
     baseline: Baseline | None = None
     expectations: Expectations = field(default_factory=load_expectations)
     hosts_there: tuple[str, ...] = ()
-    """Hosts that were named or on which ranks started; one that is missing in `hosts` reported nothing."""
+    """Hosts that were listed or on which ranks started; a host missing from `hosts` reported nothing."""
     expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)
-    """By host, for hosts whose expected number is known."""
+    """Expected number of GPUs per host, for hosts with a known number."""
     sku: str | None = None
-    """The product that each host should be (--sku). With None, it is detected, and anything missing is
+    """Product that every host is expected to be (--sku). With None, it is detected, and anything missing is
     advisory."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
-    """What drivers reported about each GPU and host, by subject; None if events were not recorded."""
+    """Driver reports about each GPU and host, by subject; None if events were not recorded."""
     ports: Mapping[str, Sequence[PortsDuringLaunch]] = field(default_factory=dict)
     """Port counters of each host, for each launch during which they should have been recorded."""
     pcie_under_load: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By UUID, the highest `pcie_gen` and `pcie_width` that were read from a GPU under load."""
+    """The highest `pcie_gen` and `pcie_width` that were read from each GPU under load, by UUID."""
 
     def __len__(self) -> int:
         """Count the launches."""
@@ -97,7 +99,7 @@ class FleetFacts(Sequence[CaseRecords]):
 
     @property
     def all_hosts(self) -> dict[str, HostFacts | None]:
-        """What each expected host reported; None for one that reported nothing."""
+        """Facts that each expected host reported; None for a host that reported nothing."""
         return {**dict.fromkeys(self.hosts_there), **self.hosts}
 
 

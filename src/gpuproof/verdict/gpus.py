@@ -1,8 +1,8 @@
 """Determine which GPUs each host should have, including those that reported nothing.
 
-In: what hosts, drivers, ranks and schedulers reported. Out: for each host, the GPUs that a driver lists, that
-the framework saw and that ran, plus a placeholder (`host/H/gpu/missing-1`) for each GPU that is expected but
-not listed. CUDA_VISIBLE_DEVICES narrows what is visible; it creates no expectation.
+In: data reported by hosts, drivers, ranks and schedulers. Out: for each host, the GPUs that a driver lists,
+that the framework saw and that ran, plus a placeholder (`host/H/gpu/missing-1`) for each GPU that is expected
+but not listed. CUDA_VISIBLE_DEVICES restricts which GPUs are visible; it does not create an expectation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, gpu_subj
 
 VISIBILITY = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 NUMBERED_ON_EACH_HOST = ("SIM-", "FAKE-")
-"""Device names used by simulators. They are the same on every host, so they cannot tell two hosts apart."""
+"""Device names used by simulators. They are the same on every host, so they cannot be used to distinguish two
+hosts."""
 Listed = Mapping[str, Mapping[str, Any]]
 
 
@@ -45,7 +46,7 @@ class HostGpus:
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """The GPUs to judge: those that ran or are visible, if there are as many as expected."""
+        """The GPUs to check: those that ran or are visible, if there are as many as expected."""
         ran, used = tuple(self.ran), tuple(dict.fromkeys([*self.ran, *self.visible]))
         number = None if self.expected is None else self.expected.number
         enough = next((group for group in (ran, used) if number is not None and len(group) >= number), None)

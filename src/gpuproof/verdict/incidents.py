@@ -1,9 +1,9 @@
 """Group a device's driver events into incidents, and determine the cause of each incident.
 
-In: what drivers reported (`Announced`), with measures and launches. Out: one `Incident` for all events with
-the same code on one device within minutes, with its conclusion. The conclusion is the one in the table,
-unless more is known from what ran, from later tests of that device, or from what other hosts reported at the
-same time.
+In: driver reports (`Announced`), with measures and launches. Out: one `Incident` for all events with the same
+code on one device within minutes, with its conclusion. The conclusion comes from the table, unless the
+workload that ran, later tests of that device, or simultaneous reports from other hosts provide more
+information.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups
 AT_ONCE_S: Final = 60.0
 """Maximum time between incidents on two hosts that count as simultaneous; clocks differ by seconds."""
 OF_DEVICE_CAUSES: Final = ("exception", "hang")
-"""Launch failures that the device may have caused. Running out of memory is not one: another process may have
-used it."""
+"""Launch failures that the device may have caused. Running out of memory is not included: another process may
+have used it."""
 FOLLOWS_FROM_KILL: Final = ("xid 43", "xid 45")
 STOPPED: Final = "xid 43"
 
@@ -49,11 +49,11 @@ class Incident:
     last_unix_s: float | None
     pids: tuple[int, ...]
     owner: Owner
-    """Ours if one of its processes was ours; unknown if the driver named none."""
+    """Owner of the incident: ours if one of its processes was ours; unknown if no process was named."""
     instance: str | None
-    """For a divided GPU: the number of the instance, as its driver counts them."""
+    """For a divided GPU: the number of the instance, as assigned by its driver."""
     launches: tuple[str, ...]
-    """The CASE/REPLICATE during which it was recorded."""
+    """The launches during which it was recorded, as CASE/REPLICATE."""
     kill: Literal["before", "after"] | None
     """Whether it came before or after we stopped hung ranks in its launch; None if we stopped none."""
     other_hosts: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Incident:
             word = "process" if len(self.pids) == 1 else "processes"
             parts.append(f"of {word} {units.first_of([str(pid) for pid in self.pids])} ({self.owner})")
         elif self.title.startswith("xid "):
-            parts.append("of a process of ours" if self.owner == "ours" else "of a process not visible")
+            parts.append("of one of our processes" if self.owner == "ours" else "of an unseen process")
         return " ".join(parts) + self._times
 
     @property
@@ -131,7 +131,7 @@ def _incident(subject: str, title: str, events: Sequence[Announced]) -> Incident
 def _with_other_hosts(
     by_subject: Mapping[str, Sequence[Incident]], facts: FleetFacts
 ) -> dict[str, list[Incident]]:
-    """Add to each incident the hosts that reported the same at the same time."""
+    """Add to each incident the hosts that reported the same code at the same time."""
     spans: dict[tuple[str, bool], dict[str, list[tuple[float, float]]]] = {}
     for incident in (one for incidents in by_subject.values() for one in incidents):
         if incident.first_unix_s is not None and incident.last_unix_s is not None:
@@ -166,18 +166,18 @@ def _kind(incident: Incident) -> tuple[str, bool]:
 
 
 def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventKind:
-    """Determine the cause of an incident; `beside` is all incidents of its subject, this one too.
+    """Determine an incident's cause; `beside` is all incidents of its subject, including this one.
 
     If the table attributes a code to the device, or cannot attribute it, a running process does not excuse
     the device. A code that an application can cause is attributed to the device if there were wrong results,
     if our work encountered it, or if it occurred under several processes. It is attributed to a job if most
-    hosts reported it at the same time. It is unknown if no process is visible.
+    hosts reported it at the same time. The cause is unknown if no process is visible.
     """
     meaning = incident.meaning
     if incident.title == STOPPED and incident.kill == "before" and incident.owner != "another's":
         return _of_device(incident, "the device stopped before we stopped the rank that hung")
     if incident.title in FOLLOWS_FROM_KILL and incident.kill == "after":
-        why = "it follows from our stopping a hung rank; why that hung is unknown"
+        why = "it results from our stopping a hung rank; why that rank hung is unknown"
         return replace(meaning, word="application", evidence=why)
     parts = _parts(incident.subject, facts)
     wrong = sum(m.value or 0 for m in facts.measures if m.name == WRONG_VALUES and m.subject in parts)
@@ -185,7 +185,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
         return _of_device(incident, f"{wrong:g} wrong values on this device")
     if meaning.is_of_application and incident.is_of_most_hosts:
         others = units.first_of(incident.other_hosts, 3)
-        why = f"the same on {others} at the same time, most hosts: caused by a job as it ended"
+        why = f"also reported by {others} at the same time, i.e. by most hosts: caused by a job as it ended"
         return replace(meaning, word="application", evidence=why)
     return _of_process(incident, beside, parts, facts) if meaning.is_restart else meaning
 
@@ -196,15 +196,15 @@ def _of_process(
     """Judge a code that the table attributes to applications, by its process and by later tests."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
     if any(one.owner == "ours" for one in alike):
-        return _of_device(incident, "our own work, whose kernels are known, encountered it")
+        return _of_device(incident, "it occurred in our own work, whose kernels are known")
     if len(pids := {pid for one in alike for pid in one.pids}) > 1:
         return _of_device(incident, f"{len(pids)} processes encountered it on this device")
     since = [launch for launch in facts.launches if _ranks(launch, parts)]
     if failed := [_name(launch) for launch in since if _failed_since(launch, incident, parts)]:
-        return _of_device(incident, f"our {units.first_of(failed)} failed on this device since")
+        return _of_device(incident, f"our {units.first_of(failed)} failed on this device afterwards")
     right = _right_since(incident, since, [m for m in facts.measures if m.subject in parts])
     is_told = incident.owner == "another's" and bool(right) and incident.meaning.is_of_application
-    evidence = f"{' and '.join(right)} correct since" if right else "none of our tests compared results since"
+    evidence = f"{' and '.join(right)} correct since" if right else "no test has compared results since"
     return replace(incident.meaning, word="application" if is_told else "cannot tell", evidence=evidence)
 
 
@@ -215,7 +215,7 @@ def _of_device(incident: Incident, why: str) -> EventKind:
 
 
 def _right_since(incident: Incident, since: Sequence[CaseRecords], measures: Sequence[Measure]) -> list[str]:
-    """Return the tests that started after an incident and whose results were verified as correct."""
+    """Return the tests that started after an incident and had results that were verified as correct."""
     last_s = inf if incident.last_unix_s is None else incident.last_unix_s
     done = (launch for launch in since if launch.status == "done")
     later = {one.case.case_id for one in done if min(x.unix_s for x in one.of(Start)) > last_s}

@@ -1,4 +1,4 @@
-"""NCCL settings that cost speed or hide a fault: what each does, and where that is documented.
+"""NCCL settings that reduce speed or hide a fault: the effect and the documentation of each.
 
 In: the NCCL_* variables of a host. Out: an outcome for each noteworthy one. gpuproof itself sets none of
 them, except those in a communication profile that a user requests in order to measure its effect.
@@ -51,18 +51,14 @@ SETTINGS = (
         _on,
         "ranks of this host that cannot copy directly use the network instead of shared memory",
     ),
-    CostlySetting(
-        "NCCL_IB_DISABLE", _on, "InfiniBand and RoCE are not used; everything goes over IP sockets"
-    ),
+    CostlySetting("NCCL_IB_DISABLE", _on, "InfiniBand and RoCE are unused; everything goes over IP sockets"),
     CostlySetting(
         "NCCL_NET_GDR_LEVEL",
         _nearest,
         "the network card does not read GPU memory directly (no GPUDirect RDMA)",
     ),
     CostlySetting("NCCL_NVLS_ENABLE", lambda v: v == "0", "NVLink SHARP is not used"),
-    CostlySetting(
-        "NCCL_ALGO", _any, ("the algorithm is fixed for all sizes; NCCL would choose by size and topology")
-    ),
+    CostlySetting("NCCL_ALGO", _any, "the algorithm is fixed; NCCL would choose by size and topology"),
     CostlySetting(
         "NCCL_PROTO",
         _any,
@@ -90,7 +86,7 @@ def judge_nccl_settings(fabric: HostFacts, expected: Expectation) -> Iterator[Ou
         yield Judged(name=setting.variable, outcome=_warn(setting, variables[setting.variable]))
     if not hurting:
         others = [name for name in variables if name.startswith("NCCL_")]
-        measured = f"none of the {len(SETTINGS)} that cost speed or print is set"
+        measured = f"none of the {len(SETTINGS)} settings that cost speed or print output is set"
         yield expected.judge(True, f"{measured}; set: {', '.join(others)}" if others else measured)
 
 

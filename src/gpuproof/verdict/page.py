@@ -28,7 +28,7 @@ SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
 """Statuses of outcomes that may share a row."""
 CALM = ("PASS", "NOT-APPLICABLE")
 MOST_NAMES = 20
-"""Maximum number of checks that a row names; the result lists all of them."""
+"""Maximum number of checks listed in a row; the result lists all of them."""
 GRAVEST_FIRST = ("FAIL", "ERROR", "WARN", "SKIP", "PASS", "NOT-APPLICABLE")
 TONES: dict[str, pages.Tone] = {
     "PASS": "good",

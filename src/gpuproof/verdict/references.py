@@ -1,6 +1,6 @@
-"""gpuproof's own measurements for a board name: a standard for a card with no history or peers.
+"""gpuproof's own measurements for a board name: a reference for a card without history or peers.
 
-In: measures and what hosts reported. Out: one outcome per value, judged by the references in
+In: measures and data reported by hosts. Out: one outcome per value, checked against the references in
 `references.toml`, which `gpuproof baseline export --reference` writes from runs. A value fails if it is lower
 than chance allows for a healthy card. Healthy cards of one board type differ by a spread that the file
 specifies along with its source. The reference is itself the mean of n cards, so another card differs from it
@@ -42,11 +42,11 @@ SAME = ("gpu", "power_limit_w", "clocks", "mig", "ecc")
 OF_RATE = {"host link": (PCIE,)}
 """Additional conditions for individual rates."""
 SAME_MAJOR = ("driver", "torch", "cuda")
-"""Software whose major version may not be older than the reference's."""
+"""Software with a major version that must not be older than the reference's."""
 SIMULATED_DRIVER = "fake "
-OTHER_CARDS = "Compare the card with its own past: gpuproof baseline record NAME RUN…, then --baseline NAME"
-AGAIN = "Find out why it is doubtful (--verbose), and measure again without that"
-SLOW_CARD = "Check its clocks, temperature, power and other users; then ask the provider of the card"
+OTHER_CARDS = "Compare the card with its history: gpuproof baseline record NAME RUN…, then --baseline NAME"
+AGAIN = "Find out why it is doubtful (--verbose), fix that, and measure again"
+SLOW_CARD = "Check its clocks, temperature, power and other users; then contact the card's provider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,14 @@ class ReferencedRate:
     name: str
     measure: str
     labels: Mapping[str, Any]
-    """Labels that identify its measures. Their other labels describe the work, and must match too."""
+    """Labels that identify its measures. Their other labels describe the workload, and must match too."""
     spread: float
-    """Standard deviation between healthy cards, as a share, set before any verdict."""
+    """Standard deviation between healthy cards, as a fraction, set before any verdict."""
     source: str
     """Source of the spread, and how a published range was converted."""
     least_share: float
     most_share: float
-    """The range of values from healthy cards, as shares of the data-sheet value."""
+    """The range of values from healthy cards, as fractions of the data-sheet value."""
 
     def picks(self, measure: Measure) -> bool:
         """Return whether a measure is of this quantity."""
@@ -73,7 +73,7 @@ class ReferencedRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardReference:
-    """The result for one piece of work on the cards of a board, with its conditions."""
+    """The result for one workload on the cards of a board, with its conditions."""
 
     board: str
     quantity: str
@@ -93,11 +93,11 @@ class BoardReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardReferences:
-    """The file."""
+    """Contents of the references file."""
 
     quantities: tuple[ReferencedRate, ...]
     other_version: float
-    """Additional standard deviation, as a share, when the driver or framework version differs."""
+    """Additional standard deviation, as a fraction, when the driver or framework version differs."""
     other_version_source: str
     published_boards: Mapping[str, tuple[str, ...]]
     """Maps QUANTITY of BOARD to the board names that sources of published values use."""
@@ -127,7 +127,7 @@ def references_with(text: str | None, *, place: str = "--references") -> BoardRe
     Spreads always come from gpuproof.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     known = load_references()
     if text is None:
@@ -146,7 +146,7 @@ def references_with(text: str | None, *, place: str = "--references") -> BoardRe
 
 
 def name_of_run(description: Mapping[str, Any]) -> str:
-    """Return an identifier for a run that does not depend on its directory: its name is not unique.
+    """Return an identifier for a run that does not depend on its directory name, which is not unique.
 
     >>> name_of_run({"run_id": "first", "created": "2026-11-27T07:13:05+00:00"})
     'first of 2026-11-27T07:13:05+00:00'
@@ -155,7 +155,7 @@ def name_of_run(description: Mapping[str, Any]) -> str:
 
 
 def labels_of_work(measure: Measure) -> dict[str, Any]:
-    """Return the labels of a measure that say what was done."""
+    """Return the labels of a measure that describe the workload."""
     return {key: value for key, value in measure.labels.items() if key not in UNCOMPARED}
 
 
@@ -177,11 +177,11 @@ def stack_on(subject: str, facts: FleetFacts) -> dict[str, str | None]:
 
 
 def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> str | None:
-    """Explain why a reference is only shown and judges nothing: its card may itself have been slow.
+    """Explain why a reference is only shown and not used: its card may itself have been slow.
 
     The value must be within the range of healthy cards relative to the data sheet, and within the spread of a
-    published value measured by others. A reference from simulated cards judges only simulated cards, and no
-    data sheet applies to it.
+    published value measured by others. A reference from simulated cards is used only for simulated cards, and
+    no data sheet applies to it.
     """
     if reference.stack["driver"].startswith(SIMULATED_DRIVER):
         return None
@@ -210,13 +210,13 @@ class Sharpness:
     """The smallest loss that a reference detects."""
 
     limit: float
-    """A value fails if it is below the reference by more than this share."""
+    """A value fails if it is below the reference by more than this fraction."""
     detectable: float
-    """The loss, as a share, at which an otherwise average card fails in 95 % of cases."""
+    """The loss, as a fraction, at which an otherwise average card fails in 95 % of cases."""
 
 
 def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float) -> Sharpness:
-    """Return the smallest detectable loss; `error_rate` is that for one value of a healthy card.
+    """Return the smallest detectable loss; `error_rate` applies to one value of a healthy card.
 
     `extra` is an additional standard deviation for differences that do not come from the cards.
     """
@@ -228,10 +228,10 @@ def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float)
 def judge_by_references(
     facts: FleetFacts, *, run: str, references: BoardReferences | None = None
 ) -> Iterator[Judged]:
-    """Judge each value for which there is a reference for its board and for exactly the same work.
+    """Evaluate each value that has a reference for its board and for exactly the same workload.
 
-    Together, they wrongly fail a member of a healthy fleet in `REQUIRED_ERROR_RATE` of cases. A reference
-    never judges the run or the card that it was made from.
+    All references together wrongly fail a member of a healthy fleet in `REQUIRED_ERROR_RATE` of cases. A
+    reference is never used to evaluate the run or the card that it was made from.
     """
     known = references or load_references()
     pairs = [pair for measure in facts.measures if (pair := _found(measure, facts, known)) is not None]
@@ -277,7 +277,7 @@ def _reason_against(
     stack: Mapping[str, str | None],
     run: str,
 ) -> str | None:
-    """Explain why a reference does not judge a value of the same work on the same board."""
+    """Explain why a reference is not used for a value of the same workload on the same board."""
     if run in reference.runs or card_of(measure.subject) in reference.cards:
         return "the reference was made from this very run or card"
     if measure.validity != "VALID":
@@ -307,7 +307,7 @@ def _major(version: str) -> int:
 
 
 def _versions(stack: Mapping[str, str | None], reference: Mapping[str, str]) -> list[str]:
-    """List the versions that differ from those of the reference."""
+    """List the versions that differ from the reference's versions."""
     return [
         f"{key} {stack[key]}, not {reference[key]}"
         for key in SAME_MAJOR

@@ -2,7 +2,7 @@
 
 In: the cells that a recipe requires (`verdict.aspects`) and the outcome of every check for every subject.
 Out: a verdict word with its reasons, and the tree behind it. READY means that readiness was demonstrated:
-each required cell was judged as precisely as the recipe demands, and passed. An additional failure never
+each required cell was evaluated as precisely as the recipe demands, and passed. An additional failure never
 improves the verdict.
 
 >>> roll_up([]).word
@@ -36,12 +36,10 @@ WORDS: tuple[ReadinessWord, ...] = ("READY", "READY-WITH-EXCLUSIONS", "INCONCLUS
 """Ordered from best to worst."""
 MOST_LISTED = 8
 """Maximum number of subjects to list when something applies to many."""
-NOTHING_REQUIRED = (
-    "no aspect is required: whatever was measured, there was nothing to show (validate.aspects)"
-)
+NOTHING_REQUIRED = "no aspect is required: whatever was measured, nothing needed proof (validate.aspects)"
 NOT_JUDGED = "no required check judged it"
 OPEN = "open: "
-"""Prefix of the reason for open cells; the first line states it separately."""
+"""Prefix of the reason for undecided cells; the first line states it separately."""
 
 
 NOTHING = AspectTable(cells=(), covered=frozenset())
@@ -69,16 +67,16 @@ class Readiness:
 
     word: ReadinessWord
     reasons: tuple[str, ...]
-    """Reasons why it is not better, most severe first."""
+    """Reasons why the verdict is not better, most severe first."""
     tree: Branch
     excluded: tuple[str, ...] = ()
     """Hosts and devices that failed, when the remaining ones can be used."""
     cells: tuple[AspectCell, ...] = ()
-    """What was required, and how each item was judged."""
+    """The requirements, and the result for each of them."""
     capped: str | None = None
     """Reason why the verdict cannot be better than INCONCLUSIVE; None if it is not capped."""
     uncapped: ReadinessWord = "INCONCLUSIVE"
-    """What the verdict would be without the cap."""
+    """The verdict that would apply without the cap."""
 
 
 def roll_up(
@@ -91,10 +89,10 @@ def roll_up(
 ) -> Readiness:
     """Combine cells and outcomes into one verdict.
 
-    `table` is what the recipe requires. `subjects` are the hosts and devices that exist: each must be judged,
-    directly or through its parts. `members` maps CASE/REPLICATE to the subjects that took part in the launch:
-    a result for several subjects applies to those that remain only if no excluded subject took part. `capped`
-    is the reason why the verdict cannot be better than INCONCLUSIVE.
+    `table` contains the recipe's requirements. `subjects` are the hosts and devices that exist: each must be
+    evaluated, directly or through its parts. `members` maps CASE/REPLICATE to the subjects that took part in
+    the launch: a result for several subjects applies to those that remain only if no excluded subject took
+    part. `capped` is the reason why the verdict cannot be better than INCONCLUSIVE.
     """
     required = [item for item in judged if item.is_required]
     tree = _tree(required, table, subjects)
@@ -122,7 +120,7 @@ def _tree(required: Sequence[Judged], table: AspectTable, subjects: Iterable[str
 
 
 def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
-    """Report whether an inconclusive outcome leaves something open that no cell covers."""
+    """Report whether an inconclusive outcome leaves something undecided that no cell covers."""
     is_figure = item.measure is not None and item.basis != "none"
     is_covered = is_figure and (item.basis == "peers" or (item.name, item.outcome.subject) in covered)
     return OF_STATUS[item.outcome.status] == "undecided" and not is_covered
@@ -139,9 +137,7 @@ def _measured_with(
         ]
         if cell.standing == "passed" and cell.aspect in RATES and together:
             names = listed(list(dict.fromkeys(together)))
-            yield _of_subjects(
-                [cell.subject], f"{cell.title} was measured with {names}: measure again without"
-            )
+            yield _of_subjects([cell.subject], f"{cell.title} was measured with {names}: repeat it without")
 
 
 def _is_part(subject: str, of: str) -> bool:
@@ -214,7 +210,7 @@ def _excluded(tree: Branch) -> Iterator[str]:
 def _word(
     tree: Branch, required: Sequence[Judged], excluded: Collection[str], *, is_lacking: bool
 ) -> ReadinessWord:
-    """Choose the verdict. If anything outside the excluded subjects is open, the rest is unproven."""
+    """Choose the verdict. If anything but the excluded subjects is undecided, the rest is unproven."""
     is_open = is_lacking or any(
         branch.undecided for branch in _all(tree) if not _is_within(branch.subject, excluded)
     )
@@ -268,7 +264,7 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
 
 
 def _open_cells(cells: Iterable[AspectCell]) -> Iterator[str]:
-    """Yield why cells are open and how to judge them, grouping cells with the same reason."""
+    """Yield why cells are undecided and how to resolve them, grouping cells with the same reason."""
     alike: dict[tuple[str | None, str | None], dict[str, list[str]]] = {}
     for cell in cells:
         if cell.standing == "undecided":

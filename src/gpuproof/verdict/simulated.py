@@ -1,6 +1,6 @@
 """Results from simulated devices say nothing about real hardware: reports say so, and none passes.
 
-The quality of the measurement is still judged: a benchmark of a simulated device can be VALID.
+The quality of the measurement is still assessed: a benchmark of a simulated device can be VALID.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def is_simulated(launches: Sequence[CaseRecords]) -> bool:
 
 
 def as_simulated(result: Result) -> Result:
-    """Return the result of a simulated run, with a note in its conditions and a capped verdict.
+    """Return the result of a simulated run, with a note in its conditions and its verdict capped.
 
-    A benchmark's verdict says how well it was measured, and keeps its exit code; a verdict on whether
-    hardware is good enough can be at best inconclusive.
+    A benchmark's verdict says how well it was measured, so it keeps its exit code. A verdict on whether
+    hardware is good enough is INCONCLUSIVE at best.
     """
     is_judgement = result.verdict not in (result.validity, NOTHING_MEASURED)
     code = at_most(ExitCode(result.exit_code), simulated=is_judgement)
@@ -42,7 +42,7 @@ def as_simulated(result: Result) -> Result:
 
 
 def at_most(code: ExitCode, *, simulated: bool) -> ExitCode:
-    """Return the exit code of a judgement: simulated runs never pass."""
+    """Return the exit code, except that a simulated run can never pass."""
     return ExitCode.INCONCLUSIVE if simulated and code == ExitCode.DONE else code
 
 

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
 NO_REPLICATES = (
-    "launches forked from one process share its choice of algorithms and its memory layout, so they do "
-    "not show how fresh processes differ (run.start=exec starts fresh ones)"
+    "launches forked from one process share its choice of algorithms and its memory layout, so "
+    "they do not reveal differences between fresh processes (run.start=exec starts fresh ones)"
 )
 PeakLookup = Callable[[str, str], Peak | None]
 MemoryPeakLookup = Callable[[str], BandwidthPeak | None]
@@ -47,7 +47,7 @@ MemoryPeakLookup = Callable[[str], BandwidthPeak | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What a run measured. Rates are totals over all ranks; times are in seconds."""
+    """Results of a run. Rates are totals over all ranks; times are in seconds."""
 
     launches: tuple[Launch, ...]
     failures: tuple[Failure, ...]
@@ -66,7 +66,7 @@ class RunSummary:
     flops_per_s_per_device: float | None
     peak: Peak | None
     power_caps: tuple[PowerCapWindow | None, ...] = ()
-    """For each launch, its window at the power cap; None for a launch that did not reach the cap."""
+    """Window of each launch at the power cap; None for a launch that did not reach the cap."""
     memory_peak: BandwidthPeak | None = None
     bytes_per_s_per_device: float | None = None
     roofline: Roofline | None = None
@@ -74,7 +74,7 @@ class RunSummary:
 
     @property
     def rate(self) -> float | None:
-        """Items per second: all items of all launches divided by the sum of their windows."""
+        """Items per second: total items of all launches divided by the total duration of their windows."""
         return throughput(self.items_total, self.window_s) if self.launches else None
 
     @property
@@ -143,7 +143,7 @@ def _power_caps(
 def _differences(
     first: Launch | None, rate: Interval | Unavailable, step_s: Interval | Unavailable
 ) -> Sequence[Doubt]:
-    """Return warnings about launches that differ in something the run depends on."""
+    """Return warnings about launches that differ in conditions that affect the result."""
     if first is not None and first.case.measures_latency:
         return doubts_about_differences(step_s, of="median latency")
     return doubts_about_differences(rate, of="throughput")

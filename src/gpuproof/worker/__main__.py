@@ -15,10 +15,10 @@ from gpuproof.worker import launched
 
 COMMANDS = {
     "run": ("gpuproof.worker.rank.assignment:main", "measure one rank of a case, for a launcher"),
-    "join": ("gpuproof.worker.commands.attach:join", "the same for a rank that your own launcher started"),
+    "join": ("gpuproof.worker.commands.attach:join", "the same for a rank started by your own launcher"),
     "follow": (
         "gpuproof.worker.commands.follow:follow",
-        "the same for one case after another, until rank 0 has no more",
+        "the same for one case after another, until rank 0 has none left",
     ),
     "dismiss": ("gpuproof.worker.commands.attach:dismiss", "tell the following ranks that the run is over"),
     "serve-cases": (
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run the command named by the first word, passing the remaining words; return its exit code."""
+    """Run the command given by the first word, passing the remaining words; return its exit code."""
     path = COMMANDS[words[0]][0] if words[0] in COMMANDS else launched_commands()[words[0]]
     module, _, function = path.partition(":")
     try:

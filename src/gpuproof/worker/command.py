@@ -1,8 +1,8 @@
 """A user's command as a case: started, tracked with its children, stopped at its time limit.
 
-Its output goes to output.log and error.txt in the launch's folder. At its time limit, it is stopped along
-with all processes it left behind. What it wrote until then is always kept: files, and its own results. Files
-older than the start of the command do not count as its own.
+Its output goes to output.log and error.txt in the launch's folder. At its time limit, the command is stopped
+along with all processes it started. Everything it has written by then is always kept: files and its own
+results. Files from before the command started do not count as its own.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from gpuproof.worker.rank.failure import CommandFailedError
 from gpuproof.worker.rank.recorder import Recorder
 
 FIRST_POLL_S, LONGEST_POLL_S = 0.05, 0.5
-"""Intervals at which the process tree is read; they grow, because each read takes a few milliseconds of CPU
-time."""
+"""Shortest and longest interval between readings of the process tree. The interval grows, because each
+reading takes a few milliseconds of CPU time."""
 RECORD_EVERY_S = 1.0
 CHANGE = 0.05
-"""If a tree's memory has changed by more than this share, it is recorded immediately."""
+"""If a tree's memory has changed by more than this fraction, it is recorded immediately."""
 GRACE_S = 10.0
-"""Time that a command gets to exit by itself once it has reached its time limit."""
+"""Time that a command gets to exit on its own once it has reached its time limit."""
 NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
 """Variables set only for workers. With the first one set, a script would not find the modules next to it."""
 CLOCK_STEP_S = 0.02
-"""How far a file system's clock may lag behind ours."""
+"""Maximum lag of a file system's clock behind ours."""
 
 
 @dataclass(kw_only=True)
@@ -72,7 +72,7 @@ class Followed:
     written_s: float = field(default=float("-inf"))
 
     def look(self, *, is_last: bool = False) -> None:
-        """Read the tree and the marks; write a record about once a second and whenever memory changes."""
+        """Read the tree and the marks; write a record every second or so, and whenever memory changes."""
         now_s = monotonic()
         tree = descendants(os.getpid())
         resident = sum(state.resident_bytes for state in tree)
@@ -223,7 +223,7 @@ def _follow(followed: Followed, limit_s: float | None) -> CommandEnded:
 
 
 def _running(process: subprocess.Popen[bytes]) -> list[int]:
-    """List the tree, noting when the command itself has exited and so leaves no zombie to wait for."""
+    """List the tree, after reaping the command itself if it has exited."""
     process.poll()
     return _listed()
 
@@ -256,7 +256,7 @@ def _last_words(log: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Places where a command's files may be."""
+    """Folders where a command's files may be."""
 
     output: Path
     """The launch's own folder."""
@@ -265,7 +265,7 @@ class Places:
     """When the launch started, in seconds since the epoch."""
 
     def find(self, pattern: str) -> Iterator[Path]:
-        """Yield matching files from the first place that has any, but only files this launch wrote."""
+        """Yield matching files from the first folder that has any, but only files this launch wrote."""
         for place in (self.output, self.working):
             paths = [path for path in sorted(place.glob(pattern)) if path.is_file()]
             fresh = [path for path in paths if path.stat().st_mtime >= self.since_s - CLOCK_STEP_S]
@@ -301,7 +301,7 @@ def _stored(path: Path, places: Places) -> str:
 
 
 def read_metrics_file(name: str, places: Places, *, rank: int) -> CommandMetrics:
-    """Read the command's own results; if there are none, record the reason."""
+    """Read the results written by the command; if there are none, record the reason."""
     path = next(places.find(name), None)
     if path is None:
         old = "only one from before this launch" if places.is_stale(name) else "none was written"

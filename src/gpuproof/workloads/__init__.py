@@ -1,1 +1,1 @@
-"""Workloads: what the device computes. `base` and `catalogue` are torch-free; the rest uses torch."""
+"""Workloads that run on the device. `base` and `catalogue` are torch-free; the rest uses torch."""

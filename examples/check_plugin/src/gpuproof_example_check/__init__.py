@@ -1,7 +1,7 @@
-"""Check whether the steps of a run are steady, as a pure function from records to an outcome.
+"""Check whether the steps of a run are steady; a pure function from records to an outcome.
 
 Steady means that the spread of rank 0's step times (interquartile range over median) is at most 10 % in every
-launch. The limit is this package's own, and the outcome says so.
+launch. The limit is specific to this package, and the outcome says so.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class Steady:
         if min(map(len, times)) < FEWEST_STEPS:
             return Outcome(
                 status="SKIP",
-                reason=(
-                    f"a launch recorded {min(map(len, times))} step times, and {FEWEST_STEPS} are needed"
-                ),
+                reason=f"a launch recorded {min(map(len, times))} step times, and {FEWEST_STEPS} are needed",
             )
         worst = max(map(spread, times))
         measured = f"{worst:.1%} in the launch that varies most"

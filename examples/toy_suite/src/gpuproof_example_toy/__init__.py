@@ -1,7 +1,7 @@
-"""A suite from another package: each host trains alone, then one job runs over two of them.
+"""A suite from another package: each host trains alone, then one job runs over two of the hosts.
 
-Everything it needs from gpuproof is imported here and in the three files next to this one; `PlannedSuite`
-calls their `plan.begin`, `conclude.conclude` and `page.page`.
+Everything that the suite needs from gpuproof is imported here and in the three files next to this one;
+`PlannedSuite` calls their `plan.begin`, `conclude.conclude` and `page.page`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gpuproof_example_toy.plan import ToyOptions
 
 
 class Toy(PlannedSuite):
-    """Each host alone, then the two slowest or fastest as one job."""
+    """Train on each host alone, then on the two slowest or fastest hosts as one job."""
 
     name = "toy"
     summary = "each host alone, then one job over the two slowest or fastest"

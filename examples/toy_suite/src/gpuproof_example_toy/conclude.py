@@ -1,6 +1,7 @@
-"""Summarise the launches: a rate for each host and for the pair, and the share the pair retains.
+"""Summarise the launches: a rate for each host and the pair, and the fraction the pair retains.
 
-Each host, and the pair, is concluded as if the recipe ran alone; this module adds what only the suite knows.
+Each host, and the pair, is concluded as if its recipe had run alone; this module adds what only the suite
+knows.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from gpuproof_example_toy.plan import ALONE, PAIR, ToyState, plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyDetail:
-    """Text that the page needs beyond the result. Its values are the result's measures."""
+    """Text that the page needs in addition to the result. Its values are the result's measures."""
 
     common: Common
     chosen: tuple[str, ...]
-    """The hosts of the pair; empty if there was none."""
+    """Hosts of the pair; empty if there was none."""
     why: str
     """Why these hosts were chosen, or why there are none."""
     is_slow: bool
@@ -41,7 +42,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     if state.pair:
         cases[placed_name(PAIR, *state.pair)] = " + ".join(place.name for place in state.pair)
     alone = {"suite": None, "suite_options": {}, "run.repeats": state.options.rounds}
-    recipe = config_at(state.config, alone)  # for each case, without the suite
+    recipe = config_at(state.config, alone)  # without the suite, for each case
     wanted = [Point(case_id=case_id, assignment={}, config=recipe) for case_id in cases]
     points = list(conclude_points(evidence, wanted))
     rates = [rate for point in points if (rate := _rate(point, cases[point.point.case_id]))]
@@ -75,7 +76,7 @@ def _rate(point: PointResult, where: str) -> Measure | None:
 
 
 def _kept(state: ToyState, rates: Sequence[Measure]) -> Measure:
-    """Return the share of both hosts' throughput that remains when they run as one job, per round."""
+    """Return the fraction of both hosts' throughput that remains when they run as one job, per round."""
     first, second = (place.name for place in state.pair)
     pair = next((rate for rate in rates if rate.labels["num_hosts"] > 1), None)
     alone = sum(state.rate_alone(place) or 0.0 for place in state.pair)
@@ -95,7 +96,7 @@ def _kept(state: ToyState, rates: Sequence[Measure]) -> Measure:
         subject=f"link/{first}>{second}",
         statistic="mean",
         detail=words if shares else "",
-        missing=None if shares else "no launch of the pair was measured, or neither of its hosts alone",
+        missing=None if shares else "no launch of the pair was measured, or neither host was measured alone",
         validity=pair.validity if pair else None,
     )
 

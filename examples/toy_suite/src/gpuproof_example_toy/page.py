@@ -33,7 +33,7 @@ def _notices(detail: ToyDetail) -> Iterator[Notice]:
     yield Notice(word="chosen", tone="plain", text=f"{hosts}: {detail.why}")
     if detail.is_slow:
         text = "one job over them keeps less than toy.least_kept of their individual throughput"
-        yield Notice(word="slow", tone="warn", text=text, advice="Look at the link between them")
+        yield Notice(word="slow", tone="warn", text=text, advice="Check the link between them")
 
 
 def _chart(rates: Sequence[Measure]) -> Chart:

@@ -25,14 +25,14 @@ ALONE, PAIR = "alone", "pair"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyOptions:
-    """The recipe's block `toy`."""
+    """The `toy` section of the recipe."""
 
     rounds: int = 2
     """Number of launches of each host, and of the pair."""
     pair: Literal["slowest", "fastest"] = "slowest"
     """Which two hosts form the pair."""
     least_kept: float = 0.5
-    """Share of both hosts' individual throughput below which the page warns."""
+    """Fraction of both hosts' individual throughput below which the page warns."""
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -41,7 +41,7 @@ class ToyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyState:
-    """Where the run takes place."""
+    """The state of a run."""
 
     config: RunConfig
     options: ToyOptions
@@ -49,7 +49,7 @@ class ToyState:
     rates: Mapping[LaunchKey, float | None] = field(default_factory=dict)
     """Items per second of each launch that ended; None if nothing was measured."""
     begun: tuple[str, ...] = ()
-    """The hosts of the pair once one of its launches has ended: later rates do not change it."""
+    """Hosts of the pair once one of its launches has ended: later rates do not change the pair."""
 
     @property
     def num_left(self) -> int:
@@ -85,7 +85,7 @@ class ToyState:
         return self.with_rate(launch_key(launch.case), rate, hosts=launch.case.placement.hosts)
 
     def with_rate(self, key: LaunchKey, rate: float | None, *, hosts: tuple[str, ...]) -> ToyState:
-        """Return the state after these hosts measured this rate, or None, in a launch."""
+        """Return the state after a launch on these hosts measured this rate, or measured nothing (None)."""
         begun = hosts if len(hosts) > 1 else self.begun
         return replace(self, rates={**self.rates, key: rate}, begun=begun)
 

@@ -1,4 +1,4 @@
-"""The torch half of the workload, which is only imported on the node, by the ranks."""
+"""The torch half of the workload, which is only imported by the ranks on the node."""
 
 from __future__ import annotations
 

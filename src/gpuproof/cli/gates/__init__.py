@@ -1,1 +1,1 @@
-"""A gate before each job: judges a single node in seconds, with wrappers for job launchers."""
+"""A gate before each job: checks a single node in seconds, with wrappers for job launchers."""

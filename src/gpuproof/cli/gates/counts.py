@@ -1,8 +1,8 @@
 """Determine how many devices of which type a run here uses, and whether any are missing.
 
-Input: the options, and what this machine has. Output: words that set keys of the recipe, or why the gate
-stops
-immediately: with 3 if GPUs were expected or granted and there are none, or with 5 if nothing says how many
+Input: the options, and what this machine has. Output: words that set keys of the recipe, or the reason why
+the gate stops
+immediately: with 3 if GPUs were expected or allocated and there are none, with 5 if nothing says how many
 there should be, or if a requested device does not exist.
 """
 
@@ -28,12 +28,12 @@ OF_TRAINING = ("model.", "data.", "training.precision")
 """Keys that define what is trained."""
 QUICK = "quick"
 NAMES_WORK = ("model.", "data.", "matrix", "search.", "kind", "suite", "training.framework")
-"""Keys that make a quick run use what they specify instead of a model chosen for the GPU."""
-LOOK = "Look at dmesg, nvidia-smi -L and gpuproof doctor"
+"""Keys that make a quick run use the specified values instead of a model chosen for the GPU."""
+LOOK = "Check dmesg, nvidia-smi -L and gpuproof doctor"
 
 
 class MissingGpusError(GpuproofError):
-    """Expected or granted GPUs are missing: a failure of the host, exit code 3."""
+    """Expected or allocated GPUs are missing: a failure of the host, exit code 3."""
 
 
 def device_words(
@@ -42,7 +42,7 @@ def device_words(
     """Return how many devices of which type to use; if not specified, `count` queries this machine.
 
     Raises:
-        MissingGpusError: the machine has no GPUs, but some were expected or granted.
+        MissingGpusError: the machine has no GPUs, but some were expected or allocated.
         EnvironmentUnfitError: the machine has no GPUs, and a CPU is not allowed; or a requested GPU is
             missing.
     """
@@ -68,7 +68,7 @@ def device_words(
 
 
 def training_words(words: Iterable[str]) -> dict[str, str]:
-    """Return the words that train a named model on GPUs too, instead of the recipe's GPU model."""
+    """Return the words that train the given model on GPUs too, instead of the recipe's GPU model."""
     is_named = any(word.removeprefix("--").startswith(OF_TRAINING) for word in words)
     return {"validate.on_gpus": "{}"} if is_named else {}
 
@@ -77,7 +77,7 @@ def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[s
     """Return recipe and words for a quick run on this machine: on a GPU, with a model that fills it.
 
     The recipe is unchanged if the words set a model, data, a sweep or the CPU, if no driver lists a device,
-    or if the smallest device that torch sees has no room for the model.
+    or if the model does not fit in the memory of the smallest device that torch sees.
     """
     from gpuproof.launchers.probe import probe
 
@@ -144,10 +144,10 @@ def _refuse_missing(options: Mapping[str, Any], number: int, recipe: str) -> Non
 
 
 def _expected(options: Mapping[str, Any], recipe: str) -> tuple[int, str]:
-    """Return how many GPUs there should be, and where that number comes from; 0 if unknown.
+    """Return the expected number of GPUs, and where that number comes from; 0 if unknown.
 
     Raises:
-        UsageError: the recipe is wrong.
+        UsageError: the recipe is invalid.
     """
     from gpuproof.config.load import load_config
     from gpuproof.suites.validate.options import read_options

@@ -1,9 +1,9 @@
-"""`gpuproof validate --prolog`: judge a single node within a fixed time, and print one line.
+"""`gpuproof validate --prolog`: check a single node within a fixed time, and print one line.
 
 Input: what to measure, and the total time in seconds. Output: a line and an exit code. No scheduler is
 queried, and variables that launchers left in the environment are ignored. Launches are stopped a few seconds
-before the deadline, so that they can be judged; whatever still hangs then, perhaps in a driver, is left
-behind.
+before the deadline, so that they can be evaluated; anything that still hangs at that time, perhaps in a
+driver, is left running.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ Planned = tuple[str, list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """How a node is judged, and within what time."""
+    """How a node is checked, and the time limit for the check."""
 
     plan: Callable[[int], Planned]
-    """Called with the number of devices; returns what to measure."""
+    """Function that is called with the number of devices and returns what to measure."""
     budget_s: float
-    """Total time from start to the printed line."""
+    """Total time in seconds from start to the printed line."""
     python: str | None
     as_json: bool
     after: Callable[[RunDirectory, ExitCode], ExitCode]
-    """Called with the run and its exit code, to write the requested files."""
+    """Function that is called with the run and its exit code to write the requested files."""
 
 
 def judge_by_options(
@@ -68,7 +68,7 @@ def judge_by_options(
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
-    """Judge this node as the options of `gpuproof validate` say: `recipes`, `words` and `seconds`.
+    """Judge this node as set by the `gpuproof validate` options: `recipes`, `words` and `seconds`.
 
     Raises:
         UsageError: an option does not apply to a gate, or there is too little time.
@@ -100,19 +100,17 @@ def _refuse_with_prolog(names: Sequence[str]) -> None:
     """Reject options that do not apply to a gate.
 
     Raises:
-        UsageError: one was given.
+        UsageError: such an option was given.
     """
     if names:
-        raise UsageError(
-            "a gate judges this one node, right away", place="--prolog", next_step=f"Leave {names[0]} out"
-        )
+        raise UsageError("a gate judges this node right away", place="--prolog", next_step=f"Omit {names[0]}")
 
 
 def judge_node(gate: Gate) -> ExitCode:
     """Judge this node within its time.
 
     Raises:
-        UsageError: there is too little time to judge anything.
+        UsageError: the time is too short to evaluate anything.
     """
     until_s = monotonic() + gate.budget_s - MARGIN_S
     if gate.budget_s < LEAST_S:
@@ -126,7 +124,7 @@ def judge_node(gate: Gate) -> ExitCode:
             code, line = error.exit_code, str(error)
         except (GpuproofError, click.ClickException) as error:
             code = ExitCode.USAGE if isinstance(error, click.ClickException) else error.exit_code
-            # 3 is reserved for results that were measured and are wrong.
+            # 3 is reserved for measured results that are wrong.
             code = ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
             line = f"could not judge: {error}"
         except Exception:  # noqa: BLE001  # a fault of ours must not look like one of the node's
@@ -185,7 +183,7 @@ def _free_devices(python: str | None, *, limit_s: float) -> int:
 
 
 def _forget_launchers() -> None:
-    """Remove environment variables that mark this process as one of several; keep granted devices."""
+    """Remove environment variables that mark this process as one of several; keep allocated devices."""
     from gpuproof.launchers.surroundings import without_launchers
     from gpuproof.processes.granted import grant_for_later
 

@@ -1,8 +1,8 @@
 """The training built into gpuproof, which `gpuproof monitor exec` runs when no command is given.
 
-In: words such as `--optimizer adamw --target-sparsity 0.7`, a model, and defaults from a Kconfig file. Out:
-the command that trains the model, which is `gpuproof run pruning` with keys set. The words may include any
-recipe key, such as `--training.weight_decay=0.1`.
+Input: words such as `--optimizer adamw --target-sparsity 0.7`, a model, and defaults from a Kconfig file.
+Output: the command that trains the model, which is `gpuproof run pruning` with keys set. The words may
+include any recipe key, such as `--training.weight_decay=0.1`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ TEXT_MODELS: Mapping[str, str] = {
     **{"data.name": "synthetic", "model.num_classes": "null"},
     **{"data.batch_size": "4", "data.samples_per_epoch": "400"},
 }
-"""Recipe overrides for text models, which have no images as input and do not classify digits. The logits of a
-batch of 64, the default for digits, are 64 × 1,024 × 50,257 numbers: 13 GB, and the same again for their
-gradients."""
+"""Recipe overrides for text models, which do not use images as input and do not classify digits. The logits
+of a batch of 64, the default for digits, are 64 × 1,024 × 50,257 numbers, i.e. 13 GB, and their gradients
+need the same amount again."""
 
 
 def is_builtin(command: Sequence[str]) -> bool:
-    """Return whether the words after `--` are for the built-in training, so start with an option.
+    """Return whether the words after `--` are for the built-in training, i.e. start with an option.
 
     >>> is_builtin(["--optimizer", "adamw"]), is_builtin(["python", "train.py", "--lr", "1"])
     (True, False)
@@ -60,10 +60,10 @@ def is_builtin(command: Sequence[str]) -> bool:
 
 
 def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | None) -> Path | None:
-    """Return the defaults file: the named one, or else NAME, NAME.config or .config in the folder.
+    """Return the defaults file: the one given, or else NAME, NAME.config or .config in the folder.
 
     Raises:
-        UsageError: the folder has none of them.
+        UsageError: the folder contains none of these files.
     """
     if config is not None:
         return (config_dir or Path()) / config
@@ -75,7 +75,7 @@ def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | N
         raise UsageError(
             f"the folder has no {' and no '.join(names)}",
             place="--config-dir",
-            next_step="Name the file with --config",
+            next_step="Specify the file with --config",
         )
     return path
 
@@ -86,7 +86,7 @@ def training_command(
     """Return the training's command line and the model name; report defaults that have no effect.
 
     Raises:
-        UsageError: a word is not one of its options, or no model is named.
+        UsageError: a word is not one of its options, or no model is given.
         ConfigError: the file of defaults cannot be read.
     """
     settings = {**_read_defaults(defaults), **dict(_settings(words))}
@@ -135,7 +135,7 @@ def _settings(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         key = flag if "." in flag else FLAGS.get(flag)
         if not name.startswith("--") or key is None:
             raise UsageError(
-                "no option of the built-in training",
+                "not an option of the built-in training",
                 place=name,
                 next_step=f"Use --{', --'.join(FLAGS)}, or any key of a recipe, such as --training.seed=7",
             )

@@ -88,7 +88,7 @@ def _sources(
     site = site_type(hosts.launcher)
     if source is not None or not site.can_sample:
         raise UsageError(
-            "shows hosts that accept logins, and no recording alongside",
+            "shows hosts that accept logins, and cannot show a recording at the same time",
             place="monitor live",
             next_step="Write --on ssh:FILE, and omit SOURCE",
         )

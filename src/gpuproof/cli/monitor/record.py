@@ -1,7 +1,7 @@
 """`gpuproof monitor record` and `exec`: record this machine, optionally while a command runs.
 
-A node-side process takes the readings; this module turns them into the readings file, summary, plot and
-comparison. Standard output belongs to the command: everything printed here goes to standard error.
+A process on the node takes the readings; this module turns them into the readings file, summary, plot and
+comparison. Standard output belongs to the command: everything printed by this module goes to standard error.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ _COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args":
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(min=0.01)
-_INTERVAL = click.option(
-    "--interval", metavar="SECONDS", type=_SECONDS, help="Seconds between readings (0.2)."
-)
+_INTERVAL = click.option("--interval", metavar="SECONDS", type=_SECONDS, help="Time between readings (0.2).")
 _DEVICES = click.option("--devices", metavar="0,2", help="Physical indices to read, e.g. 0,2 (default: all).")
 _KEEP_COMMAND = click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 
 
 class _FilesAfterAnOption(click.Command):
-    """A command whose --compare-with accepts every file to which the shell expanded a pattern."""
+    """A command with a --compare-with option that accepts all files from an expanded shell pattern."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the option for each of several files, so that none is mistaken for the command."""
@@ -108,7 +106,7 @@ def record(
         raise UsageError(
             f"{out} is an option, not a file",
             place="--out",
-            next_step="Name the file: gpuproof monitor record --out FILE",
+            next_step="Specify the file: gpuproof monitor record --out FILE",
         )
     path = out or Path(f"gpu_stats_{name_config(command) or 'machine'}_{_stamp()}.jsonl")
     if path.exists():
@@ -121,9 +119,7 @@ def record(
 
 
 @click.command("exec", cls=_FilesAfterAnOption, context_settings=_COMMAND_SETTINGS)
-@click.option(
-    "--config-name", metavar="NAME", help="Name of this configuration in the file names (from the command)."
-)
+@click.option("--config-name", metavar="NAME", help="Configuration name in file names (from the command).")
 @click.option(
     "--model",
     metavar="NAME",
@@ -133,7 +129,7 @@ def record(
 @click.option(
     "--config-dir",
     type=_FOLDER,
-    help=("Folder containing such files: CONFIG_NAME, CONFIG_NAME.config, .config."),
+    help="Folder containing such files: CONFIG_NAME, CONFIG_NAME.config, .config.",
 )
 @click.option(
     "--output-dir",
@@ -147,7 +143,7 @@ def record(
     "--compare-with",
     metavar="GLOB",
     multiple=True,
-    help="Compare with the newest matching file; quoted or not, everything up to -- is a file.",
+    help="Compare with the newest matching file; everything up to -- is a file, quoted or not.",
 )
 @_INTERVAL
 @_DEVICES
@@ -222,7 +218,7 @@ def _exec(
 
 
 def _has_readings(recording: Path, *, in_new_folder: bool) -> bool:
-    """Return whether there are readings; if there is no sampler, it has already reported why."""
+    """Return whether there are readings; if there is no sampler, it has already reported the reason."""
     if not recording.is_file():
         click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
         return False
@@ -244,7 +240,7 @@ def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
 
 
 def name_config(command: Sequence[str]) -> str | None:
-    """Name a configuration after the script that a command runs, or else after the command's program.
+    """Return a configuration name: the script that a command runs, or else the command's program.
 
     >>> name_config(["python", "-u", "src/train net.py", "--lr", "0.1"]), name_config(["/bin/sleep", "1"])
     ('train_net', 'sleep')
@@ -303,7 +299,7 @@ def _new_recording(folder: Path, config: str) -> Path:
                 return path
     except OSError as error:
         raise EnvironmentUnfitError(
-            error.strerror or str(error), place=str(folder), next_step="Name another with --output-dir"
+            error.strerror or str(error), place=str(folder), next_step="Specify another with --output-dir"
         ) from error
 
 

@@ -25,22 +25,20 @@ PROMETHEUS_FILES: Mapping[str, str] = {
     "gpuproof_alerts.yml": "prometheus_alerts.yaml",
     "gpuproof_dashboard.json": "grafana_dashboard.json",
 }
-"""File name to write → template in the package."""
+"""Name of the file to write → template in the package."""
 LOOK_S = 0.5
-"""How quickly the end of the readings is detected."""
+"""Interval in seconds at which the end of the readings is checked for."""
 
 
 @click.command("serve")
-@click.option(
-    "--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on."
-)
+@click.option("--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
     "--port",
     metavar="N",
     type=click.IntRange(0, 65535),
     default=9837,
     show_default=True,
-    help=("Port to listen on; 0 picks a free one."),
+    help="Port to listen on; 0 picks a free one.",
 )
 @interval_option
 @click.option("--devices", metavar="0,2", help="Physical indices to serve, e.g. 0,2 (default: all).")
@@ -49,14 +47,14 @@ LOOK_S = 0.5
 @click.option(
     "--password-file",
     type=_FILE,
-    help=("File with one line USER:PASSWORD that scrapes must send (mode 600)."),
+    help="File with one line USER:PASSWORD that scrapes must send (mode 600).",
 )
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help=("A name that scrapes use for this machine, besides its own name and addresses; may be repeated."),
+    help="A name that scrapes use for this machine, besides its own name and addresses; may be repeated.",
 )
 @click.option(
     "--textfile",
@@ -79,9 +77,9 @@ def serve(
 ) -> None:
     """Serve readings to Prometheus at /metrics until Ctrl-C.
 
-    Listens on loopback by default, because readings reveal what a machine is used for, and name pods and
-    batch jobs. `gpuproof monitor alerts` writes the alerts and the Grafana dashboard. SOURCE works as in
-    `live`.
+    Listens on loopback by default, because readings reveal what a machine is used for and contain the names
+    of pods and batch jobs. `gpuproof monitor alerts` writes the alerts and the Grafana dashboard. SOURCE
+    works as in `live`.
 
     \b
     Example:
@@ -113,9 +111,7 @@ def _write_textfile(records: Records, folder: Path, *, access: Access, interval_
     from gpuproof.observe.prometheus.exporter import serve_textfile
 
     if access.certificate is not None or access.password is not None:
-        raise UsageError(
-            "does not listen on an address, so a certificate or password has no effect", place="--textfile"
-        )
+        raise UsageError("does not listen, so a certificate or password has no effect", place="--textfile")
     running = serve_textfile(records, folder)
     click.echo(f"gpuproof: writing {running.path}", err=True)
     _until_stopped(running, interval_s, each_time=running.write)

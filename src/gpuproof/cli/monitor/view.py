@@ -35,7 +35,7 @@ FORMATS = (
 
 
 def require(package: str, command: str) -> None:
-    """Reject a command whose library is not installed.
+    """Reject a command if its library is not installed.
 
     Raises:
         EnvironmentUnfitError: the library is missing; the message says how to install it.
@@ -83,12 +83,12 @@ def _existing(source: str) -> Path:
 
 
 @click.command("show")
-@click.option("--balance", is_flag=True, help="Judge how evenly the load is spread over the GPUs.")
+@click.option("--balance", is_flag=True, help="Check how evenly the load is spread over the GPUs.")
 @report_options(formats=FORMATS)
 @verbose_option
 @click.argument("recording")
 def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool, recording: str) -> None:
-    """Print the summary of RECORDING: a file in any known format, or a pattern (newest match).
+    """Print the summary of RECORDING, a file in any known format or a pattern (newest match).
 
     A directory means the newest recording in it.
 
@@ -162,7 +162,7 @@ def compare(
         raise UsageError(
             f"takes two recordings, A and B; {len(recordings)} given",
             place="monitor compare",
-            next_step=("Quote each pattern ('results/gpu_stats_a_*') so that the shell does not expand it"),
+            next_step="Quote each pattern ('results/gpu_stats_a_*') so that the shell does not expand it",
         )
     chosen = chosen_format(form, output, as_json=as_json)
     first, second = (_load(x, None if picture or chosen == "html" else READ_METRICS) for x in recordings)
@@ -182,7 +182,7 @@ def compare(
     type=click.Choice(["time", "memory", "balance"]),
     default="time",
     show_default=True,
-    help="One recording over time; the memory of several; the load of one across its GPUs.",
+    help="Plot one recording over time, the memory of several, or the load of one across its GPUs.",
 )
 @click.argument("recordings", nargs=-1, required=True)
 def plot(
@@ -212,7 +212,7 @@ def plot(
 
 
 def _memory_path(names: tuple[str, ...]) -> Path:
-    """Return where to write memory plots: graphs/ in the recordings' one directory, else here."""
+    """Return where memory plots go: graphs/ in the recordings' one directory, else the current one."""
     only = Path(names[0])
     return (only / "graphs" if len(names) == 1 and only.is_dir() else Path()) / "gpu_memory_timeline.png"
 

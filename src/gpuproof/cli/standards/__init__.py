@@ -1,1 +1,1 @@
-"""What machines are compared with: rules, and the fleet's own earlier results."""
+"""Standards that machines are compared with: rules, and the fleet's own earlier results."""

@@ -27,13 +27,13 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`."""
 DIRECTORY = Path("baselines")
 WANTED = 0.1
-"""The performance loss that a user's own baseline should be able to detect: half of what READY requires."""
+"""Performance loss that a user's own baseline should be able to detect: half of what READY requires."""
 NEEDED = "3 runs on each of 2 days"
 
 baseline = LazyGroup(
     name="baseline",
     commands_by_path=COMMANDS,
-    help=("Record a fleet's own results, and compare runs with them."),
+    help="Record a fleet's own results, and compare runs with them.",
 )
 directory_option = click.option(
     "--directory",
@@ -54,7 +54,7 @@ directory_option = click.option(
     type=click.FloatRange(0, 0.5, max_open=True),
     default=0.01,
     show_default=True,
-    help="How much sessions differ (standard deviation, as a share), if the runs' days do not show it.",
+    help="How much sessions differ (standard deviation, as a fraction), if the runs' days do not show it.",
 )
 @directory_option
 @save_dir_option
@@ -69,11 +69,11 @@ def record(
 ) -> None:
     """Record the results of runs as the baseline NAME.
 
-    Several runs are pooled by subject and day: how well each GPU, link and host repeats its results, and how
-    much they differ. Three runs on each of two days are usually enough; the resolution is printed. Runs from
-    other stacks (GPU model, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are rejected, and the
-    keys that differ are named. INVALID runs are also rejected; SUSPECT ones are marked. The file is JSON;
-    keep it with your recipes.
+    Several runs are pooled by subject and day, to estimate how well each GPU, link and host repeats its
+    results, and how much they differ. Three runs on each of two days are usually enough; the resolution is
+    printed. Runs from other stacks (GPU model, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are
+    rejected, and the keys that differ are listed. INVALID runs are also rejected; SUSPECT runs are marked.
+    The file is JSON; keep it with your recipes.
 
     \b
     gpuproof baseline record pod-a results/validate/run_1 results/validate/run_2
@@ -94,7 +94,7 @@ def record(
 
 
 def _summary(recorded: Baseline) -> Iterator[str]:
-    """Yield what was recorded, the smallest loss it can detect, and what 10 % would need."""
+    """Yield what was recorded, the smallest loss it can detect, and what is needed to detect 10 %."""
     from gpuproof.base.units import loss_shown, share
     from gpuproof.verdict.rules.past import coarsest
 
@@ -112,7 +112,7 @@ def _summary(recorded: Baseline) -> Iterator[str]:
         return
     yield f"least precise is {_named(worst.entry)}: {loss_shown(worst.detectable)}"
     if worst.detectable > WANTED:
-        needed = "its runs vary too much for any number of them"
+        needed = "no number of runs is enough, since they vary too much"
         if worst.planned is not None:
             needed = f"record {_times(worst.planned[0], 'run')} on {_times(worst.planned[1], 'day')}"
         yield f"to detect {share(WANTED)}: {needed}"
@@ -138,7 +138,7 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
 
 
 def page_of_baseline(baseline: Baseline) -> Page:
-    """Lay out a baseline's stack, the smallest loss it can detect, and one line per measure."""
+    """Lay out a baseline's stack, the smallest loss that it can detect, and one line per measure."""
     from gpuproof.records.page import Page, Text
     from gpuproof.records.page.tables import Column, table
     from gpuproof.store.provenance import of_baseline
@@ -192,7 +192,7 @@ def _spread(entry: BaselineEntry) -> str:
     "--share",
     metavar="SHARE",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Share of the baseline that is enough; by default derived from its own spread.",
+    help="Fraction of the baseline that is sufficient; by default derived from its own spread.",
 )
 @directory_option
 @save_dir_option
@@ -211,8 +211,8 @@ def use(
 ) -> None:
     """Compare every measure in a baseline with a run (or with `last`).
 
-    Exit code 0 if all measures are unchanged, 3 if one is worse, 4 if one cannot be judged, because it was
-    not measured or because the baseline is from another stack; the keys that differ are listed.
+    Exit code 0 if all measures are unchanged, 3 if one is worse, 4 if one cannot be evaluated, because it was
+    not measured or because the baseline is from a different stack; the keys that differ are then listed.
     """
     from dataclasses import replace
 
@@ -240,13 +240,19 @@ def use(
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=RunName(), metavar="RUN...")
-@click.option("--reference", is_flag=True, required=True, expose_value=False, help="As references.")
+@click.option(
+    "--reference",
+    is_flag=True,
+    required=True,
+    expose_value=False,
+    help="Export references for other cards of the same board.",
+)
 @save_dir_option
 def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
     """Export validation results as references for cards of the same board.
 
-    Results are exported if they are VALID and have an interval, pooled over all cards by the exact work and
-    its conditions. Standard error lists what is omitted and which references stay provisional, with the
+    Results are exported if they are VALID and have an interval, pooled over all cards by the exact workload
+    and its conditions. Standard error lists what is omitted and which references remain provisional, with the
     reason. References from simulated cards only apply to simulated cards.
 
     \b

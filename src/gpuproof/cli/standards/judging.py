@@ -1,4 +1,4 @@
-"""After a validation: write files next to the run, or judge a run again without measuring."""
+"""After a validation: write files next to the run, or re-evaluate a run without measuring."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def _write_rules(path: Path, result: Result) -> None:
     if text is None:
         click.echo("Every measured rate is judged: there is no rule to write", err=True)
     elif path.exists():
-        raise UsageError(
-            "the file already exists", place=f"--write-rules {path}", next_step="Name another one"
-        )
+        raise UsageError("already exists", place=f"--write-rules {path}", next_step="Name another one")
     else:
         write_text(path, text)
         click.echo(f"Rules to fill in: {path}", err=True)
@@ -87,7 +85,7 @@ def judge_again(
     write_rules: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Judge earlier measurements by the given rules and baseline."""
+    """Judge earlier measurements with the given rules and baseline."""
     from gpuproof.cli.report import show_report
 
     with _opened(path) as directory:
@@ -131,7 +129,8 @@ def read_standards(rules: Path | None, baseline: str | None, references: Path | 
     """Return the suite options for the rules, the baseline and the references.
 
     Raises:
-        UsageError: a rule can never judge, the references cannot be read, or the baseline does not exist.
+        UsageError: a rule can never reach a verdict, the references cannot be read, or the baseline does not
+            exist.
         RecordError: the baseline is damaged.
     """
     values: dict[str, Any] = {}

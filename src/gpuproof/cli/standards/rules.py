@@ -1,4 +1,4 @@
-"""`gpuproof rules`: check whether rules can judge: our own, or the thresholds of other tools."""
+"""`gpuproof rules`: check whether rules can reach a verdict: our own, or other tools' thresholds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rules = LazyGroup(
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--run", type=RunName(), help="Judge this run with them (or `last`).")
+@click.option("--run", type=RunName(), help="Judge this run with the rules (or `last`).")
 @click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules refer to.")
 @save_dir_option
 @json_option
@@ -36,10 +36,10 @@ rules = LazyGroup(
 def check(
     ctx: click.Context, file: str, *, run: Path | None, baseline: str | None, save_dir: Path, as_json: bool
 ) -> None:
-    """Read a rules file and report whether each rule can judge.
+    """Read a rules file and report whether each rule can reach a verdict.
 
     Exit code 2 if the file is wrong, or if a rule in it could never fail or never pass. With --run, the rules
-    also judge that run: 3 if one fails, 4 if one could not judge, else 0.
+    are also applied to that run: 3 if one fails, 4 if one could not reach a verdict, else 0.
     """
     from dataclasses import replace
 
@@ -48,7 +48,7 @@ def check(
 
     rules = load_rules(file)
     if run is None:
-        click.echo(f"{file}: {len(rules)} rules, all able to judge")
+        click.echo(f"{file}: {len(rules)} rules, all of which can judge")
         return
     from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
@@ -75,17 +75,15 @@ def check(
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option(
-    "--from", "form", type=click.Choice(FORMATS), required=True, help="Tool the thresholds come from."
-)
+@click.option("--from", "form", type=click.Choice(FORMATS), required=True, help="Source of the thresholds.")
 @json_option
 @click.pass_context
 def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool) -> None:
     """Read another tool's thresholds, and report any that are vacuous, impossible or contradictory.
 
     dcgm reads diag-skus.yaml, aznhc a .conf of AzureHPC node health checks, superbench a rules file, and
-    table a CSV file with the columns listed in docs/guides/rules.md. Exit code 3 if a threshold cannot judge,
-    else 0.
+    table a CSV file with the columns listed in docs/guides/rules.md. Exit code 3 if a threshold cannot yield
+    a verdict, else 0.
     """
     from gpuproof.base.errors import ExitCode
     from gpuproof.config.entries import read_entries
@@ -116,8 +114,8 @@ def list_checks() -> None:
 def list_events(*, as_json: bool) -> None:
     """List driver events: code, severity, who should act, action, meaning and source.
 
-    An unlisted code is unknown: a device that reported it stays undecided. What a code means in a validation
-    also depends on the process, on later tests and on other hosts (docs/verdicts.md).
+    An unlisted code is unknown: a device that reported such a code stays undecided. What a code means in a
+    validation also depends on the process, on later tests and on other hosts (docs/verdicts.md).
 
     \b
     Examples:

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from gpuproof.selftest.run import FaultRow, SelftestReport
 
 NUM_SEEDS = 20
-"""Random draws per synthetic fleet, without --quick."""
+"""Number of random draws per synthetic fleet, without --quick."""
 
 
 @click.command()
 @click.option(
-    "--quick", is_flag=True, help=("One fault of each class and one random draw, a minute in total; else 20.")
+    "--quick",
+    is_flag=True,
+    help="One fault of each class and one random draw, a minute in total; otherwise 20 draws.",
 )
 @json_option
 @verbose_option
@@ -27,10 +29,10 @@ NUM_SEEDS = 20
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
     """Inject faults into what is measured; show that each is identified.
 
-    Each fault must also change the verdict. It is injected at the lowest layer where it can occur: what a
-    simulated device computes, what a driver reports, or what ranks write. Its healthy twin, which is
-    identical except for the fault, must be READY. No GPU is needed or used. Verdicts are taken before the cap
-    for simulated devices is applied.
+    Each fault must also change the verdict. It is injected at the lowest layer where it can occur: a
+    simulated device's computation, a driver's readings, or the files written by ranks. Its healthy twin,
+    which is identical except for the fault, must be READY. No GPU is needed or used. Verdicts are taken
+    before the cap for simulated devices is applied.
 
     \b
     gpuproof selftest --quick

@@ -1,8 +1,8 @@
-"""All reasons to reject a recipe, by subject: keys valid alone that conflict, or do not work here.
+"""Reasons to reject a recipe, by subject: keys that are valid alone but conflict or fail here.
 
-There are three kinds of rule: for a recipe alone, for a recipe with its workload, and for a recipe with what
-is known about where it will run (`Facts`). A key that merely has no effect (momentum with Adam, channels_last
-on a CPU) is never rejected: the run records it as not applied.
+There are three kinds of rule: for a recipe alone, for a recipe with its workload, and for a recipe with
+information about where it will run (`Facts`). A key that merely has no effect (momentum with Adam,
+channels_last on a CPU) is never rejected: the run records it as not applied.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
 
 
 OF_KIND = ("inference", "serving", "collective", "probe", "command")
-"""Kinds that have their own rules, in the module of the same name …"""
+"""Kinds that have their own rules, in the module of the same name."""
 OF_TRAINING = {"pruning": ("pruning", "optimizer"), "tensorflow": ("framework", "reduction")}
-"""… and modules whose rules reject nothing while these keys of `training` have their defaults."""
+"""Modules with rules that reject nothing while these keys of `training` have their defaults."""
 
 
 def _rule_sets(config: RunConfig) -> list[RuleSet]:
@@ -103,7 +103,7 @@ def check_recipe(config: RunConfig) -> list[Refusal]:
 
 
 def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
-    """Return the reasons to reject a recipe in the place where it will run."""
+    """Return the reasons to reject a recipe in the environment where it will run."""
     sets = _rule_sets(config)
     of_run = [*OF_NEW_RUN, *(rule for of in sets for rule in of.of_new_run)]
     of_place = [*OF_PLACE, *(rule for of in sets for rule in of.of_place)]
@@ -112,7 +112,7 @@ def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
 
 
 def check_workload(config: RunConfig) -> list[Refusal]:
-    """Return the reasons to reject a recipe because of its workload; none if it names no workload."""
+    """Return the reasons to reject a recipe because of its workload; none if it has no workload."""
     if config.kind in ("load", "collective", "probe", "command") or config.matrix:
         return []  # each test or point has its own workload; the other kinds have none
     try:
@@ -129,7 +129,7 @@ def _workload_rules(config: RunConfig) -> tuple[Callable[[RunConfig, ChosenWorkl
 
 
 def require_workload(config: RunConfig) -> ChosenWorkload:
-    """Return the workload of a recipe that was not read from a file, or has changed since then.
+    """Return the workload of a recipe that was not read from a file, or has changed since.
 
     Raises:
         UsageError: the workload is rejected; raised for the first reason.

@@ -1,7 +1,7 @@
-"""What a rejection is, and what is known besides the recipe when it is checked.
+"""Definition of a rejection, and the facts besides the recipe that are available to checks.
 
 A rule is a pure function that yields a rejection for everything it finds wrong. `keys` are dotted, starting
-with the one to change first; the message is located where that one was set.
+with the one to change first; the message points to where that key was set.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a recipe cannot run: keys conflict, or do not work with this workload or in this place."""
+    """Why a recipe cannot run: keys conflict, or do not work with this workload or on this machine."""
 
     keys: tuple[str, ...]
     cause: str
     next_step: str
     place: str | None = None
-    """FILE:LINE of what to change, if it is not a recipe key."""
+    """FILE:LINE of the text to change, if it is not a recipe key."""
 
 
 Refusals = Iterator[Refusal]
@@ -34,7 +34,7 @@ Refusals = Iterator[Refusal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known about where a recipe will run."""
+    """Information about where a recipe will run."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """The environment of this process: variables from the user's own launcher are compared with what the
@@ -44,7 +44,7 @@ class Facts:
     hosts: tuple[InventoryHost, ...] | None = None
     """The named hosts; empty means only this machine, None means that they are unknown."""
     is_one_job: bool = False
-    """Whether all hosts work on one job, whatever their inventory says."""
+    """Whether all hosts work on one job, regardless of their inventory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class RuleSet:
 
 
 def sizes_go_up(block: str, smallest: int, largest: int, *, letters: tuple[str, str] = ("", "")) -> Refusals:
-    """Reject a minimum size above the maximum; `letters` are the nccl-tests names for the two."""
+    """Reject a minimum size above the maximum; `letters` are the nccl-tests options for both sizes."""
     lower, raised = (f" ({letter})" if letter else "" for letter in letters)
     if smallest > largest:
         yield Refusal(
@@ -69,6 +69,6 @@ def sizes_go_up(block: str, smallest: int, largest: int, *, letters: tuple[str, 
 
 
 def without_effect(name: str, section: Options, cause: str, next_step: str, *, beside: str) -> Refusals:
-    """Reject each key in the section `name` that is not at its default; `beside` says why it is unused."""
+    """Reject each key in section `name` that is not at its default; `beside` explains why it is unused."""
     for key in section.changed():
         yield Refusal(keys=(f"{name}.{key}", beside), cause=cause, next_step=next_step)

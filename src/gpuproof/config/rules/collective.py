@@ -1,4 +1,4 @@
-"""What the section `collective` requires."""
+"""Requirements of the section `collective`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
             cause="a collective over one rank transfers nothing",
-            next_step="Start more ranks: --nproc N, or --one-job across several hosts",
+            next_step="Start more ranks: --nproc N, or --one-job for several hosts",
         )
     if config.collective.root >= max(ranks, 1) and not facts.is_attached and not has_gpus:
         yield Refusal(

@@ -1,4 +1,4 @@
-"""What a command and its template need."""
+"""Requirements of a command and its template."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fields_exist(config: RunConfig) -> Refusals:
             if name not in fields:
                 yield Refusal(
                     keys=(key, "command"),
-                    cause=f"nothing fills the field {{{name}}}",
+                    cause=f"the field {{{name}}} has no value",
                     next_step=f"Fields are {', '.join(fields)}; write {{{{{name}}}}} for literal braces",
                 )
     for name in fields_of(config.cases.name or ""):

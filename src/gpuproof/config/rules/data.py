@@ -1,7 +1,7 @@
 """Does the data set exist, does it fill a batch, and does the workload accept its content?
 
-The number of classes in a folder of images, and the ids in a file of tokens, are only found when they are
-prepared.
+The number of classes in a folder of images, and the ids in a file of tokens, are only known after
+preparation.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ def epoch_holds_a_batch(config: RunConfig) -> Refusals:
     if data.name == "synthetic" and data.samples_per_epoch < data.batch_size:
         yield Refusal(
             keys=("data.samples_per_epoch", "data.batch_size"),
-            cause=(
-                f"an epoch of {data.samples_per_epoch} samples does not fill a batch of {data.batch_size}"
-            ),
+            cause=f"an epoch of {data.samples_per_epoch} samples does not fill a batch of {data.batch_size}",
             next_step=f"Set data.samples_per_epoch to {data.batch_size} or more",
         )
 
@@ -48,7 +46,7 @@ def data_has_a_place(config: RunConfig) -> Refusals:
 
 
 def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
-    """Reject held-out samples with a loader or without use; data without files ignores the key."""
+    """Reject held-out samples with a loader, or if unused; data without files ignores the key."""
     data = config.data
     if not data.held_out or data.name not in ("digits", *FETCHED):
         return
@@ -120,26 +118,24 @@ def workload_takes_the_samples(config: RunConfig, chosen: ChosenWorkload) -> Ref
         held = "a file of tokens contains none" if name == "tokens" else f"{name} are images"
         yield Refusal(
             keys=("data.name", "model.name"),
-            cause=f"{model} takes {shape.kind}{'s' * (shape.kind == 'image')}, but {held}",
+            cause=f"{model} expects {shape.kind}{'s' * (shape.kind == 'image')}, but {held}",
             next_step=f"Use data.name=synthetic, or a model of {'tokens' if name == 'tokens' else 'images'}",
         )
     elif name in CHANNELS and CHANNELS[name] not in (1, shape.shape[0]):
         yield Refusal(
             keys=("data.name", "model.name"),
-            cause=f"{name} are images with {CHANNELS[name]} channels, {model} takes {shape.shape[0]}",
-            next_step=(
-                f"Use another model, or if it has the option: model.options.channels={CHANNELS[name]}"
-            ),
+            cause=f"{name} are images with {CHANNELS[name]} channels, but {model} expects {shape.shape[0]}",
+            next_step=f"Set model.options.channels={CHANNELS[name]} if the model has it, or use another",
         )
 
 
 def workload_distinguishes_the_classes(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Reject a model whose default number of classes is lower than that of the data set."""
+    """Reject a model that has fewer classes by default than the data set."""
     classes = CLASSES.get(config.data.name, 0)
     if chosen.shape.kind == "image" and chosen.shape.num_targets < classes:
         yield Refusal(
             keys=("model.num_classes", "data.name", "model.name"),
-            cause=f"{config.data.name} has {classes} classes, {chosen.info.name} by default "
-            f"{chosen.shape.num_targets}",
+            cause=f"{config.data.name} has {classes} classes, but {chosen.info.name} has "
+            f"{chosen.shape.num_targets} by default",
             next_step=f"Set model.num_classes to {classes}",
         )

@@ -27,12 +27,12 @@ def prompts_are_synthetic(config: RunConfig) -> Refusals:
 
 
 def a_cache_is_not_split(config: RunConfig) -> Refusals:
-    """Reject splitting the attention heads of a model whose cache is not split."""
+    """Reject splitting a model's attention heads if the model's cache is not split."""
     if _uses_a_cache(config) and config.distributed.strategy == "tensor":
         yield Refusal(
             keys=("distributed.strategy", "inference.phase"),
             cause=f"{config.inference.phase} keeps a whole cache on each rank, but strategy tensor "
-            "splits the heads across ranks",
+            "splits the attention heads across ranks",
             next_step="Remove distributed.strategy, or set inference.phase to forward",
         )
 

@@ -1,4 +1,4 @@
-"""What is measured: the window, how inference is timed, and steps no CUDA graph can capture."""
+"""What is measured: the window, how inference is timed, and steps that no CUDA graph can capture."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def a_scaler_has_whole_weights(config: RunConfig) -> Refusals:
     if (config.kind, config.training.precision, config.training.weights) == ("training", "amp", "precision"):
         yield Refusal(
             keys=("training.weights", "training.precision"),
-            cause=("amp's gradient scaler only accepts fp32 gradients, and those of fp16 weights are fp16"),
+            cause="amp's gradient scaler only accepts fp32 gradients, and those of fp16 weights are fp16",
             next_step="Set training.weights to fp32, or training.precision to bf16",
         )
 
 
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
-    """Reject what no device can capture; the worker rejects what its own device cannot capture."""
+    """Reject steps that no device can capture; the worker rejects those that its own device cannot."""
     works_on_a_cache = config.kind == "inference" and config.inference.phase != "forward"
     choices = {
         "training.cuda_graphs": config.training.cuda_graphs is True and not works_on_a_cache,
@@ -98,7 +98,7 @@ def _obstacles_to_a_graph(config: RunConfig, key: str) -> Iterator[CaptureObstac
 
 
 def host_is_read_no_more_often(config: RunConfig) -> Refusals:
-    """Reject a host interval shorter than that of the devices, since the sampler cannot achieve it."""
+    """Reject a host interval shorter than the device interval, since the sampler cannot achieve it."""
     monitoring = config.monitoring
     if monitoring.host_interval_s is not None and monitoring.host_interval_s < monitoring.interval_s:
         yield Refusal(

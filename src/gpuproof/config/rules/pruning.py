@@ -1,4 +1,4 @@
-"""Pruning, and optimizers with their own rules: what they need, and what they conflict with."""
+"""Pruning, and optimizers with their own rules: requirements and conflicts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OPTIMIZER = "training.optimizer"
 
 
 def a_method_has_its_target(config: RunConfig) -> Refusals:
-    """Require the share of weights to prune if a method prunes."""
+    """Require the fraction of weights to prune if a method prunes."""
     pruning = config.training.pruning
     if pruning.method != "none" and pruning.target_sparsity is None:
         yield Refusal(
             keys=(METHOD, "training.pruning.target_sparsity"),
-            cause="the share of weights to prune is not given: training.pruning.target_sparsity is null",
+            cause="the fraction of weights to prune is not set: training.pruning.target_sparsity is null",
             next_step="Set training.pruning.target_sparsity, for example to 0.7",
         )
 
@@ -38,9 +38,7 @@ def state_pruning_is_of_adamwprune(config: RunConfig) -> Refusals:
         yield Refusal(
             keys=(METHOD, OPTIMIZER),
             cause=f"AdamWPrune prunes by its own moments, but the method is {method}",
-            next_step=(
-                f"Set {METHOD} to state or none, or {OPTIMIZER} to AdamW, which is the same without pruning"
-            ),
+            next_step=f"Set {METHOD} to state or none, or {OPTIMIZER} to AdamW, the same without pruning",
         )
 
 
@@ -74,7 +72,7 @@ def pruning_ends_in_the_window(config: RunConfig) -> Refusals:
     if window is not None and end > window:
         yield Refusal(
             keys=("training.pruning.end_step", "benchmark.measure_steps", METHOD),
-            cause=f"the target is reached at update {end}, but warm-up and window are {window} updates",
+            cause=f"the target is reached at update {end}, but warm-up and window have only {window} updates",
             next_step=f"Set training.pruning.end_step to {window} or less, or raise benchmark.measure_steps",
         )
 
@@ -86,13 +84,13 @@ def whole_weights_are_pruned(config: RunConfig) -> Refusals:
     if by in ("pruning", "AdamWSpam") and strategy != "ddp" and config.kind == "training":
         yield Refusal(
             keys=("distributed.strategy", METHOD if by == "pruning" else OPTIMIZER),
-            cause=f"{by} works on whole weights, but {strategy} gives each rank a share",
+            cause=f"{by} works on whole weights, but {strategy} gives each rank a shard",
             next_step="Set distributed.strategy to ddp",
         )
 
 
 def scores_see_whole_gradients(config: RunConfig) -> Refusals:
-    """Reject an update that a kernel may skip without this being noticed."""
+    """Reject updates that a kernel may skip unnoticed."""
     training = config.training
     if (
         training.pruning.method == "movement"
@@ -102,7 +100,7 @@ def scores_see_whole_gradients(config: RunConfig) -> Refusals:
         yield Refusal(
             keys=("training.optimizer_implementation", METHOD),
             cause="a fused optimizer under amp skips updates on its own, and movement pruning "
-            "would sum up gradients that overflowed",
+            "would accumulate overflowed gradients",
             next_step="Set training.optimizer_implementation to auto, or training.precision to bf16",
         )
 

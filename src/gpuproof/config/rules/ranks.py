@@ -1,9 +1,10 @@
-"""Which keys of `distributed` conflict, and are they consistent with the launch?
+"""Do the keys of `distributed` conflict with each other or with the launch?
 
 Covers the devices of ranks, how ranks share a model, and how and where a recipe is launched: this process,
 the user's own launcher, the hosts. `distributed.world_size`, `local_rank` and `node_rank` are facts about a
-launch, not requests: under torchrun (or with RANK and WORLD_SIZE set by hand) they must match the
-environment; otherwise they must match the ranks started here. The group sizes must fit the same ranks.
+launch, not requests. Under torchrun (or with RANK and WORLD_SIZE set by hand) they must match the
+environment; otherwise they must match the ranks started here. The group sizes must fit the same number of
+ranks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _VARIABLES = {
     "node_rank": ("GROUP_RANK", "NODE_RANK"),
 }
 CHOOSING = ("matrix", "scale")
-"""Suites in which each case uses as many of the named devices as it needs."""
+"""Suites in which each case uses as many of the listed devices as it needs."""
 
 
 def device_type_exists(config: RunConfig) -> Refusals:
@@ -70,7 +71,7 @@ def devices_are_distinct(config: RunConfig) -> Refusals:
     if len(set(devices)) < len(devices):
         yield Refusal(
             keys=("distributed.devices",),
-            cause=f"a device is named twice in {list(devices)}",
+            cause=f"a device is listed twice in {list(devices)}",
             next_step="Name each device once",
         )
 
@@ -81,8 +82,8 @@ def ranks_have_devices(config: RunConfig) -> Refusals:
     if devices is not None and nproc > len(devices):
         yield Refusal(
             keys=("distributed.nproc", "distributed.devices"),
-            cause=f"{nproc} ranks are requested, but distributed.devices names {len(devices)}",
-            next_step="Name a device for each rank in distributed.devices, or lower distributed.nproc",
+            cause=f"{nproc} ranks are requested, but distributed.devices lists {len(devices)}",
+            next_step="List a device for each rank in distributed.devices, or lower distributed.nproc",
         )
 
 
@@ -105,7 +106,7 @@ def a_strategy_has_its_size(config: RunConfig) -> Refusals:
     if name is not None and getattr(config.distributed, name) is None:
         yield Refusal(
             keys=("distributed.strategy", f"distributed.{name}"),
-            cause=f"{strategy} creates groups of distributed.{name} ranks, which is null",
+            cause=f"{strategy} creates groups of distributed.{name} ranks, but that key is null",
             next_step=f"Set distributed.{name}",
         )
 
@@ -116,7 +117,7 @@ def compression_is_of_ddp(config: RunConfig) -> Refusals:
     if ranks.gradient_compression != "none" and ranks.strategy != "ddp":
         yield Refusal(
             keys=("distributed.gradient_compression", "distributed.strategy"),
-            cause=f"gradients are compressed by a ddp hook, and {ranks.strategy} has none",
+            cause=f"gradients are compressed by a ddp hook, which {ranks.strategy} does not have",
             next_step="Set distributed.gradient_compression to none, or distributed.strategy to ddp",
         )
 
@@ -127,18 +128,18 @@ def bfloat16_needs_nccl(config: RunConfig) -> Refusals:
     if ranks.gradient_compression == "bf16" and (ranks.backend == "gloo" or ranks.device == "cpu"):
         yield Refusal(
             keys=("distributed.gradient_compression", "distributed.backend"),
-            cause=("gradients in bfloat16 are summed over NCCL only, but these ranks communicate over gloo"),
+            cause="gradients in bfloat16 are summed over NCCL only, but these ranks communicate over gloo",
             next_step="Use distributed.gradient_compression=fp16 or none",
         )
 
 
 def inference_shards_nothing(config: RunConfig) -> Refusals:
-    """Reject sharding anything that inference does not have."""
+    """Reject sharding of state that inference does not have."""
     strategy = config.distributed.strategy
     if config.kind == "inference" and strategy not in ("ddp", "tensor"):
         yield Refusal(
             keys=("distributed.strategy", "kind"),
-            cause=f"{strategy} shares gradients and optimizer state, and inference has neither",
+            cause=f"{strategy} shards gradients and optimizer state, but inference has neither",
             next_step="Use distributed.strategy=tensor to split a model, or ddp for a copy on each rank",
         )
 
@@ -155,9 +156,10 @@ def a_scaler_sees_whole_lists(config: RunConfig) -> Refusals:
 
 
 def workload_can_be_split(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Reject a workload that has no tensor-parallel plan, or whose sizes the groups cannot split.
+    """Reject a workload without a tensor-parallel plan, or with sizes that the groups cannot split.
 
-    With `tensor` and a null size, the number of started ranks decides; the worker then runs the same check.
+    If the strategy is `tensor` and its size is null, the number of started ranks is used; the worker then
+    runs the same check.
     """
     size, plan = config.distributed.tensor_parallel_size, chosen.info.tensor_parallel
     if config.distributed.strategy not in ("tensor", "fsdp_tensor"):
@@ -165,21 +167,19 @@ def workload_can_be_split(config: RunConfig, chosen: ChosenWorkload) -> Refusals
     if plan is None:
         yield Refusal(
             keys=("distributed.strategy", "model.name"),
-            cause=(
-                f"{chosen.info.name} has no tensor-parallel plan: nothing defines how to split its layers"
-            ),
+            cause=f"{chosen.info.name} has no tensor-parallel plan: nothing defines how to split its layers",
             next_step="Use ddp, fsdp or hsdp, or register a plan with the workload (tensor_parallel)",
         )
     elif size is not None and (undivided := plan.undivided(chosen.options, size=size)) is not None:
         yield Refusal(
             keys=("distributed.tensor_parallel_size", "model.name"),
-            cause=f"{chosen.info.name} cannot be divided over {size} ranks: {undivided}",
+            cause=f"{chosen.info.name} cannot be split across {size} ranks: {undivided}",
             next_step="Use a size that divides the heads and the hidden layers",
         )
 
 
 def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
-    """Reject each declared fact that the launch contradicts; accept one it does not mention."""
+    """Reject each declared fact that the launch contradicts; accept those it does not mention."""
     for name, (value, witness) in _declared_facts(config.distributed, facts.environment).items():
         declared = getattr(config.distributed, name)
         if declared is not None and str(declared) != value:
@@ -220,7 +220,9 @@ def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> d
     nproc, nodes = declared.nproc, declared.nodes
     per_host = f" on each of {nodes} hosts" if nodes > 1 else ""
     local = (
-        ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here each have their own")
+        ("0", "the only rank here is rank 0")
+        if nproc == 1
+        else ("", f"the {nproc} ranks here each have their own")
     )
     return {
         "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{per_host}"),
@@ -230,7 +232,7 @@ def _declared_facts(declared: ParallelSpec, environment: Mapping[str, str]) -> d
 
 
 def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
-    """Reject ranks started by us, points and repeats under a launcher that starts each rank once.
+    """Reject extra ranks, points and repeats under a launcher that starts each rank once.
 
     With a suite, ranks keep running from launch to launch (`launchers/local/site.py`).
     """
@@ -239,7 +241,7 @@ def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
     if config.distributed.nproc > 1:
         yield Refusal(
             keys=("distributed.nproc",),
-            cause=f"{config.distributed.nproc} ranks were requested inside a launch that has its own",
+            cause=f"{config.distributed.nproc} ranks were requested inside a launch that has its own ranks",
             next_step="Leave it at 1 under torchrun",
         )
     if config.matrix or config.search.kind is not None:
@@ -257,7 +259,7 @@ def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
 
 
 def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:
-    """Reject named devices that no rank of this launch would use."""
+    """Reject listed devices that no rank of this launch would use."""
     local, swept = config.distributed, config.matrix
     ranks = facts.environment.get("LOCAL_WORLD_SIZE", "") if facts.is_attached else str(local.nproc)
     is_open = config.suite in CHOOSING or "distributed.nproc" in swept or not ranks.isdecimal()
@@ -268,23 +270,23 @@ def devices_have_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if most > int(ranks):
         yield Refusal(
             keys=("distributed.devices", "matrix.distributed.devices", "distributed.nproc"),
-            cause=f"{most} devices are named, but only {ranks} of them would be used: one per rank",
-            next_step=f"Start {most} ranks (--nproc {most}), or name one device per rank",
+            cause=f"{most} devices are listed, but only {ranks} of them would be used: one per rank",
+            next_step=f"Start {most} ranks (--nproc {most}), or list one device per rank",
         )
 
 
 def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
-    """Reject one job over more hosts than are named."""
+    """Reject one job that spans more hosts than are listed."""
     nodes = config.distributed.nodes
     if facts.hosts is None or nodes <= max(1, len(facts.hosts)):
         return
     there = f"there are {len(facts.hosts)}" if facts.hosts else "no hosts are named"
     yield Refusal(
         keys=("distributed.nodes",),
-        cause=f"one job over {nodes} hosts, but {there}",
-        next_step="Name more hosts, or set it to their number"
+        cause=f"one job spans {nodes} hosts, but {there}",
+        next_step="List more hosts, or set it to the number of hosts"
         if facts.hosts
-        else "Name them with --deployment-file, or set it to 1",
+        else "List them with --deployment-file, or set it to 1",
     )
 
 
@@ -297,19 +299,19 @@ def one_job_has_equal_hosts(_config: RunConfig, facts: Facts) -> Refusals:
                 "the hosts have different numbers of GPUs, but one job starts the same number "
                 "of ranks on each"
             ),
-            next_step="Give all hosts the same `gpus`",
+            next_step="Set the same `gpus` for all hosts",
             place=facts.hosts[0].place if facts.hosts else None,
         )
 
 
 def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
-    """Reject a matrix over keys that the named hosts determine."""
+    """Reject a matrix over keys that are determined by the listed hosts."""
     if not facts.hosts:
         return
     if "distributed.nodes" in config.matrix:
         yield Refusal(
             keys=("matrix.distributed.nodes",),
-            cause="the named hosts determine how many a job uses",
+            cause="the listed hosts determine how many hosts a job uses",
             next_step="Start a run for each number of hosts, with --one-job",
         )
     has_gpus = any(host.gpus is not None for host in facts.hosts)

@@ -1,4 +1,4 @@
-"""A run stores its config for resuming, so it stores no secrets, only their variables' names.
+"""A run stores its config so that it can resume; of secrets, it stores only the variable names.
 
 `base.redaction` decides what looks like a secret. A command gets its secrets from the environment in which it
 is started (`command.env: {NAME: null}`), and so does the client of an endpoint
@@ -18,32 +18,31 @@ if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 HOW = (
-    "Set a variable where gpuproof is started, name it in command.env with the value null, and read it there"
+    "Set a variable where gpuproof is started, list it in command.env with the value null, and "
+    "read it in the command"
 )
 
 
 def commands_hold_no_secret(config: RunConfig) -> Refusals:
-    """Reject passwords, keys and tokens, recognised by context, in a command's words and variables."""
+    """Reject passwords, keys and tokens, found by context, in a command's arguments and variables."""
     if held := [str(index + 1) for index in words_with_secrets(list(map(str, config.command.argv)))]:
         many = "words" if len(held) > 1 else "word"
         yield Refusal(
             keys=("command.argv", "command"),
-            cause=(
-                f"{many} {', '.join(held)} of the command must not be a secret: it is stored with the run"
-            ),
+            cause=f"{many} {', '.join(held)} of the command must not be a secret: it is stored with the run",
             next_step=HOW,
         )
     for name, value in config.command.env.items():
         if value is not None and list(words_with_secrets([f"{name}={value}", str(value)])):
             yield Refusal(
                 keys=(f"command.env.{name}", "command.env"),
-                cause="its value looks like a secret by its name or form, and is stored with the run",
+                cause="its value looks like a secret (by name or form), and is stored with the run",
                 next_step="Set it where gpuproof is started, and write null here",
             )
 
 
 def other_texts_hold_no_secret(config: RunConfig) -> Refusals:
-    """Reject a secret in any other text; an endpoint's URL has its own rule, which allows none."""
+    """Reject a secret in any other text; an endpoint's URL has its own rule, which allows no secrets."""
     elsewhere = config.model_dump(exclude={"command": True, "serving": {"endpoint": {"url"}}})
     for key, text in _texts(elsewhere):
         if redacted(text) != text:
@@ -67,7 +66,7 @@ def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def variables_are_set(config: RunConfig, facts: Facts) -> Refusals:
-    """Reject a local run whose secrets are not in its environment; elsewhere, the launch reports it."""
+    """Reject a local run if its secrets are not in its environment; elsewhere, the launch reports it."""
     if facts.hosts != () or facts.is_attached:
         return
     variables = {

@@ -1,4 +1,4 @@
-"""Which keys of `serving` conflict with each other or with the rest.
+"""Which keys of `serving` conflict with each other or with other keys.
 
 An endpoint always generates text; our own model does if it has a key-value cache, unless `serving.new_tokens`
 is 0.
@@ -22,7 +22,7 @@ LOADGENS_OWN = {
     "multi_stream": "closed_loop with serving.concurrency 1 and serving.samples_per_request sends several "
     "samples at a time",
 }
-"""MLPerf LoadGen scenarios, and the alternatives that show the same."""
+"""MLPerf LoadGen scenarios, and the alternatives that measure the same."""
 
 
 def scenario_is_measured(config: RunConfig) -> Refusals:
@@ -37,7 +37,7 @@ def scenario_is_measured(config: RunConfig) -> Refusals:
 
 
 def serving_can_be_judged(config: RunConfig) -> Refusals:
-    """Require a latency bound when searching for the highest rate or judging goodput."""
+    """Require a latency bound when searching for the highest rate or measuring goodput."""
     serving, bounds = config.serving, config.serving.bounds
     if serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s:
         return
@@ -65,15 +65,13 @@ def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
             tokens = "noop generates none" if serving.target == "noop" else f"{num_tokens} are generated"
             yield Refusal(
                 keys=(f"serving.bounds.{key}", "serving.new_tokens", "serving.target", "kind"),
-                cause=(
-                    f"the bound applies to tokens, of which a request needs {least} or more, and {tokens}"
-                ),
+                cause=f"the bound applies to tokens and needs {least} or more per request, but {tokens}",
                 next_step=f"Remove serving.bounds.{key}, or have tokens generated",
             )
 
 
 def endpoint_has_an_address(config: RunConfig) -> Refusals:
-    """Require a URL and a model when an endpoint is loaded."""
+    """Require a URL and a model if the target is an endpoint."""
     endpoint = config.serving.endpoint
     if config.serving.target != "endpoint":
         return
@@ -81,7 +79,7 @@ def endpoint_has_an_address(config: RunConfig) -> Refusals:
     if missing is not None:
         yield Refusal(
             keys=(f"serving.endpoint.{missing}", "serving.target", "kind"),
-            cause=f"an endpoint should be loaded, but serving.endpoint.{missing} is null",
+            cause=f"the target is an endpoint, but serving.endpoint.{missing} is null",
             next_step=f"Set serving.endpoint.{missing}",
         )
 
@@ -92,7 +90,7 @@ def a_request_fits_a_batch(config: RunConfig) -> Refusals:
     if samples > batch:
         yield Refusal(
             keys=("serving.max_batch", "serving.samples_per_request", "kind"),
-            cause=f"a request has {samples} samples, but a batch holds {batch}",
+            cause=f"a request has {samples} samples, but a batch has room for {batch}",
             next_step=f"Set serving.max_batch to {samples} or more",
         )
 
@@ -102,7 +100,7 @@ def one_rank_serves(config: RunConfig) -> Refusals:
     if config.distributed.nproc > 1:
         yield Refusal(
             keys=("distributed.nproc", "kind"),
-            cause=f"{config.distributed.nproc} ranks are requested, but one rank serves",
+            cause=f"{config.distributed.nproc} ranks are requested, but serving uses one rank",
             next_step="Set distributed.nproc to 1",
         )
 
@@ -126,7 +124,7 @@ def prompts_are_answered(config: RunConfig) -> Refusals:
     if serving.target == "model" and serving.new_tokens == 0 and serving.prompt_tokens is not None:
         yield Refusal(
             keys=("serving.prompt_tokens", "serving.new_tokens", "kind"),
-            cause="serving.new_tokens is 0: whole samples run forward, and no prompt is read",
+            cause=("serving.new_tokens is 0: only forward passes over whole samples run; no prompt is read"),
             next_step="Remove serving.prompt_tokens, or set serving.new_tokens to 1 or more",
         )
 
@@ -157,9 +155,7 @@ def an_address_can_be_reached(config: RunConfig) -> Refusals:
     """Reject a URL without a host or port, or with parts that no request would send."""
     url = config.serving.endpoint.url
     if url is not None and (cause := _fault_of_address(url)) is not None:
-        yield Refusal(
-            keys=("serving.endpoint.url",), cause=cause, next_step="Write it as http://host:8000/v1"
-        )
+        yield Refusal(keys=("serving.endpoint.url",), cause=cause, next_step="Write e.g. http://host:8000/v1")
 
 
 def _fault_of_address(url: str) -> str | None:
@@ -170,11 +166,11 @@ def _fault_of_address(url: str) -> str | None:
         return f"this is not a URL ({error})"
     name = (parts.hostname or "").strip(".")
     faults = (
-        (not name, "the URL names no host"),
+        (not name, "the URL contains no host"),
         (port == 0, "no server listens at port 0"),
         (
             parts.username is not None,
-            ("a URL is stored with the run, and this one contains a user or a password"),
+            "a URL is stored with the run, and this one contains a user or a password",
         ),
         (bool(parts.query or parts.fragment), "a request adds its own path, so nothing may follow it"),
         (not url.isascii() or not url.isprintable(), "a URL must be ASCII"),
@@ -183,7 +179,7 @@ def _fault_of_address(url: str) -> str | None:
 
 
 def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Reject tokens from a model that cannot generate any, and what a cache does not work with."""
+    """Reject tokens from a model that cannot generate any, and settings that no cache supports."""
     serving = config.serving
     if serving.target != "model" or serving.new_tokens == 0:
         return
@@ -206,7 +202,7 @@ def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals
 
 
 def _cache_refusals(config: RunConfig) -> Refusals:
-    whole = "or serving.new_tokens to 0, which runs whole sequences forward"
+    whole = "or serving.new_tokens to 0, which runs forward passes over whole sequences"
     if config.training.compile.enabled:
         yield Refusal(
             keys=("training.compile.enabled", "kind"),
@@ -229,25 +225,25 @@ def arrivals_can_be_made(config: RunConfig) -> Refusals:
         (
             arrivals == "trace" and serving.trace is None,
             "trace",
-            "arrivals come from a trace, but serving.trace names none",
+            "arrivals come from a trace, but serving.trace is null",
             "Set serving.trace to a file of JSON lines, or serving.arrivals to poisson",
         ),
         (
             arrivals == "trace" and rate_per_s is not None,
             "rate_per_s",
-            "the trace has the times of its requests, so a rate has no effect",
+            "the trace contains the times of its requests, so a rate has no effect",
             "Remove serving.rate_per_s, or set serving.arrivals to poisson and keep the trace's lengths",
         ),
         (
             arrivals == "ramp" and serving.scenario == "server" and rate_per_s is None,
             "rate_per_s",
-            "a search judges steady rates, but a ramp rises",
+            "a search tests steady rates, but the rate of a ramp rises",
             "Set serving.rate_per_s to the mean rate of the ramp, or serving.arrivals to poisson",
         ),
         (
             serving.conversation.turns > 1 and serving.scenario != "closed_loop",
             "conversation",
-            "each turn waits for the previous answer, but requests arrive on a schedule",
+            "each turn waits for the previous response, but requests arrive on a schedule",
             "Set serving.scenario to closed_loop, or remove serving.conversation",
         ),
         (
@@ -271,13 +267,13 @@ def texts_are_of_an_endpoint(config: RunConfig) -> Refusals:
     if options and serving.target != "endpoint":
         yield Refusal(
             keys=(f"serving.{options[0]}", "serving.target", "kind"),
-            cause=f"the requests of target {serving.target} are all the same",
-            next_step=f"Remove serving.{options[0]}, or load an endpoint",
+            cause=f"the requests of target {serving.target} are all identical",
+            next_step=f"Remove serving.{options[0]}, or set serving.target to endpoint",
         )
     elif "trace" in options and len(options) > 1:
         yield Refusal(
             keys=(f"serving.{options[1]}", "serving.trace", "kind"),
-            cause="the trace has its requests' lengths and shared prefixes",
+            cause="the trace contains its requests' lengths and shared prefixes",
             next_step=f"Remove serving.{options[1]}, or serving.trace",
         )
     elif lengths.shape == "uniform" and max(lengths.prompt_spread, lengths.new_spread) > 1:
@@ -289,12 +285,12 @@ def texts_are_of_an_endpoint(config: RunConfig) -> Refusals:
 
 
 def several_clients_load_an_endpoint(config: RunConfig) -> Refusals:
-    """Reject several client processes for a target whose requests all come from one process."""
+    """Reject several client processes for a target that gets all its requests from one process."""
     if config.serving.clients is not None and config.serving.target != "endpoint":
         yield Refusal(
             keys=("serving.clients", "serving.target", "kind"),
             cause=f"one process issues the requests of target {config.serving.target}",
-            next_step="Remove serving.clients, or load an endpoint",
+            next_step="Remove serving.clients, or set serving.target to endpoint",
         )
 
 

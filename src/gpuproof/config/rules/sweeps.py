@@ -1,4 +1,4 @@
-"""Which blocks a kind of run has, and which sections that create several points are exclusive.
+"""Which blocks each kind of run has, and which multi-point sections are mutually exclusive.
 
 A recipe is a union over `kind`: a key from the block of another kind is rejected, with a note on where it
 belongs. Several points come from a matrix, a search or the load suite.
@@ -47,8 +47,8 @@ KINDS_OF: Mapping[str, tuple[str, ...]] = {
     "probe": ("probe",),
     "command": ("command",),
 }
-"""Block → the kinds of run that have it, starting with the one it is named after. What each test of the load
-suite sets has a separate rule; blocks that are not listed here exist for every kind."""
+"""Block → the kinds of run that use it, starting with the kind that it is named after. Keys that each test of
+the load suite sets have a separate rule; blocks that are not listed here exist for every kind."""
 HINTS = {
     "collective": "-b, -e and other letters are from nccl-tests; a batch size is --data.batch_size",
 }
@@ -147,7 +147,9 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
         yield Refusal(
             keys=("suite",),
             cause=f"no suite is called {config.suite!r}",
-            next_step=f"The suites are {', '.join(suites)}" if suites else "No package here provides one",
+            next_step=f"The suites are {', '.join(suites)}"
+            if suites
+            else "No installed package provides one",
         )
 
 
@@ -161,9 +163,8 @@ def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
     for block, kinds in KINDS_OF.items():
         if config.kind in kinds:
             continue
-        *homes, last = [
-            kind for kind in kinds if kind != "load"
-        ] or kinds  # the load suite sets most keys itself
+        # the load suite sets most keys itself
+        *homes, last = [kind for kind in kinds if kind != "load"] or kinds
         home = f"{', '.join(homes)} or {last}" if homes else last
         hint = f"; {HINTS[block]}" if block in HINTS else ""
         changed = [f"{block}.{key}" for key in getattr(config, block).changed()]

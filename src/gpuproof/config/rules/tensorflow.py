@@ -20,7 +20,7 @@ CAN = {
     "training.precision": ("fp32", "tf32"),
     "training.optimizer": ("Adam", "SGD"),
 }
-"""Keys of which its program supports only some values."""
+"""Keys for which the TensorFlow program supports only some values."""
 OF_TORCH = {
     "training": (
         *("weight_decay", "grad_clip_norm", "deterministic", "activation_checkpointing", "cuda_graphs"),
@@ -62,7 +62,7 @@ def reduction_is_of_tensorflow(config: RunConfig) -> Refusals:
         yield Refusal(
             keys=("training.reduction", "training.framework"),
             cause="training.reduction is how TensorFlow sums gradients, but training.framework is torch",
-            next_step="Set training.framework to tensorflow, or omit it; torch has distributed.backend",
+            next_step="Set training.framework to tensorflow, or omit it; torch uses distributed.backend",
         )
 
 
@@ -72,7 +72,10 @@ def tensorflow_runs_here(config: RunConfig, facts: Facts) -> Refusals:
         return
     yield Refusal(
         keys=("training.framework",),
-        cause="under TensorFlow one process trains on the devices of this machine, without hosts or torchrun",
+        cause=(
+            "under TensorFlow, one process trains on the devices of this machine, without other "
+            "hosts or torchrun"
+        ),
         next_step="Start it on the host itself",
     )
 

@@ -33,7 +33,7 @@ def choose_workload(config: RunConfig) -> ChosenWorkload:
     """Look up the workload and check its options.
 
     Raises:
-        UsageError: the workload does not exist, or an option is wrong; `place` names the key.
+        UsageError: the workload does not exist, or an option is wrong; `place` is the key.
     """
     info, block = find_workload(config.model.name), config.model.options
     try:
@@ -56,7 +56,7 @@ def _valid_options(info: WorkloadInfo) -> str:
 
 
 def fp64_is_of_plain_products(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
-    """Reject 8-byte numbers for models: nobody trains with them, and only gemm supports them."""
+    """Reject fp64 for models: it is not used for training, and only gemm supports it."""
     if config.training.precision == "fp64" and chosen.info.name != "gemm":
         yield Refusal(
             keys=("training.precision", "model.name"),

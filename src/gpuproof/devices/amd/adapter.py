@@ -1,10 +1,10 @@
 """AMD GPUs, read through AMD's library or, failing that, from the amdgpu driver's files.
 
-Without the library (no amdsmi package, or a user who may not open the devices), only the files are available:
-they need neither ROCm nor privileges. A sleeping card is not woken. Faults, resets and thermal throttling are
-events, which the kernel queues for each card after registration. Registering opens /dev/kfd, for which a user
-must be in the `render` group; ROCm then lists the monitor itself as a process, which `processes` omits. Not
-tested on AMD hardware.
+Without the library (no amdsmi package, or a user who may not open the devices), only the files are available,
+which need neither ROCm nor privileges. A sleeping card is not woken. Faults, resets and thermal throttling
+are events, which the kernel queues for each card after registration. Registering opens /dev/kfd, for which a
+user must be in the `render` group; ROCm then lists the monitor itself as a process, which `processes` omits.
+Not tested on AMD hardware.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gpuproof.records.readings import VendorIndex
 
 EVENTS = {
     "VMFAULT": ("vm_fault", "a page fault in a GPU program"),
-    "THERMAL_THROTTLE": ("thermal_throttle", "the card throttles because of heat"),
+    "THERMAL_THROTTLE": ("thermal_throttle", "the card is thermally throttled"),
     "GPU_PRE_RESET": ("gpu_pre_reset", "the driver is about to reset the card"),
     "GPU_POST_RESET": ("gpu_post_reset", "the driver has reset the card"),
 }
@@ -139,7 +139,7 @@ class SmiEvents:
     def __init__(self, library: SmiLibrary, cards: Mapping[str, VendorIndex]) -> None:
         self._library = library
         self.unheard: dict[VendorIndex, str] = {}
-        """Cards whose events are not queued, each with the reason."""
+        """Cards for which events are not queued, each with the reason."""
         self._readers: dict[int, tuple[VendorIndex, Any]] = {}
         for address, vendor_index in cards.items():
             self._register(library.handles[address], vendor_index)

@@ -1,4 +1,4 @@
-"""One AMD card: AMD's library if it lists the card, and the driver's files for the rest.
+"""One AMD card: AMD's library if it lists the card, and the driver's files for everything else.
 
 In: the card's directory under /sys and its KFD node. Out: readouts in which every metric has either a number
 or a reason; if neither source provides the metric, both reasons are given. A sleeping card is not woken.
@@ -36,7 +36,7 @@ _ASLEEP = "the card is asleep; reading it would wake it"
 _NEAR_CRITICAL_C = 5.0
 _WORDS = ("vbios_version", "performance_level", "compute_partition", "memory_partition", "numa_node")
 _IDENTITY = ("name", "uuid", "kfd_node")
-"""Facts that are read from the files first: a card's identity must not depend on whether the library is
+"""Facts for which the files take precedence: a card's identity must not depend on whether the library is
 installed."""
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
 _Table = Callable[[], dict[str, int]]
@@ -117,7 +117,7 @@ class AmdCard:
         *,
         use_library: bool = True,
     ) -> Gathered:
-        """Query the library for everything; for what is missing, read the files and query `more`."""
+        """Query the library for everything; for missing values, read the files and query `more`."""
         values: dict[str, Any] = {}
         refused = {name: self._no_library for name in wanted if name in OFFERED}
         if use_library and self.library is not None:
@@ -131,7 +131,7 @@ class AmdCard:
         return values, {name: self._both(why, refused.get(name, "")) for name, why in reasons.items()}
 
     def _both(self, of_files: str, of_library: str) -> str:
-        """Combine the reasons; one that may change comes first, since the first words tell whether it may."""
+        """Combine the reasons; put one that may change first, since the first words show whether it may."""
         if self.library is not None and of_library and not of_library.startswith(UNSUPPORTED):
             return f"amdsmi: {of_library}; {of_files}"
         return _both(of_files, of_library)
@@ -199,12 +199,12 @@ def _once(ask: _Table) -> _Table:
 
 
 def _both(of_files: str, of_library: str) -> str:
-    """Combine the reasons from the files and the library; it gives none if it was not queried."""
+    """Combine the reasons from the files and, if it was queried, the library."""
     return f"{of_files}; amdsmi: {of_library}" if of_library else of_files
 
 
 class CardFiles:
-    """The files of one card; each metric has its name in the catalogue."""
+    """The files of one card; metrics have the same names as in the catalogue."""
 
     def __init__(self, card: Card, node: KfdNode | None) -> None:
         self._files = SysfsFiles(card.device_dir)

@@ -1,9 +1,9 @@
 """Throttling and energy as reported by the card's firmware: its table, and seconds from cycle counts.
 
 In: the bytes of the driver's `gpu_metrics` file, or the same fields from AMD's library. Out: fields by name,
-except those that the firmware left at all ones. The layouts are the driver's published interface
-(include/kgd_pp_interface.h), tables 1.1 to 1.6; any other table, or one whose size does not match its layout,
-is rejected with a reason.
+except those that the firmware left empty (all bits set). The layouts are the driver's published interface
+(include/kgd_pp_interface.h), tables 1.1 to 1.6; any other table, or a table with a size that does not match
+its layout, is rejected with a reason.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def parse(data: bytes) -> dict[str, int]:
     """Return the fields of a table that are used here, with its content version as `content`.
 
     Raises:
-        NotSupportedError: this version of gpuproof does not know a table of that version or size.
+        NotSupportedError: this version of gpuproof does not support tables of that version or size.
         DeviceError: the file is shorter than its header.
     """
     if len(data) < 4:
@@ -73,7 +73,7 @@ def parse(data: bytes) -> dict[str, int]:
     table_size, fields = _LAYOUTS.get(version, (0, {}))
     if size != table_size or len(data) < size:
         raise NotSupportedError(
-            f"gpu_metrics table {version[0]}.{version[1]} with {size} bytes is not known to this version"
+            f"gpu_metrics table {version[0]}.{version[1]} with {size} bytes is not supported by this version"
         )
     values = {name: data[begin : begin + length] for name, (begin, length) in fields.items()}
     written = {name: raw for name, raw in values.items() if raw.strip(b"\xff")}
@@ -110,7 +110,7 @@ def throttle_reasons(status: int) -> tuple[str, ...]:
 
 
 class ResidencyClock:
-    """Seconds during which each throttler was active, since the first table.
+    """Time for which each throttler was active, in seconds, since the first table.
 
     The firmware counts all cycles, and the cycles under each throttler, since it started. The difference
     between two tables is converted to seconds with the firmware's own clock and added up.
@@ -131,7 +131,7 @@ class ResidencyClock:
     def _add(self, previous: dict[str, int], table: dict[str, int]) -> None:
         cycles = (table["accumulation_counter"] - previous["accumulation_counter"]) % CYCLES_WRAP
         elapsed_s = (table["firmware_timestamp"] - previous["firmware_timestamp"]) * FIRMWARE_TICK_S
-        if cycles == 0 or elapsed_s <= 0:  # the firmware has not updated the table since
+        if cycles == 0 or elapsed_s <= 0:  # the firmware has not updated the table since the last reading
             return
         steps = {field: (table[field] - previous[field]) % CYCLES_WRAP for field in RESIDENCIES}
         self._active = tuple(RESIDENCIES[field] for field, step in steps.items() if step)
@@ -156,11 +156,9 @@ class ResidencyClock:
             DeviceError: only one table was read so far.
         """
         if not _counts(table):
-            raise NotSupportedError(
-                "this gpu_metrics table has no throttle status that applies to every card"
-            )
+            raise NotSupportedError("this gpu_metrics table has no throttle status that applies to all cards")
         if self._active is None:
-            raise DeviceError("a difference between two readings; this is the first")
+            raise DeviceError("needs two readings to compare, and this is the first")
         return self._active
 
 

@@ -1,6 +1,6 @@
 """ROCm's list of GPUs and their processes, read from the KFD's files under /sys.
 
-ROCm numbers GPUs in the order of these nodes, not in that of DRM cards.
+ROCm numbers GPUs in the order of these nodes, not in the order of DRM cards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _node(path: Path) -> tuple[str, KfdNode] | None:
 
 
 def list_processes(root: Path, node: KfdNode) -> tuple[DeviceProcess, ...]:
-    """List the processes that hold memory on a GPU; a process that exits meanwhile is omitted."""
+    """List the processes that use memory on a GPU; a process that exits meanwhile is omitted."""
     processes = []
     for path in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
         with suppress(FileNotFoundError):

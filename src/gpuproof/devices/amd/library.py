@@ -7,8 +7,8 @@ If a library call hangs, the card also loses its readings from the files, becaus
 to the whole card; if opening the library hangs, all AMD cards lose theirs.
 
 The package must come from the same ROCm release as the library (/opt/rocm/share/amd_smi), because it mirrors
-C structs that change between releases. Nothing here was tested on AMD hardware; it was tested with package
-7.0.2 and a stand-in for libamd_smi.so.
+C structs that change between releases. This module was not tested on AMD hardware, only with package 7.0.2
+and a stand-in for libamd_smi.so.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _load_binding() -> Any:
     except ImportError as error:
         raise LibraryMissingError(
             f"the Python package amdsmi is not installed ({error})",
-            next_step="Install the one shipped with ROCm in /opt/rocm/share/amd_smi",
+            next_step="Install the package shipped with ROCm in /opt/rocm/share/amd_smi",
         ) from error
     except (KeyError, OSError) as error:
         why = printed.getvalue().partition("\n")[0] or str(error)

@@ -1,7 +1,7 @@
 """One card as seen by AMD's library: which call provides which metric and fact, and why.
 
 In: the requested names. Out: for each, its value in our unit, or the reason why there is none. The binding's
-`N/A`, and the all-ones values that the library itself leaves, are never taken as numbers.
+`N/A`, and the values with all bits set that the library passes through, are never treated as numbers.
 
 - `mem_*_bytes`: from the calls that return bytes, or from `amdsmi_get_gpu_vram_usage`, in MiB, if they fail.
 - `energy_j`: the counter times the resolution reported by the library. Users report that counters on MI100
@@ -10,8 +10,8 @@ In: the requested names. Out: for each, its value in our unit, or the reason why
   `amdsmi_get_violation_status` computes the `active_*` flags from two such tables and sleeps 100 ms between
   them on every call; for eight GPUs, that is longer than a tick. `ResidencyClock` computes the same
   difference from the tables of two ticks. Cards without such counts have status bits, which the binding (7.0)
-  reduces to a truth value, so the file's bits are read instead.
-- `ecc_*_count`: for device memory; if errors are not counted for that block, for all blocks of the chip.
+  reduces to a boolean, so the file's bits are read instead.
+- `ecc_*_count`: for device memory or, if errors are not counted for that block, for all blocks of the chip.
 - `nvlink_*`: for xGMI, which no file provides. AMD counts in KB, taken as 1,024 bytes here.
 - `remapped_rows_*`: AMD retires pages, while NVIDIA remaps rows; the kernel shows retired pages only to root.
 - not queried: `amdsmi_get_gpu_pci_throughput`, which blocks for a second.
@@ -228,7 +228,7 @@ def _xgmi_links(amdsmi: Any, handle: Any) -> Answer:
 
 
 def _facts(function: str, **keys: str) -> Source:
-    """Create a source of facts: fact=key in the returned dict; an empty key is the value itself."""
+    """Create a source of facts: fact=key in the returned dict; an empty key means the value itself."""
 
     def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle)
@@ -313,4 +313,4 @@ SOURCES = (
     *_FACT_SOURCES,
 )
 OFFERED = frozenset(metric for source in SOURCES for metric in source.metrics)
-"""What the library can provide, if it is installed."""
+"""Metrics that the library can provide, if it is installed."""

@@ -1,11 +1,11 @@
 """NVIDIA GPUs and their MIG instances, read through NVML.
 
 MIG instances are separate devices, listed after the whole GPUs; NVML reports only their memory and processes,
-and the other metrics have a reason instead. A lost GPU stops only its own readings. After a driver reload,
-NVML is restarted and every handle is looked up again by UUID. Values that a device never reports are queried
-only once. The utilisation of the parts of a GPU comes from its performance monitor (GPM, Hopper and later),
-as means between two samples. XIDs and memory errors that ECC could not correct are events, which NVML queues
-after registration.
+so a reason is returned for each of the other metrics. A lost GPU stops only its own readings. After a driver
+reload, NVML is restarted and every handle is looked up again by UUID. Values that a device never reports are
+queried only once. The utilisation of the parts of a GPU comes from its performance monitor (GPM, Hopper and
+later), as means between two samples. XIDs and memory errors that ECC could not correct are events, which NVML
+queues after registration.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MAX_EVENTS_A_POLL = 64
 
 
 def open_here(sysfs_root: Path) -> NvidiaAdapter:
-    """Open NVML; on a Jetson, where NVML lists no GPU, say that it is one.
+    """Open NVML; on a Jetson, where NVML lists no GPU, report that it is a Jetson.
 
     Raises:
         DeviceError: as for `open_adapter`.
@@ -128,7 +128,7 @@ class NvidiaAdapter(DeviceAdapter):
         return tuple(self._identity(device) for device in self._devices)
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Read the wanted metrics.
+        """Read the requested metrics.
 
         Raises:
             DeviceLostError: the GPU is gone.
@@ -235,7 +235,7 @@ class GpmSampler:
         self._spare: Any = None
 
     def ask(self, nvml: Any, handle: Any) -> Answer:
-        """Take a sample and return the means since the last one."""
+        """Take a sample and return the means since the last sample."""
         if self._spare is None:
             if self._previous is None and not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
                 raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
@@ -245,7 +245,8 @@ class GpmSampler:
         self._previous, self._spare = end, begin
         if begin is None:
             return dict.fromkeys(
-                self.metrics, DeviceError("a mean between two readings; this is the first one")
+                self.metrics,
+                DeviceError("needs two readings for a mean between them, and this is the first one"),
             )
         return self._means(nvml, begin, end)
 
@@ -272,7 +273,7 @@ class EventQueue:
         self._nvml = nvml
         self._devices = devices
         self.unheard: dict[VendorIndex, str] = {}
-        """GPUs and MIG instances whose XIDs are not queued, each with the reason."""
+        """GPUs and MIG instances for which XIDs are not queued, each with the reason."""
         self._set = self._register()
 
     def poll(self) -> tuple[VendorEvent, ...]:

@@ -108,9 +108,7 @@ def memory(nvml: Any, handle: Any) -> Answer:
 
 def _pstate(nvml: Any, handle: Any) -> Answer:
     level = nvml.nvmlDeviceGetPerformanceState(handle)
-    return {
-        "pstate_level": DeviceError("the driver does not recognise it") if level == PSTATE_UNKNOWN else level
-    }
+    return {"pstate_level": DeviceError("the driver does not know it") if level == PSTATE_UNKNOWN else level}
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> Answer:

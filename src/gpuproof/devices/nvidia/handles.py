@@ -1,8 +1,8 @@
 """What NVML lists: GPUs, MIG instances, the processes on each, and facts that are read only once.
 
-Input: the binding's module. Output: `NvmlDevice`s, whose handle may be replaced after a driver reload but
-whose identity may not change, and facts (limits, maxima, versions, modes) under the names in the catalogue,
-with a reason for each missing one.
+Input: the binding's module. Output: `NvmlDevice`s, with a handle that may be replaced after a driver reload
+and an identity that may not change, and facts (limits, maxima, versions, modes) under the names in the
+catalogue, with a reason for each missing one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def list_devices(nvml: Any) -> tuple[NvmlDevice, ...]:
 
 
 def find_handle(nvml: Any, device: NvmlDevice) -> Any:
-    """Look up a device again after a driver reload; None if it is not listed."""
+    """Look up a device again after a driver reload; None if the driver does not list it."""
     if device.uuid is None:
         return _by_index(nvml, device.vendor_index)
     return _or_none(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(device.uuid))
@@ -171,7 +171,7 @@ def _capability(nvml: Any, handle: Any) -> str:
 
 
 def _fabric_state(nvml: Any, handle: Any) -> str:
-    """Report how far a GPU has come in joining its NVLink fabric (nvmlGpuFabricInfo_t.state)."""
+    """Report a GPU's progress in joining its NVLink fabric (nvmlGpuFabricInfo_t.state)."""
     info = nvml.c_nvmlGpuFabricInfo_t()
     nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(info))
     return dict(enumerate(_FABRIC_STATES)).get(info.state, f"unknown ({info.state})")

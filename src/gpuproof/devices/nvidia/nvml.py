@@ -60,7 +60,7 @@ def load_binding() -> Any:
     """Import nvidia-ml-py.
 
     Raises:
-        LibraryMissingError: it is not installed.
+        LibraryMissingError: nvidia-ml-py is not installed.
     """
     try:
         import pynvml

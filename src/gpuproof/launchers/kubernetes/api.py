@@ -1,7 +1,7 @@
 """A cluster's API through the official client: replies as plain values, failures as our errors.
 
 In: manifests, names. Out: objects as plain mappings, and the output of a command in a container. Every
-rejection is reported in the API's own words, with what to do about it.
+rejection is reported in the API's own words, along with what to do about it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXEC_TIMEOUT_S = 600.0
 MEMORY_BYTES = 16 * 2**20
 ERROR_CHANNEL = 3
 NOT_FOUND, CONFLICT = 404, 409
-_FILE = "the file of --on kubernetes:FILE"
+_FILE = "the file passed to --on kubernetes:FILE"
 _REMEDIES: Mapping[int, str] = {
     401: "Log in to the cluster again; `kubectl auth whoami` shows who you are",
     403: "`kubectl auth can-i --list` shows what you may do; ask the administrator for a role "
@@ -42,8 +42,8 @@ _REMEDIES: Mapping[int, str] = {
     409: "Something with that name already exists, and was not changed: `kubectl get "
     "jobs,configmaps,services` shows it; delete it if it is from an earlier gpuproof, then "
     "continue with --resume",
-    413: "Set claim in the file of --on kubernetes:FILE, so that files need not go through the API",
-    422: f"Look at what would be sent with --dry-run, and change {_FILE}",
+    413: "Set claim in the file passed to --on kubernetes:FILE, so that files need not go through the API",
+    422: f"Check the request with --dry-run, and change {_FILE}",
 }
 QUOTA = f"`kubectl describe resourcequota` shows the limits; wait, or request less in {_FILE}"
 
@@ -58,7 +58,7 @@ class KubernetesRefusalError(UsageError):
 
 
 class KubernetesSilentError(SchedulerSilentError):
-    """There is no response, or none from a cluster."""
+    """There is no response, or no response from a cluster."""
 
 
 class Cluster:
@@ -68,8 +68,8 @@ class Cluster:
         """Find the cluster, and check that it responds.
 
         Raises:
-            EnvironmentUnfitError: it cannot be reached, or does not respond.
-            KubernetesRefusalError: we may not list pods.
+            EnvironmentUnfitError: the cluster cannot be reached, or does not respond.
+            KubernetesRefusalError: we are not allowed to list pods.
         """
         configuration, namespace = _configured(options.context, environment.get("KUBECONFIG"))
         configuration.retries = False
@@ -88,7 +88,7 @@ class Cluster:
         """Create an object; return its uid.
 
         Raises:
-            KubernetesRefusalError: it is rejected.
+            KubernetesRefusalError: the object is rejected.
             EnvironmentUnfitError: the cluster does not respond.
         """
         what = f"{kind.kind} {manifest['metadata']['name']}"
@@ -100,7 +100,7 @@ class Cluster:
         return str(created["metadata"]["uid"])
 
     def set_owner(self, name: str, kind: Kind, *, owner: Manifest) -> None:
-        """Set the owner of an object, with which Kubernetes removes it, whatever happens to us."""
+        """Set an object's owner, with which Kubernetes removes it, even if we are gone."""
         body = {"metadata": {"ownerReferences": [owner]}}
         self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
 
@@ -137,7 +137,7 @@ class Cluster:
         return list(self._ask(kind.plural, call, *scope, label_selector=selector)["items"])
 
     def warnings(self, name: str) -> list[str]:
-        """Return the warnings about an object, oldest first; empty if we may not list them."""
+        """Return the warnings about an object, oldest first; empty if we are not allowed to list them."""
         try:
             events = self._ask(
                 "events",
@@ -156,9 +156,8 @@ class Cluster:
             KubernetesRefusalError: the API does not allow it.
             EnvironmentUnfitError: the cluster does not respond.
         """
-        core = client.CoreV1Api(
-            client.ApiClient(self._configuration)
-        )  # `stream` changes its client while it runs
+        # `stream` changes its client while it runs
+        core = client.CoreV1Api(client.ApiClient(self._configuration))
         request = {"command": list(command), "container": container, "stdin": False, "tty": False}
         try:
             channel = stream(
@@ -202,9 +201,7 @@ class Cluster:
             raise KubernetesSilentError(
                 f"the cluster does not respond: {error}",
                 place=host,
-                next_step=(
-                    "`kubectl cluster-info` shows whether it is up, and whether you can reach it from here"
-                ),
+                next_step="`kubectl cluster-info` shows whether it is up and reachable from here",
             ) from None
         return parse_json(response.data)
 
@@ -213,7 +210,7 @@ def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
     """Return how to reach the cluster, from the kubeconfig or in a pod, and the namespace to use.
 
     Raises:
-        EnvironmentUnfitError: neither of them defines it.
+        EnvironmentUnfitError: neither of them defines a cluster.
     """
     configuration = client.Configuration()
     try:
@@ -238,7 +235,7 @@ def _no_access(error: Exception) -> EnvironmentUnfitError:
         f"no access to a cluster: {error}",
         place="--on kubernetes",
         next_step="Set KUBECONFIG, or get a kubeconfig of your cluster; `kubectl config "
-        "get-contexts` lists what you have",
+        "get-contexts` lists your contexts",
     )
 
 
@@ -246,7 +243,7 @@ def _refused(error: ApiException, place: str) -> Exception:
     """Convert a rejection by the API to our own error, in its own words."""
     if error.status in (0, None) or error.status >= 500:
         return KubernetesSilentError(
-            f"the cluster could not do it: {error.reason}",
+            f"the cluster could not fulfil the request: {error.reason}",
             place=place,
             next_step="`kubectl get --raw /readyz?verbose` shows whether its API is healthy",
         )

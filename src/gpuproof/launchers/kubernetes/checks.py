@@ -43,11 +43,11 @@ def _offering(facts: HostFacts) -> list[Node]:
 
 
 def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
-    """Return these nodes' cluster and its resources, in the form that pages use for a source."""
+    """Return the cluster of these nodes and its resources, in the form in which pages state a source."""
     resource = facts["options"].gpu_resource
     amounts = [amount for node in facts["nodes"] if (amount := _amount(node, "capacity", resource))]
     device = f"{sum(amounts)} × {resource} on {len(amounts)} of {len(facts['nodes'])} nodes"
-    nobody_says = "the API of a cluster does not list it; a run reports what a pod sees"
+    nobody_says = "the API of a cluster does not report it; a run reports what a pod sees"
     return (
         Fact("cluster", redacted(plain(server))),
         Fact("device", device if amounts else None, f"no node has {resource}"),
@@ -59,12 +59,12 @@ def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
     "nodes",
     "every node Ready",
     NODES_PAGE,
-    "`kubectl describe node` shows why; launches go to the others",
+    "`kubectl describe node` shows why; launches use the other nodes",
     responsible="administrator",
     otherwise="WARN",
 )
 def judge_nodes(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether the nodes are ready."""
+    """Check whether the nodes are ready."""
     nodes: Sequence[Node] = facts["nodes"]
     bad = [_name(node) for node in nodes if not _is_ready(node)]
     share = f"{len(nodes) - len(bad)} of {len(nodes)}"
@@ -79,7 +79,7 @@ def judge_nodes(facts: HostFacts, expected: Expectation) -> Outcome:
     responsible="administrator",
 )
 def judge_gpus(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Judge whether any node offers GPUs."""
+    """Check whether any node offers GPUs."""
     ready, resource = _offering(facts), facts["options"].gpu_resource
     amounts = ", ".join(f"{_name(node)}: {_amount(node, 'allocatable', resource)}" for node in ready)
     return expected.judge(
@@ -96,7 +96,7 @@ def judge_gpus(facts: HostFacts, expected: Expectation) -> Outcome:
     otherwise="WARN",
 )
 def judge_healthy(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge whether all GPUs of the nodes are allocatable to launches."""
+    """Check whether all GPUs of the nodes are allocatable to launches."""
     nodes, resource = facts["nodes"], facts["options"].gpu_resource
     there = {_name(node): _amount(node, "capacity", resource) for node in nodes}
     usable = {_name(node): _amount(node, "allocatable", resource) for node in nodes}
@@ -108,12 +108,12 @@ def judge_healthy(facts: HostFacts, expected: Expectation) -> Outcome | None:
 
 @stated_check(
     "placement",
-    "at least one GPU node whose labels and taints admit launches",
+    "at least one GPU node whose labels and taints allow launches",
     TAINTS_PAGE,
     "Set node_selector and tolerations in the file of options",
 )
 def judge_placement(facts: HostFacts, expected: Expectation) -> Outcome | None:
-    """Judge whether launches may be scheduled on a node that offers GPUs."""
+    """Check whether launches may be scheduled on a node that offers GPUs."""
     ready = _offering(facts)
     if not ready:
         return None
@@ -150,7 +150,7 @@ def _is_tolerated(taint: Mapping[str, Any], options: KubernetesOptions) -> bool:
     "Set resources to what `kubectl describe node` lists; RDMA needs a separate device plug-in",
 )
 def judge_resources(facts: HostFacts, expected: Expectation) -> Iterator[Judged]:
-    """Judge for each other resource that launches request, by its name, whether a node offers it."""
+    """Check, for each other resource that launches request, whether a node offers it."""
     for name in (name for name in facts["options"].resources if "/" in name):
         offering = [_name(node) for node in _offering(facts) if _amount(node, "allocatable", name) > 0]
         measured = f"on {', '.join(offering)}" if offering else "on none"

@@ -18,27 +18,25 @@ if TYPE_CHECKING:
 
 OURS = "app.kubernetes.io/managed-by=gpuproof"
 _options_option = click.option(
-    "--options", "file", metavar="FILE", help="Options of launches, the file of --on kubernetes:FILE."
+    "--options", "file", metavar="FILE", help="Options of launches: the file passed to --on kubernetes:FILE."
 )
-_dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only print what would be requested or removed."
-)
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only print what it would request or remove.")
 
 
 @click.group()
 def kubernetes() -> None:
-    """Look at a cluster before launches, and clean up after them."""
+    """Check a cluster before launches, and clean up after them."""
 
 
 @kubernetes.command(short_help="Check whether nodes offer what launches request.")
 @_options_option
 @_dry_run_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print only JSON on standard output.")
 @click.pass_context
 def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool) -> None:
     """Check whether the cluster's nodes offer what launches request, without starting anything.
 
-    What a pod sees of a GPU can only be found with a run: gpuproof run quick --on kubernetes --nproc 1
+    To find out what a pod sees of a GPU, start a run: gpuproof run quick --on kubernetes --nproc 1
     """
     options = _read(file)
     if dry_run:
@@ -76,7 +74,7 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     default=1.0,
     show_default=True,
     metavar="HOURS",
-    help="Keep anything younger: it may still be running.",
+    help="Keep anything younger than this, since it may still be running.",
 )
 @_dry_run_option
 def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:

@@ -1,7 +1,7 @@
 """The Kubernetes manifests for a launch: pure functions, so they can be shown without a cluster.
 
-In: options, a case, where its files are, and a name. Out: the object that starts the pods, preceded by what
-they
+In: options, a case, where its files are, and a name. Out: the object that starts the pods, preceded by the
+objects that they
 need: the ConfigMap with the node side and the case, and the headless Service for the rendezvous of an Indexed
 Job's ranks.
 """
@@ -197,7 +197,7 @@ _SPECS = {"job": _job, "jobset": _job_set, "pytorchjob": _pytorch_job}
 def _train_job(
     options: KubernetesOptions, case: Case, node: KubernetesNode, *, labels: Mapping[str, str], address: str
 ) -> Manifest:
-    """Return a TrainJob for Kubeflow's trainer; what has no field in it is patched in its runtime."""
+    """Return a TrainJob for Kubeflow's trainer; settings without a field are patched in its runtime."""
     name = labels[OF_LAUNCH]
     trainer = {
         "image": options.image,

@@ -1,8 +1,8 @@
-"""The objects of launches in a cluster: create them, give them files, read them, and remove them.
+"""The objects of launches in a cluster: create them, send them files, read them, and remove them.
 
 In: a case and its folder. Out: a ConfigMap with the files that the pods need, readable manifests, and the
-pods' files in the case's folder. All objects of a launch are owned by the one that starts its pods, so that
-Kubernetes also removes them if gpuproof is gone.
+pods' files in the case's folder. All objects of a launch are owned by the object that starts its pods, so
+that Kubernetes also removes them if gpuproof is gone.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class KubernetesLaunch(QueuedLaunch):
         self.name = ""
         self.objects: list[ClusterObject] = []
         self.ending_since_s: float | None = None
-        """When its pods were asked to stop, either because one of them stopped, or on request."""
+        """When the launch's pods were asked to stop, either because one of them stopped, or on request."""
         self.leaving_since_s: float | None = None
-        """When the removal of its objects started."""
+        """When the removal of the launch's objects started."""
         self.ended_with = FAILED_STATUS
-        """The status to report once everything is gone."""
+        """The status to report once all objects are gone."""
 
 
 class LaunchObjects:
@@ -155,15 +155,15 @@ class LaunchObjects:
         return launch_failure(
             "lost_rank",
             f"the files of pod {pod.name} could not be fetched: {fault}",
-            next_step="Set claim in the file of --on kubernetes:FILE, or finish the run with --resume",
+            next_step="Set claim in the file passed to --on kubernetes:FILE, or finish the run with --resume",
             host=pod.node or pod.name,
         )
 
     def remove(self, launch: KubernetesLaunch) -> None:
-        """Remove what was created for a launch, but nothing else that has its name.
+        """Remove what was created for a launch, but nothing else with its name.
 
         Raises:
-            GpuproofError: something could not be removed; everything else was.
+            GpuproofError: some object could not be removed; all others were.
         """
         faults: list[GpuproofError] = []
         for item in list(launch.objects):
@@ -180,17 +180,20 @@ def check_runnable(options: KubernetesOptions, launch: KubernetesLaunch, run: Pa
     """Reject a case that cannot be run in a cluster as requested.
 
     Raises:
-        UsageError: hosts are named in a certain order, or the run's folder is not on the claim.
+        UsageError: hosts are listed in a fixed order, or the run's folder is not on the claim.
     """
     if len(launch.case.placement.hosts) > 1:
         raise UsageError(
-            f"{launch.case.case_id} names its hosts in an order, which Kubernetes does not preserve",
+            (
+                f"{launch.case.case_id} requests its hosts in a fixed order, which Kubernetes does not "
+                "preserve"
+            ),
             place="--on kubernetes",
-            next_step="Set the number with --distributed.nodes",
+            next_step="Set the number of hosts with --distributed.nodes",
         )
     if options.claim_folder is not None and not run.is_relative_to(options.claim_folder):
         raise UsageError(
-            f"{run} is not in {options.claim_folder}, where the claim {options.claim} is",
+            f"{run} is not in {options.claim_folder}, where the claim {options.claim} is mounted",
             place="--on kubernetes",
             next_step=f"Set --run.save_dir to a folder below {options.claim_folder}",
         )
@@ -208,10 +211,12 @@ def pod_files(case: Case, folder: Path) -> dict[str, bytes]:
     size = sum(map(len, contents.values()))
     if size > ROOM_BYTES:
         raise UsageError(
-            f"{case.data_file} is too large to be given to pods: {size} bytes with the node side, "
-            f"and a ConfigMap holds {ROOM_BYTES}",
+            f"{case.data_file} is too large for pods: {size} bytes with the node side, but a "
+            f"ConfigMap has room for {ROOM_BYTES}",
             place="data",
-            next_step=("Set claim and claim_folder in the file of --on kubernetes:FILE, or use other data"),
+            next_step=(
+                "Set claim and claim_folder in the file passed to --on kubernetes:FILE, or use other data"
+            ),
         )
     return contents
 
@@ -226,7 +231,7 @@ def take_files(archive: IO[bytes], folder: Path) -> None:
     """Write the files that a pod sent to the launch's folder.
 
     Raises:
-        RecordError: what it sent is damaged, or would be written elsewhere.
+        RecordError: the data is damaged, or would be written elsewhere.
     """
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as sent:
@@ -262,7 +267,7 @@ def join_output(folder: Path) -> None:
 
 
 def manifests_text(manifests: Sequence[Manifest]) -> str:
-    """Write manifests as YAML; of binary content only the key, since nobody reads the rest."""
+    """Write manifests as YAML; for binary content, write only the key, since the rest is unreadable."""
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
     writer.width = 100_000

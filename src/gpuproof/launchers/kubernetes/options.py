@@ -15,7 +15,7 @@ from gpuproof.config.entries import StrictModel, Text, open_document, read_as
 
 Engine = Literal["job", "jobset", "trainjob", "pytorchjob"]
 Name = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
-"""What Kubernetes accepts as the name of an object."""
+"""Object names that Kubernetes accepts."""
 Key = Annotated[
     str, Field(max_length=317, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
 ]
@@ -44,8 +44,8 @@ class KubernetesOptions(StrictModel):
     context: Text | None = None
     """Context of the kubeconfig; null uses the current one or, inside a cluster, the pod's own account."""
     engine: Engine = "job"
-    """What starts the pods: job (an Indexed Job, available in every cluster), jobset, or Kubeflow's trainjob
-    or pytorchjob."""
+    """Kind of object that starts the pods: job (an Indexed Job, available in every cluster), jobset, or
+    Kubeflow's trainjob or pytorchjob."""
     image: Text = IMAGE
     """Image in which the ranks run; it needs Python 3.10 or newer and PyTorch."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -108,11 +108,9 @@ class KubernetesOptions(StrictModel):
     @model_validator(mode="after")
     def _check_claim(self) -> KubernetesOptions:
         if (self.claim is None) != (self.claim_folder is None):
-            raise ValueError("claim and claim_folder go together")
+            raise ValueError("claim and claim_folder must be set together")
         if self.engine == "trainjob" and self.claim is None:
-            raise ValueError(
-                "a TrainJob does not accept a second container to keep files in: it needs a claim"
-            )
+            raise ValueError("a TrainJob does not accept a second container to hold files: it needs a claim")
         return self
 
 

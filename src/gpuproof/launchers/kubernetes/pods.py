@@ -1,7 +1,7 @@
 """The pod for one node of a launch, as submitted to Kubernetes: pure.
 
 In: options, a case, and where its files are. Out: a pod template. The first container runs the ranks; unless
-results go to a volume of the user's, a second container without GPUs keeps the files until they are fetched.
+results go to a user's volume, a second container without GPUs keeps the files until they are fetched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuproof.store import layout
 Manifest = dict[str, Any]
 ARCHIVE = "gpuproof-node.pyz"
 GIVEN, RUN = "/gpuproof/given", "/gpuproof/run"
-"""Where a pod finds what the launcher gives it, and where it stores the run directory, unless that is on a
+"""Where a pod finds the launcher's files, and where it stores the run directory, unless that is on a
 claim."""
 PORT = 29500
 """Rendezvous port; it is always free, since each pod has its own network."""
@@ -40,7 +40,7 @@ class KubernetesNode:
     archive: str
     run: str
     is_shared: bool
-    """Whether that run directory is the one on this machine, on a claim."""
+    """Whether the run directory is the same as on this machine, because it is on a claim."""
 
 
 def kubernetes_node(options: KubernetesOptions, run: str) -> KubernetesNode:
@@ -85,7 +85,7 @@ def num_gpus(options: KubernetesOptions, case: Case) -> int:
 
 
 def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:
-    """Return the resources for a pod's ranks: CPU and memory per rank, unless `resources` has them.
+    """Return the resources for a pod's ranks: CPU and memory per rank, unless set in `resources`.
 
     Resources with a limit are requested in the same amount, as GPUs and RDMA require.
     """
@@ -99,8 +99,8 @@ def rank_resources(options: KubernetesOptions, case: Case) -> Manifest:
 def rank_variables(options: KubernetesOptions, case: Case) -> list[Manifest]:
     """Return the variables for the ranks; a user without a passwd entry needs a name and a home.
 
-    One variable states the GPUs granted by the pod's limits, since inside the pod nothing else shows how many
-    there should be.
+    One variable contains the number of GPUs in the pod's limits, since nothing else inside the pod shows how
+    many there should be.
     """
     home = {"HOME": TMP, "USER": "gpuproof", "LOGNAME": "gpuproof"}
     gpus = num_gpus(options, case)

@@ -137,7 +137,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             failure = launch_failure(
                 "environment",
                 f"{launch.name} has not started within {limit_s:g} s: {launch.waits_for}",
-                next_step="Raise pending_limit_s, or request less, in the file of --on "
+                next_step="Raise pending_limit_s, or request less, in the file passed to --on "
                 "kubernetes:FILE. `kubectl describe nodes` shows what is free",
             )
         if failure is not None:
@@ -176,8 +176,8 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         return launch_failure(
             "interrupted",
             f"{launch.name} was stopped by the cluster: {deadlines[-1]}",
-            next_step="Raise active_deadline_s in the file of --on kubernetes:FILE, and finish the run with "
-            "--resume --on kubernetes:FILE",
+            next_step="Raise active_deadline_s in the file passed to --on kubernetes:FILE, and "
+            "finish the run with --resume --on kubernetes:FILE",
         )
 
     def _leave(
@@ -252,7 +252,7 @@ def open_queue(options: KubernetesOptions, environment: Mapping[str, str]) -> It
 
     Raises:
         EnvironmentUnfitError: the cluster cannot be reached, or does not respond.
-        UsageError: we may not list pods.
+        UsageError: we are not allowed to list pods.
     """
     with (
         closing(Cluster(options, environment)) as cluster,

@@ -85,10 +85,8 @@ class KubernetesSite(LaunchSite):
 
         root = run.absolute()
         node = kubernetes_node(self.options, str(root))
-        lacking = (
-            f"{ARCHIVE} has no content here" if self.options.claim is None else f"{root} does not exist yet"
-        )
-        yield f"# To look at, not to apply: {lacking}, and nothing would fetch or judge the results.\n"
+        lacking = f"{ARCHIVE} is empty here" if self.options.claim is None else f"{root} does not exist yet"
+        yield f"# For inspection, not to apply: {lacking}, and nothing would fetch or evaluate the results.\n"
         for case in cases:
             spec = json.dumps(to_json(case), indent=2) + "\n"
             data = {} if case.data_file is None else {"data": b""}
@@ -105,7 +103,7 @@ class KubernetesSite(LaunchSite):
 
         Raises:
             EnvironmentUnfitError: the cluster cannot be reached, or does not respond.
-            UsageError: we may not list pods.
+            UsageError: we are not allowed to list pods.
         """
         from gpuproof.launchers.kubernetes.queue import open_queue
 

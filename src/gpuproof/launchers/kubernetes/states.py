@@ -14,17 +14,17 @@ from gpuproof.launchers.kubernetes.pods import FILES, Manifest
 from gpuproof.records.run import Failure
 
 RANKS = ("pytorch", "node")
-"""Name of the ranks' container: ours, which is also PyTorchJob's, and TrainJob's."""
+"""Names of the ranks' container: ours, which PyTorchJob also uses, and TrainJob's."""
 INDEXES = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
 UNFIT = {
     "ErrImagePull": None,  # Kubernetes tries again, and then reports ImagePullBackOff
-    "ImagePullBackOff": "Check image and pull_secrets in the file of --on kubernetes:FILE",
-    "InvalidImageName": "Write image in the file of --on kubernetes:FILE as REGISTRY/NAME:TAG",
-    "ErrImageNeverPull": "Set pull_policy to IfNotPresent in the file of --on kubernetes:FILE",
+    "ImagePullBackOff": "Check image and pull_secrets in the file passed to --on kubernetes:FILE",
+    "InvalidImageName": "Write image in the file passed to --on kubernetes:FILE as REGISTRY/NAME:TAG",
+    "ErrImageNeverPull": "Set pull_policy to IfNotPresent in the file passed to --on kubernetes:FILE",
     "CreateContainerConfigError": "`kubectl describe pod` shows more; check run_as_user and the secrets",
     "CreateContainerError": "`kubectl describe pod` shows more; check image and python",
     "RunContainerError": "`kubectl describe pod` shows more; check image and python",
-    "StartError": "Set python in the file of --on kubernetes:FILE to the image's own",
+    "StartError": "Set python in the file passed to --on kubernetes:FILE to the image's own",
 }
 """Reason why a container does not start → what to do; None if it may still start."""
 DELETED = "Deleted"
@@ -38,9 +38,9 @@ class PodState:
 
     name: str
     index: int
-    """Its node number in the launch."""
+    """The pod's node number in the launch."""
     node: str
-    """Node on which it runs; empty before it is scheduled."""
+    """Node on which the pod runs; empty before it is scheduled."""
     is_running: bool
     """Whether the pod's ranks are running."""
     status: int | None
@@ -50,9 +50,9 @@ class PodState:
     has_failed: bool = False
     """Whether the pod has failed as a whole, in which case its owner deletes the others."""
     reason: str = ""
-    """Why it is not running or has exited, as a Kubernetes term …"""
+    """Why the pod is not running or has exited, as a Kubernetes term."""
     message: str = ""
-    """… and as a message from Kubernetes."""
+    """Why the pod is not running or has exited, as a message from Kubernetes."""
 
     @property
     def is_lost(self) -> bool:
@@ -136,15 +136,15 @@ def waiting_for(pods: Sequence[PodState], *, num_pods: int, warnings: Sequence[s
 
 
 def has_failed_pod(pods: Sequence[PodState]) -> bool:
-    """Check whether a pod failed that was not deleted; if so, others may be deleted because of it."""
+    """Check whether a pod failed without being deleted; others may then be deleted because of it."""
     return any(pod.has_failed and pod.reason != DELETED for pod in pods)
 
 
 def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
-    """Report how pods made a launch fail; None if the ranks know better, or nothing is wrong.
+    """Report how pods made a launch fail; None if the ranks report it, or nothing is wrong.
 
-    A pod that was only deleted comes last, and is not reported if another one has failed, since that is the
-    cause.
+    A pod that was only deleted comes last, and is not reported if another pod has failed, since that failure
+    is the cause.
     """
     has_cause = has_failed_pod(pods)
     for pod in sorted(pods, key=lambda pod: pod.reason == DELETED):
@@ -159,8 +159,8 @@ def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
         if pod.reason == "OOMKilled":
             return launch_failure(
                 "out_of_memory",
-                f"{where} used more of its host's memory than it was given",
-                next_step="Raise memory in `resources` of the file of --on kubernetes:FILE",
+                f"{where} used more of its host's memory than it was allowed to",
+                next_step="Raise memory under `resources` in the file passed to --on kubernetes:FILE",
                 host=host,
             )
         next_step = UNFIT.get(pod.reason)

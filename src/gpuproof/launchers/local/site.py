@@ -1,4 +1,4 @@
-"""This machine as the place of a run, with ranks started by us or by the user's own launcher.
+"""This machine as the site of a run, with ranks started by us or by the user's own launcher.
 
 gpuproof starts a single rank by exec or by forking a process that has imported torch, and several ranks with
 torch's own elastic agent. The user's own launcher is torchrun, srun with one task per rank, or RANK and
@@ -48,13 +48,13 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
 
 SERVER_GRACE_S = 10.0
-"""Time for a fork server to exit; it is longer than the time that the server gives its children."""
+"""Time for a fork server to exit; it is longer than the time that the server allows its children."""
 PATIENCE_S = 300
-"""How long the other ranks wait for rank 0's case …"""
+"""Time for which the other ranks wait for rank 0's case."""
 DOWNLOAD_PATIENCE_S = 3600
-"""… and how long if it may have to download a data set first."""
+"""Time for which the other ranks wait if rank 0 may have to download a data set first."""
 DISMISSAL_S = 90
-"""Time to tell the other ranks that there are no more cases; otherwise they would wait in vain."""
+"""Time allowed to tell the other ranks that there are no more cases; otherwise they would wait in vain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class ThisMachine(LaunchSite):
     libraries: ClassVar[Mapping[str, str]] = {"torch": "torch"}
 
     python: str | None = None
-    """None means the Python that runs gpuproof."""
+    """Python that runs the ranks; None means the Python that runs gpuproof."""
 
     @classmethod
     def chosen(cls, choice: HostChoice, *, python: str | None) -> Self:
@@ -85,7 +85,7 @@ class ThisMachine(LaunchSite):
 
     @classmethod
     def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
-        """Return this machine: a run without named hosts took place here."""
+        """Return this machine, because a run without named hosts ran here."""
         del run, choice
         return cls(python=python)
 
@@ -125,7 +125,7 @@ class ThisMachine(LaunchSite):
         """
         if self.python is not None and shutil.which(self.python) is None:
             raise UsageError(
-                "there is no such program", place="--python", next_step="Specify the path of a Python"
+                "there is no such program", place="--python", next_step="Specify the path of one"
             )
         for case in cases:
             yield f"{shlex.join(self._command(case, run))}\n"
@@ -222,7 +222,7 @@ class LocalLauncher:
         return ()
 
     def close(self) -> None:
-        """Stop what is kept between cases: the fork servers."""
+        """Stop the fork servers, which are kept between cases."""
         self._fork_servers.close(SERVER_GRACE_S)
 
     def _processes(
@@ -298,7 +298,7 @@ class AttachedLauncher(LocalLauncher):
         self.world_size = attached_world_size(environment)
 
     def places(self) -> Sequence[HostPlace]:
-        """Return a single place: everything the user's launcher started, on any number of hosts."""
+        """Return a single entry: everything the user's launcher started, on any number of hosts."""
         if not self._many_launches or self.world_size is None:
             return super().places()
         per_host = number_in(self._environment, "LOCAL_WORLD_SIZE", default=self.world_size)
@@ -323,7 +323,7 @@ class AttachedLauncher(LocalLauncher):
 
 
 def become_follower(config: RunConfig) -> NoReturn:
-    """Turn this process into a worker that waits for rank 0's case, and for a download before it.
+    """Turn this process into a worker that waits for rank 0's case, including a download before it.
 
     A suite has several cases, so the worker waits for one after another.
     """

@@ -1,4 +1,4 @@
-"""The nodes of an allocation as places: each launch is one srun step on them.
+"""The nodes of an allocation as hosts: each launch is one srun step on them.
 
 In: the environment of salloc or of a batch script. Nothing is submitted. The run directory must be on a file
 system that the nodes share.
@@ -28,9 +28,9 @@ from gpuproof.store.run import append_record
 from gpuproof.suites.base import HostPlace
 
 PORT, NUM_PORTS = 20_000, 12_000
-ANOTHER = "Get another one with the same nodes (salloc --nodelist=…), and finish the run there with --resume"
+ANOTHER = "Finish the run with --resume in another allocation with the same nodes (salloc --nodelist=…)"
 STEP_MARGIN_S = 5.0
-"""Added to the grace period, so that srun can notice that its tasks have exited."""
+"""Time added to the grace period, so that srun can notice that its tasks have exited."""
 
 
 class SlurmAllocation:
@@ -57,10 +57,9 @@ class SlurmAllocation:
         if missing:
             raise UsageError(
                 f"the run uses nodes of an allocation, and {', '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} "
-                "not in this one",
+                f"{'is' if len(missing) == 1 else 'are'} not in this one",
                 place="--resume",
-                next_step=f"Start it inside one that has them: salloc --nodelist={','.join(site.hosts)}",
+                next_step=f"Start it in an allocation with them: salloc --nodelist={','.join(site.hosts)}",
             )
         self._hosts = site.hosts
         self._options = site.options
@@ -140,7 +139,7 @@ class SlurmAllocation:
             )
 
     def _allocation_ended(self) -> str | None:
-        """Return how the allocation ended; None if it has not ended, or if Slurm does not say."""
+        """Return how the allocation ended; None if it has not ended, or if Slurm does not report it."""
         job = self._environment[JOB]
         try:
             state = self._slurm.states([job]).get(job)
@@ -148,7 +147,7 @@ class SlurmAllocation:
             return None
         if state is None or state.name in UNENDED - {"COMPLETING"}:
             return None
-        how = "is being taken back" if state.name == "COMPLETING" else f"ended {state.name}"
+        how = "is being reclaimed" if state.name == "COMPLETING" else f"ended {state.name}"
         return f"the allocation, job {job}, {how}: no further step can start in it"
 
     def wait(self, timeout_s: float) -> None:
@@ -165,7 +164,7 @@ class SlurmAllocation:
 
 
 class StepLaunch(LocalLaunch):
-    """A step: an srun process on this machine, whose exit is examined before it is reported."""
+    """A step: an srun process on this machine; its exit is examined before it is reported."""
 
     def __init__(
         self,

@@ -21,12 +21,12 @@ from gpuproof.records.run import Failure, FailureCause
 from gpuproof.store import layout
 
 TIMEOUT_S = 90.0
-"""Time limit for one command. slurmctld responds in milliseconds; a command reports after about 20 s that
-slurmctld is unavailable, and after 60 s that the cluster's configuration is."""
+"""Time limit for one command. slurmctld responds in milliseconds; a command reports an unavailable slurmctld
+after about 20 s, and an unavailable cluster configuration after 60 s."""
 NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 UNKNOWN_JOB = "Invalid job id specified"
 ANY_JOB = "1"
-"""Queried to find out whether anything responds."""
+"""ID of a job that is queried to find out whether anything responds."""
 LAID_ASIDE = frozenset(
     f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
 )
@@ -34,23 +34,23 @@ LAID_ASIDE = frozenset(
 _NOTHING = ("None", "None assigned", "(null)", "null")
 _UNREACHABLE = ("Unable to contact slurm", "Socket timed out", "Connection refused", "configuration source")
 _OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Reason"
-_LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
+_LOOK = "Check what would be submitted with --dry-run, and change the options of --on slurm:FILE"
 _REMEDIES = {
-    "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
+    "SubmitJob": "Lower max_jobs in the file passed to --on slurm:FILE",
     "violates accounting": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list "
-    "your limits; request less, or set account or qos in the file of --on "
-    "slurm:FILE",
-    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
-    "the file of --on slurm:FILE",
-    "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
-    "qos": "Set qos in the file of --on slurm:FILE",
-    "generic resource": "Request GPUs by this cluster's names (gres), or none with gpus_per_node: "
-    "0 or --distributed.device=cpu",
+    "your limits; request less, or set account or qos in the file passed "
+    "to --on slurm:FILE",
+    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and "
+    "partition) in the file passed to --on slurm:FILE",
+    "partition": "`sinfo` lists the partitions; set partition in the file passed to --on slurm:FILE",
+    "qos": "Set qos in the file passed to --on slurm:FILE",
+    "generic resource": "Request GPUs by the names used on this cluster (gres), or none with "
+    "gpus_per_node: 0 or --distributed.device=cpu",
     "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what is available; request fewer "
     "nodes or GPUs (--distributed.nodes, --nproc, gpus_per_node), or none "
     "with --distributed.device=cpu",
     "node count": "Lower --distributed.nodes, or choose another partition",
-    "ime limit": "Lower time in the file of --on slurm:FILE, or choose another partition",
+    "ime limit": "Lower time in the file passed to --on slurm:FILE, or choose another partition",
 }
 """Text in an sbatch message (as in Slurm 22.05) → the next step; the first match applies."""
 UNENDED = frozenset(
@@ -61,9 +61,9 @@ FORGOTTEN = "FORGOTTEN"
 """Not a Slurm state: neither the queue nor the accounting knows the job any longer."""
 _RESUME = "Finish the run with --resume"
 _PYXIS = "error: pyxis: "
-_NO_PYXIS = "Have Pyxis installed on the cluster, or remove container_image from the file of --on slurm:FILE"
+_NO_PYXIS = "Have Pyxis installed, or remove container_image from the file passed to --on slurm:FILE"
 _LOOK_AT_IMAGE = (
-    "Check container_image in the file of --on slurm:FILE, and your credentials in "
+    "Check container_image in the file passed to --on slurm:FILE, and your credentials in "
     "~/.config/enroot/.credentials; launcher-output.txt next to the launch has the full output"
 )
 _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
@@ -78,8 +78,8 @@ _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
     "REVOKED": ("interrupted", "revoked: another cluster started {job}", _RESUME),
     "OUT_OF_MEMORY": (
         "out_of_memory",
-        "{job} used more of its host's memory than it was given",
-        "Raise `mem` in the file of --on slurm:FILE (0 means all of the node)",
+        "{job} used more of its host's memory than it was allowed to",
+        "Raise `mem` in the file passed to --on slurm:FILE (0 means all memory of the node)",
     ),
     "BOOT_FAIL": ("environment", "{job} did not start: its nodes did not boot", _RESUME),
     "NODE_FAIL": (
@@ -108,13 +108,13 @@ class JobState:
     job: str
     """The job ID; for an array element, the array's ID followed by the index, e.g. 12_3."""
     number: str
-    """The job's own number, which array elements also have."""
+    """The job's own number; each array element has one, too."""
     name: str
     """PENDING, RUNNING, COMPLETED …"""
     nodes: str
-    """Nodes on which it runs, in Slurm's notation; empty before it starts."""
+    """Nodes on which the job runs, in Slurm's notation; empty before it starts."""
     reason: str
-    """Why it is waiting, or why it ended."""
+    """Why the job is waiting, or why it ended."""
 
 
 class SlurmCommands:
@@ -282,7 +282,7 @@ def _states(output: str) -> dict[str, JobState]:
 
 
 def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Failure | None:
-    """Report how the end of a job made its launch fail; None if the ranks know better.
+    """Report how the end of a job made its launch fail; None if the ranks report it themselves.
 
     `down` are the job's nodes that no longer work, with the reasons.
     """
@@ -300,7 +300,7 @@ def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Fa
         return container_failure(folder, host=state.nodes or "slurm")
     return launch_failure(
         "environment",
-        f"{job} ended {state.name} and wrote nothing to {folder}",
+        f"{job} ended as {state.name} and wrote nothing to {folder}",
         next_step="The nodes must see that folder: set run.save_dir to a file system that they share",
         host=state.nodes or "slurm",
     )

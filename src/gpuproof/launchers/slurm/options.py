@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
 
 Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f-]\S*$")]
-"""A single word that no option parser takes for an option."""
+"""A single word that no option parser mistakes for an option."""
 SbatchOption = Annotated[str, Field(max_length=1000, pattern=r"^--[a-z][a-z-]*(=[^\x00-\x1f\x7f]+)?$")]
 OURS = frozenset(
     {
@@ -63,7 +63,7 @@ class SlurmOptions(StrictModel):
     container_image: Text | None = None
     """Container image to run in, with Pyxis and Enroot (srun --container-image)."""
     container_mounts: list[Text] = Field(default_factory=list)
-    """What the container can access in addition to the run directory, each as FROM:TO or FROM:TO:ro."""
+    """Paths that the container can access in addition to the run directory, each as FROM:TO or FROM:TO:ro."""
     setup: list[Text] = Field(default_factory=list)
     """Shell lines to run before the ranks start, such as module load cuda."""
     max_jobs: int = Field(default=100, ge=1, le=100_000)
@@ -72,7 +72,7 @@ class SlurmOptions(StrictModel):
     """Seconds after which a job that has not started is cancelled and counts as failed; null sets no
     limit."""
     extra: list[SbatchOption] = Field(default_factory=list)
-    """Further options of sbatch, each as --name=value."""
+    """Additional sbatch options, each as --name=value."""
 
     @field_validator("time", "mem", mode="before")
     @classmethod

@@ -38,11 +38,11 @@ FILES_S = 60.0
 END_S = 120.0
 """Time for a cancelled job to end: more than Slurm's KillWait (30 s) plus an epilog."""
 PORTS = range(20_000, 32_000)
-"""Lower than the ports that the kernel assigns automatically."""
+"""Rendezvous ports, lower than the ports that the kernel assigns automatically."""
 MISSED = 3
 """Number of polls after which a job that is not in the queue counts as forgotten."""
 JOB_FILE = "slurm-job.json"
-_SUSPENDED = "job {} was suspended for a while: what it measured then is not valid"
+_SUSPENDED = "job {} was suspended for a while: what it measured during that time is not valid"
 
 
 class SlurmLaunch(QueuedLaunch):
@@ -53,9 +53,9 @@ class SlurmLaunch(QueuedLaunch):
         self.job = ""
         """The job's ID; empty before it is submitted."""
         self.ending_since_s: float | None = None
-        """When it was cancelled: Slurm sends SIGTERM, and after its own KillWait SIGKILL."""
+        """When the job was cancelled: Slurm sends SIGTERM and, after its own KillWait, SIGKILL."""
         self.num_missed = 0
-        """Number of consecutive polls of the queue that did not find it."""
+        """Number of consecutive polls of the queue that did not find the job."""
 
 
 class SlurmQueue(LaunchQueue[SlurmLaunch]):
@@ -231,7 +231,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
 
 
 def _of(launch: SlurmLaunch, states: Mapping[str, JobState]) -> JobState | None:
-    """Return a job's state; None if it was not found, but still may be."""
+    """Return a job's state; None if it was not found, but may be later."""
     launch.num_missed = 0 if launch.job in states else launch.num_missed + 1
     if launch.num_missed < MISSED:
         return states.get(launch.job)

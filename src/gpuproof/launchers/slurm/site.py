@@ -131,7 +131,8 @@ class SlurmSite(LaunchSite):
         """Yield a message if Slurm is not installed on this machine."""
         if shutil.which("sbatch") is None:
             yield (
-                "sbatch is not installed here: start it on a login node of the cluster, or load its module"
+                "sbatch is not installed here: start gpuproof on a login node of the cluster, or "
+                "load its module"
             )
 
     def described(self) -> dict[str, Any]:
@@ -176,9 +177,8 @@ class SlurmSite(LaunchSite):
         def node_for(run: Path) -> SlurmNode:
             node = slurm_node(self.options, run)
             if node.worker != INSTALLED_WORKER:
-                build_archive(
-                    run / ARCHIVE
-                )  # also on --resume: the existing file may be from another version
+                # also on --resume: the existing file may be from another version
+                build_archive(run / ARCHIVE)
             return node
 
         if self.hosts:
@@ -198,18 +198,18 @@ def allocated_nodes(environment: Mapping[str, str]) -> str | None:
         return None
     if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         raise UsageError(
-            (f"srun started {environment['SLURM_STEP_NUM_TASKS']} copies of this command, but one is enough"),
+            f"srun started {environment['SLURM_STEP_NUM_TASKS']} copies of this command, but one is enough",
             place="--on slurm",
-            next_step="Start it without srun; it starts the tasks of the nodes itself",
+            next_step="Start gpuproof without srun; it starts the tasks of the nodes itself",
         )
     return environment[NODES]
 
 
 def slurm_node(options: SlurmOptions, run: Path) -> SlurmNode:
-    """Return how to start the node side on a node: as installed, or from the run directory's file.
+    """Return how to start the node side on a node: as installed, or from a file in the run directory.
 
     The installed package works for the current Python, if it is on a disk that the nodes share. For another
-    Python or in a container, the file is used.
+    Python or in a container, the file in the run directory is used.
     """
     run = run.absolute()
     if options.python is None and options.container_image is None:

@@ -1,4 +1,4 @@
-"""What Slurm gets for a case, as text: pure functions, so it can be shown without a cluster.
+"""The text passed to Slurm for a case: pure functions, so it can be shown without a cluster.
 
 In: options, a case, and how its node side is reached. Out: the arguments for `srun`, and the script for
 `sbatch`. There is one task per node, which starts that node's ranks and their sampler. Values that only the
@@ -144,9 +144,8 @@ def _srun(options: SlurmOptions, case: Case, node: SlurmNode) -> list[str]:
     nodes = case.placement.num_hosts
     words = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     if options.cpus_per_task is not None:
-        words.append(
-            f"--cpus-per-task={options.cpus_per_task}"
-        )  # since Slurm 22.05, srun no longer inherits this from sbatch
+        # since Slurm 22.05, srun no longer inherits this from sbatch
+        words.append(f"--cpus-per-task={options.cpus_per_task}")
     words += ["--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1"]
     if options.container_image is None:
         return words
@@ -161,7 +160,7 @@ def _task(node: SlurmNode, hosts: Sequence[str]) -> list[str]:
 
 
 def _started(case: Case, node: SlurmNode) -> list[list[str]]:
-    """Return what each node starts: commands after a `--`, with `$NAME` for what only it knows."""
+    """Return what each node starts: commands after a `--`, with `$NAME` for values only it knows."""
     side = NodeSide(
         python=_literal(node.python),
         worker=tuple(map(_literal, node.worker)),

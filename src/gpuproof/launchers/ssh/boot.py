@@ -19,7 +19,7 @@ from gpuproof.records.frames import GREETING
 PREFIX = "gpuproof-"
 ARCHIVE = "gpuproof-node.pyz"
 
-# Must be readable by any version of Python, so that one that is too old can still report this.
+# Must be readable by any version of Python, so that a version that is too old can still report this.
 _PROGRAM = f"""
 import hashlib, json, os, shutil, sys, tempfile
 def fail(cause):

@@ -71,7 +71,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._closed = asyncio.get_running_loop().create_future()
         self._beat: asyncio.TimerHandle | None = None
         self.cause = ""
-        """Why it is gone; empty while it is running."""
+        """Why the agent is gone; empty while it is running."""
 
     @classmethod
     async def start(
@@ -218,7 +218,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         """Reject an answer in which a value is missing or has the wrong type.
 
         Raises:
-            HostError: the answer is invalid; says what is wrong with it.
+            HostError: the answer is invalid; the message says why.
         """
         for name, kind in facts.items():
             if type(reply.get(name)) is not kind:
@@ -229,7 +229,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
                 )
 
     async def _write(self, data: bytes) -> None:
-        """Send bytes; do nothing if the remote side has exited, whose last message gives the reason."""
+        """Send bytes; do nothing if the remote side has exited: its last message contains the reason."""
         await self._writable.wait()
         if self._closed.done():
             return
@@ -311,7 +311,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return f"the agent exited: {lines[-1]}" if lines else "the agent exited without an error message"
 
     def pause_writing(self) -> None:
-        """Pause writing, since the link is slower than we are."""
+        """Pause writing, since the link is slower than this side."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -320,7 +320,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
 
 
 def _exit_status(status: Any) -> int:
-    """Return the exit status of a process if it is valid: minus a signal, or eight bits.
+    """Return the exit status of a process if it is valid: a negative signal number, or eight bits.
 
     Raises:
         ValueError: it is not a valid exit status.

@@ -13,16 +13,14 @@ def _option(flag: str, metavar: str | None, text: str, **keywords: Any) -> tuple
 
 
 OPTIONS = {
-    "deployment_file": _option(
-        "--deployment-file", "FILE", "Hosts to run on, as JSON or YAML: the same as --on ssh:FILE."
-    ),
+    "deployment_file": _option("--deployment-file", "FILE", "Hosts, as JSON or YAML; same as --on ssh:FILE."),
     "key": _option("--ssh-key", "FILE", "Private key; by default, those of the agent and ~/.ssh."),
-    "username": _option("--username", "NAME", "User to log in as, if the hosts file does not name one."),
+    "username": _option("--username", "NAME", "User to log in as, if the hosts file does not specify one."),
     "known_hosts": _option("--known-hosts", "FILE", "Host keys to trust (~/.ssh/known_hosts)."),
     "accept_new": _option(
         "--ssh-accept-new",
         None,
-        "Trust and store the key of a host that is not in known_hosts yet; a changed key never.",
+        "Trust and store keys of hosts that are not in known_hosts yet, but never a changed key.",
         is_flag=True,
     ),
     "max_workers": _option(
@@ -41,14 +39,14 @@ OPTIONS = {
     "attempts": _option(
         "--connect-attempts",
         "N",
-        "Connection attempts, 5 s apart and then increasingly longer (3).",
+        "Number of connection attempts, starting 5 s apart with increasing delays (3).",
         type=click.IntRange(1, 20),
         default=3,
     ),
     "lease_s": _option(
         "--lease",
         "SECONDS",
-        "A host that loses contact for this long stops its ranks and cleans up (30).",
+        "Time without contact after which a host stops its ranks and cleans up (30).",
         type=click.FloatRange(2, 3600),
         default=30.0,
     ),

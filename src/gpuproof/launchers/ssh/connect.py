@@ -1,10 +1,10 @@
-"""How a host is reached: through its jump host if any, with its key, limited in number at a time.
+"""How hosts are reached: via the jump host if any, with their key, a limited number at a time.
 
 In: hosts, options, a known_hosts file in OpenSSH format, and the paths of private keys, which are read before
 the first connection, so that an invalid key does not cost an attempt. Out: open asyncssh connections, or a
 `HostError` with the reason. Problems that may be temporary (a refused connection, a time-out) are retried
-after a growing delay; permanent ones (a wrong host key, a refused login) are not. A host whose key is not
-known is only trusted on request; a host that presents a different key than in known_hosts is always rejected.
+after a growing delay; permanent ones (a wrong host key, a refused login) are not. A host with an unknown key
+is trusted only on request; a host that presents a key other than the one in known_hosts is always rejected.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from gpuproof.launchers.ssh.site import SshOptions
 log = logging.getLogger(__name__)
 HANDSHAKES_AT_ONCE = 16
 """Maximum number of simultaneous handshakes. Each costs both sides CPU time, and by default sshd starts
-dropping connections at 10 from one address (MaxStartups 10:30:100); the delayed further attempts make up for
-those."""
+dropping connections at 10 from one address (MaxStartups 10:30:100); later retries make up for those."""
 KEEPALIVES = 2
 """Number of unanswered keepalives after which a connection counts as lost; they are spread over two thirds of
 the lease."""
@@ -82,10 +81,11 @@ class Connector:
                     tunnel = await self._jump(target, host.jump)
                     target = host
                 return await self._open(host, tunnel)
+            # performance does not matter here: the attempt takes most of the time
             except (
                 OSError,
                 asyncssh.Error,
-            ) as error:  # performance does not matter here: the attempt takes most of the time
+            ) as error:
                 if attempt == self._options.attempts or not _may_pass(error):
                     raise self._explained(error, host, target, attempt) from error
                 log.info("%s: attempt %d failed (%s), next in %g s", host.name, attempt, error, delay_s)
@@ -170,8 +170,9 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
                 f"the key of {where} is not the one in {keys.path}: another machine may be "
                 "answering in its place"
             )
-            return cause, (
-                "Ask the host's administrator; if its key was changed on purpose, remove the old line"
+            return (
+                cause,
+                "Ask the host's administrator; if its key was changed on purpose, remove the old line",
             )
         return (
             f"the key of {where} is not in {keys.path}",
@@ -191,7 +192,7 @@ def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, 
 
 
 class HostKeys:
-    """The trusted host keys, and what to do with others."""
+    """The trusted host keys, and how to handle others."""
 
     def __init__(self, path: Path, *, accept_new: bool) -> None:
         """Read `path`; if the file is missing, no host is trusted.
@@ -216,12 +217,12 @@ class HostKeys:
             raise UsageError(f"known hosts cannot be read: {reason}", place=str(self.path)) from error
 
     def knows(self, host: str, addr: str, port: int) -> bool:
-        """Check whether any key is known for a host, this one or another."""
+        """Check whether any key is known for a host, the presented key or another."""
         matches = self.trusted.match(host, addr, None if port == SSH_PORT else port)
         return any(matches)
 
     def take(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        """Decide about a key that is not trusted yet; store it if requested.
+        """Decide whether to trust a key that is not trusted yet; store it if requested.
 
         Raises:
             EnvironmentUnfitError: the key cannot be stored.
@@ -261,7 +262,7 @@ class _Client(asyncssh.SSHClient):
 def load_keys(
     default: str | None, hosts: Iterable[InventoryHost], *, ask: AskPassphrase | None = None
 ) -> dict[str, asyncssh.SSHKey | None]:
-    """Read every named key file; return keys by path, None if the agent has the key.
+    """Read every listed key file; return keys by path, or None if the agent has the key.
 
     Raises:
         UsageError: a file is missing, unreadable, readable by others, or not a private key, or its passphrase
@@ -305,7 +306,7 @@ def _read(path: Path, *, place: str) -> str:
         mode = path.stat().st_mode
         text = read_plain(path, max_bytes=MAX_KEY_BYTES).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it holds no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise UsageError(f"the key cannot be read: {reason}", place=place) from error
     if mode & OTHERS:
         raise UsageError(
@@ -317,7 +318,7 @@ def _read(path: Path, *, place: str) -> str:
 
 
 def _agent_has(path: Path) -> bool:
-    """Check whether the agent has the key whose public half is stored next to `path`."""
+    """Check whether the agent has the private key for the public key stored next to `path`."""
     if not os.environ.get("SSH_AUTH_SOCK") or not public_half(path).is_file():
         return False
     try:
@@ -333,7 +334,7 @@ async def _agent_keys() -> set[bytes]:
 
 
 def public_half(path: Path) -> Path:
-    """Return where OpenSSH stores the public half of a key; an IdentityFile may itself be that."""
+    """Return where OpenSSH stores the public half of a key; an IdentityFile may itself be that half."""
     return path if path.suffix == PUBLIC else path.with_name(f"{path.name}{PUBLIC}")
 
 

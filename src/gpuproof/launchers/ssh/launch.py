@@ -21,17 +21,17 @@ from gpuproof.store import layout
 from gpuproof.store.run import append_record
 
 LOST = 255
-"""Status of a launch whose end was not reported: the status that ssh itself returns when a connection
+"""Status of a launch that did not report its end: the same status that ssh itself returns when a connection
 breaks."""
 OURS = frozenset({layout.SPEC, layout.PLACED, layout.LAUNCH_TEXT, layout.LAUNCHER_JOURNAL})
 LONGEST_NAME = 200
 LARGEST_FILE_BYTES = 2**33
 MOST_FILES = 10_000
 END_MARGIN_S = 15.0
-"""Added to the grace period, so that the last bytes can arrive."""
+"""Time added to the grace period, so that the last bytes can arrive."""
 
 Rename = Callable[[str], str]
-"""What to name a host's file locally."""
+"""Function that returns the local name of a host's file."""
 
 
 class HostPart:
@@ -62,16 +62,15 @@ class HostPart:
             OSError: the file cannot be written.
         """
         if not _is_allowed(name):
-            raise ValueError(f"a file of the name {name[:LONGEST_NAME]!r}")
+            raise ValueError(f"a file named {name[:LONGEST_NAME]!r}")
         path = self._folder / self._rename(name)
         size = self._sizes.get(path.name, 0)
         if not 0 <= offset <= size or offset + len(content) > LARGEST_FILE_BYTES:
             raise ValueError(f"{len(content)} bytes at {offset} of {name}, which has {size}")
         if len(self._sizes) >= MOST_FILES and path.name not in self._sizes:
             raise ValueError(f"more than {MOST_FILES} files")
-        with path.open(
-            "r+b" if path.name in self._sizes else "xb"
-        ) as file:  # x: must not overwrite another host's file
+        # x: must not overwrite another host's file
+        with path.open("r+b" if path.name in self._sizes else "xb") as file:
             file.truncate(offset)
             file.seek(offset)
             file.write(content)
@@ -88,7 +87,7 @@ class HostPart:
         self._on_news()
 
     def is_lost(self, cause: str) -> None:
-        """Record that the host was lost; what arrived before that is kept."""
+        """Record that the host was lost; data received before that is kept."""
         if self.ended.is_set():
             return
         if self.status is None:
@@ -160,13 +159,13 @@ class RemoteLaunch:
 
     @property
     def status(self) -> int | None:
-        """Return the status of the first host whose ranks failed, 0 once all have exited."""
+        """Return the status of the first host with failed ranks, 0 once all have exited."""
         statuses = [part.status for _, _, part in self._parts]
         failed = next((status for status in statuses if status), None)
         return 0 if failed is None and self.placed is not None and None not in statuses else failed
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start with `work`, in the event loop; an exception is why the launch could not start."""
+        """Start with `work` in the event loop; if it raises an exception, the launch could not start."""
         self._beginning = self._loop.create_task(self._begin(work))
 
     async def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -182,7 +181,7 @@ class RemoteLaunch:
         self.on_news()
 
     def add(self, channel: AgentChannel, about: str, part: HostPart) -> None:
-        """Add what an agent started."""
+        """Add the processes that an agent started."""
         self._parts.append((channel, about, part))
 
     def end(self, grace_s: float) -> None:

@@ -1,9 +1,9 @@
-"""Hosts over SSH as places: a case runs on one of them, or on several as one job.
+"""SSH hosts as places: a case runs on a single host, or on several as one job.
 
-In: an inventory and options. Each host is connected on first use, used for any number of launches, and left
-clean. All communication runs in one event loop on a separate thread, even for hundreds of hosts. A job over
-several hosts has its rendezvous on the first one (at its `internal_address`, else its address), on a port
-that was free there, with one torch elastic agent per host.
+In: an inventory and options. The launcher connects to each host on first use, uses it for any number of
+launches, and leaves nothing behind. All communication runs in one event loop on a separate thread, even for
+hundreds of hosts. The ranks of a multi-host job rendezvous on its first host (at its `internal_address`, else
+its address), on a port that was free there, with one torch elastic agent per host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLOSE_TIMEOUT_S = 15.0
 
 
 class SshLauncher:
-    """Starts cases on hosts, each connected on first use; closing the launcher leaves nothing behind."""
+    """Starts cases on hosts, connecting to each on first use; closing it leaves nothing behind."""
 
     world_size: int | None = None
 
@@ -82,7 +82,7 @@ class SshLauncher:
         return host_places(at.host for at in self._hosts.values())
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return the hosts that could not be connected or were lost later."""
+        """Return the hosts that could not be connected to, or were lost later."""
         return {name: error for name, at in self._hosts.items() if (error := at.lost) is not None}
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
@@ -90,7 +90,7 @@ class SshLauncher:
         return self._begin(hosts, lambda launch, chosen: _start_case(launch, case, chosen, folder))
 
     def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
-        """Start any command in its own folder on a host; its files are copied to `folder`."""
+        """Start any command in a separate folder on a host; the files in it are copied to `folder`."""
         return self._begin([host], lambda launch, chosen: _start_command(launch, command, chosen[0], folder))
 
     def start_worker(self, words: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
@@ -122,11 +122,11 @@ class SshLauncher:
         return self._hosts[host]
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work in the event loop, and wait for the result."""
+        """Run a coroutine in the event loop, and wait for the result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Leave every host clean, and stop the event loop."""
+        """Clean up every host, and stop the event loop."""
         self.wait_for(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -200,7 +200,7 @@ class RemoteHost:
         self.host = host
         self.name = host.name
         self.error: HostError | None = None
-        """Why the host could not be connected."""
+        """Why connecting to the host failed."""
         self._connector = connector
         self._archive = archive
         self._lease_s = lease_s

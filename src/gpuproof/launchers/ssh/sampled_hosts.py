@@ -1,7 +1,7 @@
-"""Live readings of many hosts: a sampler on each, through the same channel as launches.
+"""Live readings from many hosts: one sampler per host, over the same channel as launches.
 
 In: hosts, and what a sampler should read. Out: the records of each host as they arrive. If a host cannot be
-reached, only its own readings end, with the reason. Nothing is left behind on a host.
+reached, only its own readings stop, and the reason is reported. Nothing is left behind on a host.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _sampled(launcher: SshLauncher, host: str, folder: Path, words: Sequence[str
 
 
 def _until_refused(launch: RemoteLaunch, host: str, folder: Path) -> Records:
-    """Raise the reason why a sampler exited; it only exits on its own if something is wrong.
+    """Raise an error with the reason why a sampler exited, which it only does if something is wrong.
 
     The exit status may arrive before the last output, so nothing is raised until all output has arrived.
     """

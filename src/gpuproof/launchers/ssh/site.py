@@ -43,17 +43,17 @@ class SshOptions:
     key: str | None = None
     """Private key file; None means the agent's keys and the default files in ~/.ssh."""
     known_hosts: str | None = None
-    """None means ~/.ssh/known_hosts."""
+    """The known hosts file; None means ~/.ssh/known_hosts."""
     accept_new: bool = False
     """Whether to trust and store the key of a host that is not in known_hosts yet. A changed key is always
     rejected."""
     max_workers: int | None = None
-    """Maximum number of hosts that work at the same time; None means all."""
+    """Maximum number of hosts used at the same time; None means all."""
     attempts: int = ATTEMPTS
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     retry_delay_s: float = RETRY_DELAY_S
     lease_s: float = LEASE_S
-    """Seconds after which a host cleans up what was left running when the control side was lost."""
+    """Seconds after losing the control side until a host cleans up what was left running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class SshHosts(LaunchSite):
         return [host.gpus for host in load_inventory(choice.file, user=choice.options.get("username")).hosts]
 
     def words(self, choice: HostChoice) -> list[str]:
-        """Return the hosts per job and, if all hosts have equally many GPUs, the ranks per host."""
+        """Return the hosts per job and, if all hosts have the same number of GPUs, the ranks per host."""
         if not choice.one_job:
             return []
         words = [f"--distributed.nodes={len(self.hosts)}"]
@@ -197,5 +197,5 @@ def host_places(hosts: Iterable[InventoryHost]) -> list[HostPlace]:
 
 
 def meeting_address(hosts: Sequence[InventoryHost]) -> str:
-    """Return where the ranks of a job on these hosts meet: the first host, if there are several."""
+    """Return where the ranks of a job on these hosts rendezvous: the first host if there are several."""
     return (hosts[0].internal_address or hosts[0].address) if len(hosts) > 1 else "127.0.0.1"

@@ -54,7 +54,9 @@ def read_access(
     """
     if (certificate is None) != (key is None):
         raise UsageError(
-            "a certificate and its key belong together", place="--tls-cert", next_step="Give --tls-key too"
+            "a certificate and its key must be given together",
+            place="--tls-cert",
+            next_step="Give --tls-key too",
         )
     if certificate is not None and key is not None:
         _check_pair(certificate, key)
@@ -84,7 +86,7 @@ def _password(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(str(error), place=place) from error
     if mode & OTHERS_MAY_READ:
-        raise UsageError("others may read it", place=place, next_step=f"Run: chmod 600 {path}")
+        raise UsageError("other users can read it", place=place, next_step=f"Run: chmod 600 {path}")
     user, colon, password = text.partition(":")
     if not user or not colon or not password or "\n" in text:
         raise UsageError("does not contain a single line USER:PASSWORD", place=place)

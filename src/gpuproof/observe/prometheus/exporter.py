@@ -1,11 +1,10 @@
 """The Prometheus exporter: serves the latest readings of all devices and the host at `/metrics`.
 
 In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A missing
-reading has no line. If the sampler stops, all readings are removed and this shows in
-`gpuproof_sampler_up`, because a stale value would look like a healthy device. A client that sends nothing, or
-a byte now and then, occupies one of a few slots until its time is up, and uses no memory beyond that. A
-foreign page in the browser of somebody who can reach us cannot read our answers, because we do not answer to
-its host name (DNS rebinding).
+reading has no line. If the sampler stops, all readings are removed and `gpuproof_sampler_up` shows this,
+because a stale value would look like a healthy device. A client that sends nothing, or only a byte now and
+then, occupies one of a few slots until its time is up, and uses no other memory. A foreign page in a browser
+that can reach us cannot read our responses, because we do not answer to its host name (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _STALE_FACTOR: Final = 5.0
 """Readings older than this many intervals are no longer served."""
 METRICS_PATH: Final = "/metrics"
 MOST_CONNECTIONS: Final = 32
-"""Prometheus keeps one connection open; several servers that scrape need a few more."""
+"""Maximum number of connections: Prometheus keeps one open; several servers that scrape need a few more."""
 CONNECTION_S: Final = 10.0
 """Maximum duration of a connection, from its first byte: Prometheus' default scrape timeout."""
 
@@ -72,7 +71,7 @@ class DeviceCollector(Collector):
             yield from families(self._feed.state, fresh=self._clock() < self._feed.fresh_until_s)
 
     def describe(self) -> Iterable[Metric]:
-        """Announce no names, because they depend on the devices."""
+        """Announce no metric names in advance, because they depend on the devices."""
         return ()
 
 
@@ -126,7 +125,7 @@ def serve(records: Records, *, address: str, port: int, access: Access = OPEN) -
     """Start reading records and answering scrapes; port 0 picks a free port.
 
     Raises:
-        EnvironmentUnfitError: the address cannot be listened on.
+        EnvironmentUnfitError: the address cannot be bound.
     """
     feed = Feed()
     server, server_thread = _listen(_registry(feed), address=address, port=port, access=access)
@@ -164,7 +163,7 @@ def _listen(
         raise EnvironmentUnfitError(
             error.strerror or str(error),
             place=f"{address}:{port}",
-            next_step="Name another with --address or --port",
+            next_step="Choose another with --address or --port",
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="scrapes", daemon=True)
     thread.start()
@@ -190,11 +189,11 @@ class TextfileExporter:
             write_to_textfile(str(self.path), self.registry)
         except OSError as error:
             raise EnvironmentUnfitError(
-                error.strerror or str(error), place=str(self.path), next_step="Name another with --textfile"
+                error.strerror or str(error), place=str(self.path), next_step="Choose another with --textfile"
             ) from error
 
     def stop(self) -> None:
-        """Close the reader, and leave a file that reports that there are no more readings."""
+        """Close the reader, and write a final file that reports that there are no more readings."""
         self.feed.stopping = True
         self.reader.join()
         self.write()
@@ -268,7 +267,7 @@ def listen(application: WSGIApplication, *, address: str, port: int, access: Acc
     """Open a server that answers once `serve_forever` is called; port 0 picks a free port.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: the address cannot be bound.
     """
     server = ScrapeServer((address, port))
     server.set_app(restricted(application, {address, *access.hosts}))
@@ -281,7 +280,7 @@ def listen(application: WSGIApplication, *, address: str, port: int, access: Acc
 
 
 def restricted(application: WSGIApplication, names: Collection[str]) -> WSGIApplication:
-    """Return the application at `METRICS_PATH`, for an address, this machine's name or `names`."""
+    """Return an application that serves `METRICS_PATH` to requests for an IP, this host or `names`."""
     hosts = {name.lower().rstrip(".") for name in (*names, "localhost", socket.gethostname())}
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -310,7 +309,7 @@ def host_name(header: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Check whether the name is an IP address, for which no name server is involved."""
+    """Check whether the name is an IP address, which needs no name server."""
     with suppress(ValueError):
         ipaddress.ip_address(name)
         return True

@@ -1,9 +1,9 @@
-"""What does a scrape return? Metric families of devices, their processes, events and the host.
+"""Metric families returned by a scrape, for devices, their processes, events and the host.
 
-In: the current state (`LiveState`). Out: families for `prometheus_client`, under our names and, if DCGM has
-the same quantity, also under DCGM's names with DCGM's labels. The labels of a MIG instance name its parent
-GPU and `GPU_I_ID`; those of a GPU name the pod or batch job if all its processes belong to a single one. A
-missing reading has no line.
+Input: the current state (`LiveState`). Output: families for `prometheus_client`, under our names and, if DCGM
+has the same metric, also under DCGM's names with DCGM's labels. The labels of a MIG instance contain its
+parent GPU and `GPU_I_ID`; the labels of a GPU contain the pod or batch job if all its processes belong to a
+single pod or job. Missing readings are omitted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ DCGM_LABELS: Final = (
     *("gpu", "UUID", "name", "Hostname", "pci_bus_id"),
     *("GPU_I_ID", "pod", "namespace", "container", "hpc_job"),
 )
-"""DCGM's labels, except its `modelName`, whose spelling `promtool check metrics` rejects. Prometheus treats
-an empty label as absent."""
+"""DCGM's labels, except its `modelName`, which `promtool check metrics` rejects because of its spelling.
+Prometheus treats an empty label as absent."""
 EVENTS_OF_ALL: Final = ("lost", "recovered", "hung", "unreadable")
 """Events that the sampler itself detects on every device, so their absence is reported as 0 instead of
 omitted."""
@@ -47,7 +47,7 @@ Owner = tuple[str, ...]
 def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
     """Return all families; for stale readings, only report that they are stale."""
     yield GaugeMetricFamily(
-        "gpuproof_sampler_up", "1 while readings come, 0 when they stopped", value=float(fresh)
+        "gpuproof_sampler_up", "1 while readings arrive, 0 after they have stopped", value=float(fresh)
     )
     if state.header is None or not fresh:
         return
@@ -81,10 +81,8 @@ class _Exported:
 
     def identities(self) -> Iterator[Metric]:
         """Report each device's identity, and whether it responds."""
-        info = InfoMetricFamily("gpuproof_gpu", "who each device is", labels=LABELS)
-        up = GaugeMetricFamily(
-            "gpuproof_gpu_up", "1 while the device responds, 0 when it does not", labels=LABELS
-        )
+        info = InfoMetricFamily("gpuproof_gpu", "identity of each device", labels=LABELS)
+        up = GaugeMetricFamily("gpuproof_gpu_up", "1 while the device responds, otherwise 0", labels=LABELS)
         for device in self._devices:
             info.add_metric(self._of(device), _facts(device))
             up.add_metric(self._of(device), float(device.answering))
@@ -109,7 +107,7 @@ class _Exported:
         ours = GaugeMetricFamily("gpuproof_gpu_memory_free_bytes", text, labels=LABELS)
         yield from self._filled(ours, _free_bytes, 1.0)
         yield from self._under_dcgms_name("DCGM_FI_DEV_FB_FREE", text, _free_bytes, 1 / _MIB)
-        share = "used share of the memory that is not reserved"
+        share = "fraction of unreserved memory that is in use"
         yield from self._under_dcgms_name("DCGM_FI_DEV_FB_USED_PERCENT", share, _used_share, 1.0)
 
     def throttling(self) -> Iterator[Metric]:
@@ -263,7 +261,7 @@ def _reason_bits(device: DeviceState) -> float | None:
 
 
 def _expected(device: DeviceState) -> tuple[str, ...]:
-    """List the events whose absence is known; XIDs only if the driver supports them at all."""
+    """List the events that would have been detected; XIDs only if the driver supports them at all."""
     of_flags = [event for metric, event in RAISED.items() if metric in device.values]
     is_heard = "driver_events" not in device.unavailable
     announced = _ANNOUNCED.get(device.identity.vendor, ()) if is_heard else ()

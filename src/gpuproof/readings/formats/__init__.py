@@ -2,9 +2,9 @@
 
 The input is a path. The output is columns as described in `readings.recording`. Supported formats: gpuproof's
 JSON Lines, gputop's array and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, nvidia-smi's CSV,
-`dmon -o DT` and `-q -x`. Every reader recovers what it can from a truncated file and reports the truncation
-in `notes`. If a tool does not record when a reading was taken, its output is recognised and the tool is named
-in the error.
+`dmon -o DT` and `-q -x`. Every reader recovers as much as possible from a truncated file and reports the
+truncation in `notes`. Output of a tool that does not record timestamps is recognised, and the error names the
+tool.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error
     if not start:
-        raise RecordError(
-            "is empty", place=str(path), next_step="`gpuproof monitor record` creates a recording"
-        )
+        raise RecordError("is empty", place=str(path), next_step="Create one with `gpuproof monitor record`")
     if start.startswith(b'{"kind":'):
         return load_recording(path, metrics=metrics)
     return _load_of_others(path, start)

@@ -62,7 +62,7 @@ def gpu_stats_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows in time order; `metadata` is added to the `training_metadata` of every row.
 
-    `is_older`: use the phase names of AdamWPrune's monitor.
+    If `is_older`, use the phase names of AdamWPrune's monitor.
     """
     marks = MarksSoFar(recording, first={"epoch": None, "batch": None, "phase": None, **(metadata or {})})
     for i in range(len(recording.time_s)):
@@ -83,7 +83,7 @@ def gpu_stats_rows(
 
 
 class MarksSoFar:
-    """What the workload had published by a time that only increases: marks add up, null clears a key."""
+    """All marks published by the workload up to a time that must not decrease; null clears keys."""
 
     def __init__(self, recording: RecordingData, *, first: Mapping[str, Any]) -> None:
         marks = [(recording.seconds_in(mark.monotonic_s), mark.metadata) for mark in recording.marks]

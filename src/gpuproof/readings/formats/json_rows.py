@@ -1,4 +1,4 @@
-"""What do other monitors' JSON files contain? gputop's and `gpu_stats_*` arrays, sample dicts.
+"""Reads JSON files of other monitors: gputop's and `gpu_stats_*` arrays, sample dicts.
 
 The input is a path. The output is `RecordingData`. Sizes are in MiB; temperatures are one number or a dict of
 sensors. Some formats write 0 for unknown values: a 0 that cannot be a real reading (watts, degrees,
@@ -31,9 +31,7 @@ _NEVER_ZERO = (
     "clock_mem_mhz",
 )
 _STEP = "To show a tool's result, use `gpuproof report FILE`"
-_ZEROS_NOTE = (
-    "zeros of power, temperature and clocks are treated as missing: this format writes 0 for unknown"
-)
+_ZEROS_NOTE = "zeros in power, temperature and clocks count as missing: this format writes 0 for unknown"
 _SENSORS = {
     "gpu": "temp_gpu_c",
     "edge": "temp_gpu_c",
@@ -63,7 +61,7 @@ def load_json(path: Path) -> RecordingData:
     """
     items, damage = objects(path.read_text(encoding="utf-8-sig", errors="replace"))
     if not items:
-        raise RecordError("holds no reading", place=path.name)
+        raise RecordError("contains no reading", place=path.name)
     name = _detect_format(items[0])
     if name is None:
         keys = ", ".join(sorted(items[0])[:6])

@@ -1,4 +1,4 @@
-"""What do nvidia-smi's logs contain? CSV (`--query-gpu=… --format=csv -l`), `dmon -o DT`, `-q -x -l`.
+"""Reads nvidia-smi's logs: CSV (`--query-gpu=… --format=csv -l`), `dmon -o DT`, `-q -x -l`.
 
 The input is a path. The output is `RecordingData`. CSV columns may come in any order, with units in the
 values, in the header, or in neither (`nounits`), in which case nvidia-smi's own unit for the field applies.
@@ -77,13 +77,14 @@ _FACTORS: dict[str, dict[str, float]] = {
     "%": {"": 1.0, "%": 1.0},
     "1": {"": 1.0},
 }
-"""Our unit → each unit that a field may have, with its factor; no unit means the one in
+"""Our unit → each unit that a field may have, with its factor; a missing unit means the unit in
 `--help-query-gpu`."""
 _RESET = "requires reset"
 """Part of the text that nvidia-smi prints in every field of a failed GPU."""
 _BITS = re.compile(r"0x[0-9a-fA-F]+")
 _SAME_MOMENT_S = 1.0
-"""nvidia-smi queries GPUs one after the other, each with its own timestamp."""
+"""Maximum time between rows of one sample: nvidia-smi queries GPUs one after the other, each with its own
+timestamp."""
 
 
 def load_dmon(path: Path) -> RecordingData:
@@ -129,7 +130,7 @@ def load_query(path: Path) -> RecordingData:
         RecordError: the file is not XML from nvidia-smi, or has no readings.
     """
     text = path.read_text(encoding="utf-8-sig", errors="replace")
-    if "<!ENTITY" in text:  # nvidia-smi writes no entities, and a few of them can fill any memory
+    if "<!ENTITY" in text:  # nvidia-smi writes no entities, and a few of them can exhaust the memory
         raise RecordError("its XML contains entities, which nvidia-smi never writes", place=path.name)
     documents = [part for part in re.split(r"(?=<\?xml)", text) if part.strip()]
     lines: list[dict[str, str]] = []
@@ -158,7 +159,8 @@ def load_csv(path: Path) -> RecordingData:
     Raises:
         RecordError: there is no header with `timestamp`, or there are no readings.
     """
-    text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")  # a crash leaves NULs
+    # a crash can leave NUL bytes
+    text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")
     lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
     header, units = (
         [_plain(name) for name in lines[0]],
@@ -239,7 +241,7 @@ def _number(field: str, metric: str) -> float:
 
 
 def _unread(line: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Return text found in place of a number, by metric; any column may report a pending reset."""
+    """Yield text found in place of a number, by metric; any column may report a pending reset."""
     for name, cell in line.items():
         text, metric = cell.strip(), _METRICS.get(name)
         if _RESET in text.lower():

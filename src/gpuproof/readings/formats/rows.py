@@ -1,7 +1,7 @@
 """How do rows of other formats become columns? Rows of one moment form a sample, in time order.
 
-The input is rows, one per GPU and moment, already with our metric names and units. The output is
-`RecordingData`. A row without a GPU contains only host values.
+The input is rows, one per GPU and moment, with our metric names and units. The output is `RecordingData`. A
+row without a GPU contains only host values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIB_BYTES = 2**20
 RESET_DUE: Final = "reset due"
 READING_LOST: Final = "reading lost"
 FAULTS: Final = (RESET_DUE, READING_LOST)
-"""Events that a file reports in place of a number, which mean that the GPU is at fault."""
+"""Events reported in a file in place of a number that mean that the GPU is faulty."""
 _LONGEST_WORD, _MOST_NAMED = 60, 4
 """Maximum length of text found in place of a number, and maximum number of metrics listed in an event."""
 
@@ -43,9 +43,9 @@ class Row:
     elapsed_s: float
     """Time on any clock, as long as the file always uses the same one."""
     unix_s: float
-    """NaN if the format has no wall-clock time."""
+    """Wall-clock time; NaN if the format has none."""
     index: int | None
-    """None for a row that contains only host values."""
+    """Index of the GPU; None for a row that contains only host values."""
     name: str = ""
     vendor: Vendor = "replay"
     values: dict[str, float] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Row:
     host: dict[str, float] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
-    """Metric → the text that the file has in place of a number, verbatim."""
+    """Metric → the text found in the file in place of a number, verbatim."""
 
 
 def build(
@@ -72,7 +72,7 @@ def build(
     """
     listed = list(rows)
     if not listed:
-        raise RecordError("holds no reading", place=source)
+        raise RecordError("contains no reading", place=source)
     ordered = sorted(listed, key=lambda row: row.elapsed_s)
     ticks = list(_ticks(ordered, same_moment_s))
     start_s = ordered[0].elapsed_s
@@ -138,7 +138,7 @@ def _identity(row: Row) -> DeviceIdentity:
         pci_bus_id=row.static.get("pci_bus_id"),
         name=row.name,
         static={key: value for key, value in row.static.items() if key not in ("uuid", "pci_bus_id")},
-        unavailable={"framework_index": "the file does not say"},
+        unavailable={"framework_index": "not stated in the file"},
     )
 
 

@@ -42,7 +42,7 @@ class Verdict:
     """The result in readable form; empty if there is no result."""
     uncertainty: str = ""
     limit: str = ""
-    """What limited the result, in one line; empty if nothing was measured."""
+    """What limited the result, on one line; empty if nothing was measured."""
     advice: str | None = None
 
 
@@ -102,7 +102,7 @@ class Pivot:
     headers: tuple[Header, ...]
     rows: tuple[tuple[Cell | MeasureCell, ...], ...]
     is_folded: bool = False
-    """Same as for a table."""
+    """Whether the table is collapsed by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +122,14 @@ class Axis:
 
 
 Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]
-"""A line with a mark per point; a line without marks; a dashed line; a line that is level until the next
-point; the area between the ranges; marks; bars; a short line across; or a broad bar from one end of a range
-to the other."""
+"""How a series is drawn: a line with a mark per point; a line without marks; a dashed line; a line that is
+level until the next point; the area between the ranges; marks; bars; a short line across; or a broad bar from
+one end of a range to the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points under one name, in order; in a line, a point that is not a number is a gap."""
+    """Points under one name, in order; in a line, a NaN is a gap."""
 
     name: str
     """Series with the same name share a colour and a legend entry."""
@@ -138,10 +138,10 @@ class Series:
     """The minimum and maximum of each point; empty if unknown. If the vertical axis has rows, these run along
     x."""
     form: Form | None = None
-    """None uses the chart's kind."""
+    """How the series is drawn; None uses the chart's kind."""
     colour: str = ""
-    """e.g. #c0392b, or `ink` or `axis` for anything that is not a separate series; empty uses the chart's
-    next colour."""
+    """Colour, e.g. #c0392b, or `ink` or `axis` for anything that is not a separate series; empty uses the
+    chart's next colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class Shade:
     begin: float
     end: float
     colour: str = ""
-    """e.g. #c0392b; empty uses the common colour of named stretches."""
+    """Colour, e.g. #c0392b; if empty, the common colour of named intervals is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,10 +267,10 @@ Section = Measures | Pivot | Table | Chart | Picture | HeatMap | Notices | Text 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The report of a run, or of anything else that is judged."""
+    """The report of a run, or of anything else that is evaluated."""
 
     title: str
     verdict: Verdict | None
     sections: tuple[Section, ...]
     provenance: Provenance | None = None
-    """None until the page is shown, because a suite does not know this."""
+    """Origin of the results; None until the page is shown, because a suite does not know it."""

@@ -57,9 +57,9 @@ def pivot(
     *figures: Column,
     key: Callable[[Measure], Hashable] = lambda measure: measure.labels.get("quantity", measure.name),
 ) -> Pivot:
-    """Pivot measures: those with equal values for all `names` share a row; one `figure` per column.
+    """Pivot measures: one row for equal values of all `names`, and one `figure` per column.
 
-    `key` tells the measures within one row apart.
+    `key` distinguishes the measures within one row.
     """
     rows = grouped((tuple(_cell(name.text(measure)) for name in names), measure) for measure in measures)
     headers, cells = _laid_out([{key(measure): measure for measure in row} for row in rows.values()], figures)
@@ -129,7 +129,7 @@ def _laid_out(
 
 
 def _in_one_unit(cells: list[Cell | MeasureCell]) -> list[Cell | MeasureCell]:
-    """Return a column whose values use one common unit prefix if they would read the same without it."""
+    """Return a column with one common unit prefix for values that are formatted in the default way."""
     plain = [cell for cell in cells if isinstance(cell, MeasureCell) and cell.text == cell.measure.text]
     scaled = [(cell, cell.measure.value) for cell in plain if cell.measure.value is not None]
     shared, *others = {cell.measure.unit for cell, _ in scaled} or {""}

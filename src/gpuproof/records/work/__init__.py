@@ -1,1 +1,1 @@
-"""What a launch may do, with one file per kind; `records.case` combines them."""
+"""Workloads that a launch may run, one file per kind; `records.case` combines them."""

@@ -49,7 +49,7 @@ ELEMENT_BYTES: dict[ElementType, int] = {
 SHARED_OUT: frozenset[Operation] = frozenset(
     ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "gather", "scatter")
 )
-"""Operations whose size is the total over all ranks, where each rank sends or receives one part of it."""
+"""Operations with a size that is the total over all ranks: each rank sends or receives one part of it."""
 REDUCING: frozenset[Operation] = frozenset(("all_reduce", "reduce_scatter", "reduce"))
 ROOTED: frozenset[Operation] = frozenset(("broadcast", "reduce", "gather", "scatter"))
 
@@ -72,13 +72,14 @@ class CollectiveSpec(Options):
     reduction: Reduction = "sum"
     """Reduction operation for all_reduce, reduce_scatter and reduce."""
     root: Annotated[int, Limits(ge=0, le=10**6)] = 0
-    """The root rank, from which broadcast and scatter send, and at which reduce and gather end."""
+    """The root rank: the source of broadcast and scatter, and the destination of reduce and gather."""
     iterations: Iterations = 20
     """Timed iterations per size (-n)."""
     warmup_iterations: WarmUp = 5
-    """Untimed iterations before these (-w)."""
+    """Untimed warm-up iterations before the timed ones (-w)."""
     check_iterations: Annotated[int, Limits(ge=0, le=1000)] = 1
-    """Additional iterations whose results are compared element by element (-c); 0 disables the comparison."""
+    """Additional iterations with an element-by-element comparison of results (-c); 0 disables the
+    comparison."""
     blocking: bool = False
     """Wait for the device and all ranks between two iterations, outside the measured time (-z)."""
     skew: Annotated[float, Limits(ge=1, le=1000)] = 4.0
@@ -100,7 +101,7 @@ class CollectiveTrial:
     operation: Operation
     asked_bytes: Natural
     size_bytes: Natural
-    """As counted by nccl-tests, rounded down to whole elements for every rank; 0 if none are left."""
+    """Size as counted by nccl-tests, rounded down to whole elements per rank; 0 if none are left."""
     num_elements: Natural
     """Number of elements in `size_bytes`."""
     durations_s: Amounts

@@ -1,13 +1,13 @@
-"""A user's command: what is started, what the worker observed, and the command's own results.
+"""A user's command: the command line, the worker's observations, and the command's own results.
 
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
 and all other braces are literal.
 
-A file with the command's own results is JSON, JSON Lines or CSV. It gives one number per name, whatever the
-name, and the course of that number over time if the file contains it. Supported are: an object of numbers and
+A file with the command's own results is JSON, JSON Lines or CSV. It contains one number per name, with any
+names, and possibly the values of that number over time. Supported formats are: an object of numbers and
 lists; `training_metrics.json` in both of its old forms (lists side by side, with `epochs` a list of numbers;
-or `epochs` as a list of objects); and rows, the last of which is the value. The value of a list is its last
-number.
+or `epochs` as a list of objects); and rows, of which the last one is used. For a list, the last number is
+used.
 
 >>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
@@ -36,11 +36,11 @@ PYTHON = "python"
 FILES = "files"
 """The name of the output folder inside the launch's folder."""
 OUTPUT_LOG, ERROR_LOG = "output.log", "error.txt"
-"""What the command printed to standard output and standard error."""
+"""Files with the command's standard output and standard error."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _FIELD = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
 MAX_POINTS = 10_000
-"""Maximum length of a series; of longer ones, only the last value is stored."""
+"""Maximum length of a series; for longer ones, only the last value is stored."""
 MAX_BYTES = 64 * 2**20
 
 
@@ -76,19 +76,19 @@ def value_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """What is started. Only `{output_dir}` and `{python}` are still unfilled: the worker knows them."""
+    """The command to start, with only `{output_dir}` and `{python}` left for the worker to fill in."""
 
     argv: tuple[str, ...]
     cwd: str | None
-    """None means the folder in which the worker was started."""
+    """Working folder; None means the folder in which the worker was started."""
     env: dict[str, str | None] = field(default_factory=dict)
-    """None means that the variable is already set; its value is never stored."""
+    """Values of variables; None means that the variable is already set, and its value is never stored."""
     collect: tuple[str, ...] = ()
     """Patterns of files to keep, searched for first in the launch's own folder, then in the working
     folder."""
     metrics: str | None = None
-    """The file with the command's own results, searched for in the same way; None if the command writes
-    none."""
+    """The file with the command's own results, searched for in the same two folders; None if the command
+    writes none."""
     time_limit_s: float | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     """The values that the template was filled with."""
@@ -119,7 +119,7 @@ class ProcessTree:
     resident_bytes: int
     """Total over all processes; shared pages are counted in each of them."""
     peak_resident_bytes: int
-    """The maximum since the previous record."""
+    """The maximum resident memory since the previous record."""
 
 
 @record_kind("command_ended")
@@ -133,7 +133,7 @@ class CommandEnded:
     ended_by: Literal["itself", "time_limit"]
     wall_s: float
     cpu_s: float
-    """For the command and all of its children that it waited for."""
+    """CPU time of the command and of all its children that it waited for."""
     begin_monotonic_s: float
     end_monotonic_s: float
     left_behind: int
@@ -143,7 +143,7 @@ class CommandEnded:
 @record_kind("command_metrics")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandMetrics:
-    """The command's own results, as it wrote them."""
+    """The command's own results, as written by the command."""
 
     rank: int
     file: str
@@ -180,7 +180,7 @@ def read_metrics(text: str, *, name: str = "metrics.json") -> FileMetrics:
     is_csv = name.endswith(".csv")
     metrics = _from_rows(csv.DictReader(io.StringIO(text))) if is_csv else _from_json(text)
     if not metrics.values:
-        raise ValueError("it holds no number")
+        raise ValueError("it contains no number")
     return metrics
 
 

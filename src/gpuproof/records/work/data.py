@@ -67,13 +67,13 @@ class DataSpec(Options):
     loading: DataLoading = "device"
     """How samples reach the device. device places a pool of samples on the device before the window, so that
     only compute is measured. loader runs a torch DataLoader alongside the steps: each step copies its batch,
-    and the time that steps waited for batches is reported. The last, partial batch of an epoch is always
-    dropped."""
+    and the time that steps spend waiting for batches is reported. The last, partial batch of an epoch is
+    always dropped."""
     split: DataSplit = "train"
     """The part of the data set, if it has parts (CIFAR, FashionMNIST, ImageFolder)."""
     held_out: Annotated[float, Limits(ge=0, lt=1)] = 0.0
-    """Share of the digits, CIFAR or FashionMNIST images that steps never use, the same images for any seed;
-    benchmark.evaluate_after evaluates on these images."""
+    """Fraction of the digits, CIFAR or FashionMNIST images that steps never use, always the same images for
+    any seed; benchmark.evaluate_after evaluates on these images."""
     token_type: TokenType = "uint16"  # noqa: S105  # tokens of text
     """How the tokens file stores an id: as uint16 or uint32, little endian."""
     download: bool = False
@@ -101,14 +101,14 @@ class DataUsed:
     """`device`: all samples were on the device before the window; `loader`: a DataLoader produced them while
     the steps ran."""
     split: str | None
-    """None if the data set has no parts."""
+    """Part of the data set; None if the data set has no parts."""
     source: str | None
     """The folder or file that the samples come from; None if they are generated or included in a package."""
     num_samples: Natural | None
     """Number of samples in the whole data set, over all ranks; None for an endless stream."""
     sha256: str | None
     sha256_of: str | None
-    """What the checksum covers; None if there is no file."""
+    """Data covered by the checksum; None if there is no file."""
     batches_ahead: Natural
     """Number of this rank's batches that the loader may have ready when the window starts."""
 
@@ -145,5 +145,5 @@ class InferenceSpec(Options):
     """How weights are stored: in the type of training.precision, as in deployment (fp8: quantised once), or
     in fp32, cast in each step by autocast. Your own modules stay in fp32."""
     cuda_graphs: Graphs = "auto"
-    """Whether cache-based work (prefill, decode, serving of text) replays CUDA graphs, one for each bucket of
-    64 tokens; auto does so if the device can. The forward phase uses training.cuda_graphs."""
+    """Whether cache-based workloads (prefill, decode, serving of text) replay CUDA graphs, one for each
+    bucket of 64 tokens; auto does so if the device can. The forward phase uses training.cuda_graphs."""

@@ -1,4 +1,4 @@
-"""How large must work be to fill a device? A fixed table (records/sizes.csv) by memory and cache.
+"""How much work fills a device? A fixed table (records/sizes.csv) by memory and cache size.
 
 If a recipe sets a size to `auto`, the case stores `auto`, and the rank that has the device replaces it with a
 number. The rank's setup record contains the number and the reason. A CPU, and a device with less memory than
@@ -24,10 +24,10 @@ CACHES_PER_BUFFER = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSizes:
-    """Work sizes for a device."""
+    """Workload sizes for a device."""
 
     gemm_edge: int
-    """m = n = k of the matrix product."""
+    """m = n = k of the matmul."""
     buffer_bytes: int
     """Size of each buffer in a memory pass."""
     batch_of_350m: int | None = None
@@ -35,7 +35,7 @@ class DeviceSizes:
 
 
 UNFITTED = DeviceSizes(gemm_edge=1024, buffer_bytes=64 * MIB)
-"""For CPUs, which are slow, and for devices too small for training."""
+"""Sizes for CPUs, which are slow, and for devices too small for training."""
 
 
 def sizes_for(memory_bytes: int | None, *, cache_bytes: int | None = None) -> DeviceSizes:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, get_origin, get_type_hints
 
 MAX_SECONDS = 7 * 86_400
-"""A week: longer than anyone would wait for a benchmark."""
+"""Maximum duration: a week, longer than anyone would wait for a benchmark."""
 MAX_BYTES = 2**40
 MAX_TOKENS = 2**20
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -81,7 +81,7 @@ class Options:
 
 
 def read_bytes(value: Any) -> Any:
-    """Parse 64, "64", "8K", "128M" or "2G" (binary units, as in nccl-tests); the rest fails later.
+    """Parse 64, "64", "8K", "128M" or "2G" (binary units, as in nccl-tests); other values fail later.
 
     >>> read_bytes("128M"), read_bytes(8)
     (134217728, 8)
@@ -105,7 +105,7 @@ DeviceIndices = Annotated[  # not strict, so that a list is accepted
     tuple[Annotated[int, Limits(ge=0, le=1023)], ...], Limits(min_length=1, max_length=1024, strict=False)
 ]
 SOME = Limits(min_length=1, strict=False)
-"""For a list that replaces a tuple and needs at least one item."""
+"""Limits for a list that replaces a tuple and needs at least one item."""
 
 
 def growing_sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """`distributed`: how many ranks, on which devices, and how they share a model and its samples.
 
-Where a case runs is its `Placement`; for ranks and devices, a case's block contains what the recipe
-requested. The arrangement follows from a strategy and sizes. Ranks form a grid with three dimensions: groups
-that each hold the whole model (replicate), the ranks within a group that each hold a share of every parameter
-(shard), and the ranks that work on the same samples, each on a part of every layer (tensor). The last
-dimension varies fastest, so that its ranks are on one host if possible.
+The `Placement` of a case determines where it runs; for ranks and devices, the case's block contains the
+values requested in the recipe. The arrangement follows from a strategy and sizes. Ranks form a grid with
+three dimensions: groups that each have the whole model (replicate), the ranks within a group that each have a
+part of every parameter (shard), and the ranks that process the same samples, each with a part of every layer
+(tensor). The last dimension varies fastest, so that its ranks are on one host if possible.
 
 >>> arrange("hsdp", world_size=8, shard_size=4).sizes
 (2, 4, 1)
@@ -51,23 +51,23 @@ class ParallelSpec(Options):
     hang_timeout_s: Seconds = 300.0
     """Seconds without progress after which a rank counts as hung and is stopped."""
     world_size: Annotated[int, Limits(ge=1, le=10**6)] | None = None
-    """World size: null, or a number that must match that of the launch."""
+    """World size: null, or a number that must match the launch's world size."""
     local_rank: Annotated[int, Limits(ge=0, le=1023)] | None = None
-    """Local rank: null, or a number that must match that of the launch."""
+    """Local rank: null, or a number that must match the launch's local rank."""
     node_rank: Annotated[int, Limits(ge=0, le=65_535)] | None = None
-    """Node rank: null, or a number that must match that of the launch."""
+    """Node rank: null, or a number that must match the launch's node rank."""
     strategy: ParallelStrategy = "ddp"
-    """How ranks share a model. ddp: each rank has a copy. fsdp: each rank has a share of every parameter
+    """How ranks share a model. ddp: each rank has a copy. fsdp: each rank has a shard of every parameter
     (fully_shard). hsdp: several copies, each sharded over a group of shard_size ranks. tensor: all ranks work
     on the same samples, each on a part of every layer. fsdp_tensor: groups of tensor_parallel_size ranks work
-    as under tensor, and every parameter is sharded over the groups."""
+    as with tensor, and every parameter is sharded over the groups."""
     shard_size: Annotated[int, Limits(ge=2, le=10**6)] | None = None
-    """Number of ranks that together hold one copy of the model, under hsdp."""
+    """Number of ranks that share one copy of the model, with hsdp."""
     tensor_parallel_size: Annotated[int, Limits(ge=2, le=1024)] | None = None
-    """Number of ranks that work on the same samples, under fsdp_tensor; null under tensor means all ranks."""
+    """Number of ranks that work on the same samples, with fsdp_tensor; null with tensor means all ranks."""
     gradient_compression: GradientCompression = "none"
     """How ddp compresses gradients before summing them: fp16 and bf16 halve their size (bf16 over nccl only),
-    powersgd sends a rank-1 product instead of each matrix."""
+    powersgd sends a rank-1 approximation instead of each matrix."""
     communication_profile: CommunicationProfile = "none"
     """NCCL settings to compare with the defaults: ring and tree select the algorithm, no_p2p copies through
     host memory, pcie is a published set of ten settings for GPUs without direct copies. None of them is known
@@ -95,11 +95,11 @@ class Arrangement:
         return self.replicate * self.shard
 
     def data_rank(self, rank: int) -> int:
-        """Return which share of the samples a rank works on; it is the same for all of a tensor group."""
+        """Return which part of the samples a rank works on; it is the same for all of a tensor group."""
         return rank // self.tensor
 
     def counts_samples(self, rank: int) -> bool:
-        """Return whether a rank is the one that counts the samples of its tensor group."""
+        """Return whether this rank counts the samples of its tensor group."""
         return rank % self.tensor == 0
 
 
@@ -147,7 +147,7 @@ def _inner(name: str, size: int | None, world_size: int, *, whole_is: ParallelSt
         raise ArrangementError(
             name,
             f"{name} is {'null' if size is None else size}, which does not divide {world_size} ranks",
-            "Start a multiple of that many ranks, or set it to a divisor of their number",
+            "Start a multiple of that many ranks, or set it to a divisor of the number of ranks",
         )
     if size == world_size:
         raise ArrangementError(
@@ -165,7 +165,7 @@ class Parallelism:
     strategy: ParallelStrategy
     arrangement: Arrangement
     sharded_blocks: int | None = None
-    """Number of blocks whose parameters are gathered and freed one by one; None if nothing is sharded."""
+    """Number of blocks with parameters that are gathered and freed one by one; None if nothing is sharded."""
     casts: str | None = None
     """The types used to gather sharded parameters and to sum their gradients; None for float32."""
     gradient_hook: str | None = None

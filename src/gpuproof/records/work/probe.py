@@ -1,7 +1,7 @@
 """Probes: requests for one property of devices, links or a disk, and their findings.
 
-No probe runs a model. All produce the same record: a quantity, its subject, and one of these: the time and
-work of each repeat, a value, or the reason why there is neither.
+No probe runs a model. All produce the same record: a metric, its subject, and one of these: the time and work
+of each repeat, a value, or the reason why there is neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOST_BANDWIDTH = "host memory bandwidth"
 RAS_FAULTS = "NCCL RAS faults"
 """Number of ranks that NCCL reports as missing or as having an error."""
 COSTS = (LAUNCH_LATENCY, CACHE_BANDWIDTH)
-"""Measured after the memory passes; not used for any verdict."""
+"""Measures taken after the memory passes; not used for any verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class LinkSpec(Options):
     iterations: Iterations = 10
     """Timed copies per size."""
     warmup_iterations: WarmUp = 2
-    """Untimed copies before them."""
+    """Untimed warm-up copies before the timed ones."""
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
@@ -68,10 +68,10 @@ class LinkSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternSpec(Options):
-    """Words written to a share of each device's free memory, and read back."""
+    """Words written to a fraction of each device's free memory, and read back."""
 
     memory_share: Annotated[float, Limits(gt=0, le=0.95)] = 0.8
-    """Share of the memory that is free when the test starts to be tested."""
+    """Fraction of the initially free memory to test."""
     patterns: Annotated[tuple[WordPattern, ...], SOME] = (
         "walking_ones",
         "walking_zeros",
@@ -90,16 +90,16 @@ class PatternSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintSpec(Options):
-    """The same work with the same seed on every device: results must be bit-identical."""
+    """The same workload with the same seed on every device: results must be bit-identical."""
 
     dtypes: Annotated[tuple[NumberFormat, ...], SOME] = ("fp32", "bf16", "fp16")
     """Number formats to use; a format that a device does not support is skipped there, with the reason."""
     edge: Edge = 2048
     """Size of the square matrices, and width of the small model."""
     rounds: Annotated[int, Limits(ge=1, le=10_000)] = 5
-    """Number of times that the work is repeated and compared."""
+    """Number of times that the workload is repeated and compared."""
     heat_s: Annotated[float, Limits(ge=0, le=86_400)] = 5.0
-    """Seconds of continuous matrix products before each round, to warm up the devices."""
+    """Seconds of continuous matmuls before each round, to warm up the devices."""
     seed: Seed = 0
     """Seed for operands, weights and samples."""
     time_limit_s: Seconds | None = 60.0
@@ -110,20 +110,20 @@ class FingerprintSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapSpec(Options):
-    """Matrix products and an all-reduce: each alone, and both concurrently."""
+    """Matmuls and an all-reduce: each alone, and both concurrently."""
 
     edge: Edge = 4096
     """Size of the square matrices that are multiplied."""
     products: Annotated[int, Limits(ge=1, le=10_000)] = 8
-    """Number of products per iteration."""
+    """Number of matmuls per iteration."""
     message_bytes: Bytes = 2**26
     """Number of bytes that all ranks sum per iteration."""
     iterations: Iterations = 20
-    """Timed iterations for each of the three cases."""
+    """Timed iterations of each case: matmuls alone, all-reduce alone, and both concurrently."""
     warmup_iterations: WarmUp = 3
-    """Untimed iterations before them."""
+    """Untimed warm-up iterations before the timed ones."""
     time_limit_s: Seconds | None = 60.0
-    """Approximate time for the products of all iterations; if it is not enough, the matrix size is halved."""
+    """Approximate time for the matmuls of all iterations; if it is not enough, the matrix size is halved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class NcclTestsSpec(Options):
     iterations: Iterations = 20
     """Timed iterations per size (-n)."""
     warmup_iterations: WarmUp = 5
-    """Untimed iterations before these (-w)."""
+    """Untimed warm-up iterations before the timed ones (-w)."""
     time_limit_s: Seconds = 300.0
     """Time after which the program is stopped."""
 
@@ -206,7 +206,7 @@ class ProbeReading:
     unit: str
     labels: Mapping[str, Any] = field(default_factory=dict)
     amount: float | None = None
-    """Work per repeat, in bytes for a bandwidth. None if the time itself is the quantity."""
+    """Work per repeat, in bytes for a bandwidth. None if the time itself is the metric."""
     durations_s: tuple[float, ...] = ()
     """The time of each repeat, in order."""
     value: float | None = None
@@ -216,13 +216,13 @@ class ProbeReading:
     is_inapplicable: bool = False
     """Whether the reason proves that there is nothing to measure here."""
     evidence: tuple[str, ...] = ()
-    """Other observations: addresses of wrong words, how a cache was avoided, what results were compared
-    with."""
+    """Other observations: addresses of wrong words, how a cache was avoided, the reference for
+    comparisons."""
     is_of_host: bool = False
     """Whether the result is about the rank's host instead of its device."""
     device: Device | None = None
     """The device that the result is about, if it is not the rank's own."""
     source: Device | None = None
-    """For a link, where it starts; None is the host."""
+    """For a link, its start; None means the host."""
     target: Device | None = None
-    """For a link, where it ends; None is the host."""
+    """For a link, its end; None means the host."""

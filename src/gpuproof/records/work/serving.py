@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from gpuproof.records.work.options import MAX_TOKENS, Limits, Options, Seconds, Text
 
 Scenario = Literal["server", "closed_loop", "offline", "single_stream", "multi_stream"]
-"""The last two occur only in runs from before 2026-12."""
+"""The last two scenarios occur only in runs from before 2026-12."""
 PROMPT_TOKENS, NEW_TOKENS = 128, 64
-"""What null stands for if text is generated."""
+"""Values used in place of null when text is generated."""
 Rate = Annotated[float, Limits(gt=0, le=1e7)]
 Percent = Annotated[float, Limits(ge=50, lt=100)]
 ServingTarget = Literal["model", "noop", "endpoint"]
@@ -26,7 +26,7 @@ class EndpointSpec(Options):
     url: Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
     """URL up to and including the version, e.g. http://host:8000/v1."""
     model: Text | None = None
-    """The name that the server uses for its model."""
+    """The model's name on the server."""
     api: Literal["completions", "chat", "auto"] = "auto"
     """The API to use: /completions, or /chat/completions with the prompt as the user's message; auto tries
     one request to /completions, and uses chat if the server rejects it."""
@@ -35,33 +35,33 @@ class EndpointSpec(Options):
     timeout_s: Seconds = 120.0
     """Seconds after which a request counts as failed."""
     max_connections: Annotated[int, Limits(ge=1, le=65_536)] = 1024
-    """Maximum concurrent connections; further requests wait, and their waiting time counts."""
+    """Maximum number of concurrent connections; further requests wait, and their waiting time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsSpec(Options):
-    """Bounds that apply to text, in addition to the latency of whole responses."""
+    """Bounds for text generation, in addition to the bound on the latency of whole responses."""
 
     ttft_s: Seconds | None = None
-    """Bound for the time to first token, counted from the scheduled time, at its percentile."""
+    """Bound for the time to first token at its percentile, counted from the scheduled time."""
     ttft_percentile: Percent = 99.0
     """The percentile for the bound on the time to first token."""
     tpot_s: Seconds | None = None
-    """Bound for the mean time per token after a response's first, at its percentile."""
+    """Bound, at its percentile, for the mean time per token after the first token of a response."""
     tpot_percentile: Percent = 99.0
     """The percentile for the bound on the time per token."""
     goodput_percentile: Percent | None = None
-    """Percentage of requests that must meet all bounds at once; null instead checks each bound at its own
-    percentile."""
+    """Percentage of requests that must meet all bounds simultaneously; if null, each bound is checked at its
+    own percentile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthsSpec(Options):
-    """How lengths of an endpoint's prompts and responses vary; serving.trace uses those in its file."""
+    """How an endpoint's prompt and response lengths vary; serving.trace uses the lengths in its file."""
 
     shape: Literal["uniform", "lognormal"] = "uniform"
-    """uniform: evenly over the mean · (1 ± spread); lognormal: the spread is the standard deviation over the
-    mean."""
+    """Distribution of lengths. uniform: evenly over mean · (1 ± spread); lognormal: the spread is the
+    standard deviation divided by the mean."""
     prompt_spread: Spread = 0.0
     """Spread of prompt lengths around serving.prompt_tokens; 0 makes all lengths equal."""
     new_spread: Spread = 0.0
@@ -70,89 +70,91 @@ class LengthsSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPrefixSpec(Options):
-    """What an endpoint's prompts have in common, to exercise a prefix cache."""
+    """Prefixes shared by an endpoint's prompts, to exercise a prefix cache."""
 
     share: Annotated[float, Limits(ge=0, le=0.99)] = 0.0
-    """The share of each prompt that is a common prefix; 0 disables prefixes."""
+    """Fraction of each prompt that is a shared prefix; 0 disables prefixes."""
     number: Annotated[int, Limits(ge=1, le=1_000_000)] = 1
     """Number of different prefixes; each prompt starts with one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec(Options):
-    """Closed-loop users who hold conversations with an endpoint."""
+    """Closed-loop users that have conversations with an endpoint."""
 
     turns: Annotated[int, Limits(ge=1, le=1000)] = 1
-    """Requests per conversation; each request repeats all earlier prompts and responses before its own
-    prompt."""
+    """Number of requests per conversation; each request repeats all earlier prompts and responses before its
+    own prompt."""
     think_s: Annotated[float, Limits(ge=0, le=3600)] = 0.0
     """Seconds between a response and the next turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpec(Options):
-    """Requests under load."""
+    """Options of a serving workload under load."""
 
     target: ServingTarget = "model"
     """model serves the recipe's own model on this device; endpoint sends load to an HTTP server; noop
-    responds immediately, to measure the generator."""
+    responds immediately, to measure the load generator."""
     scenario: Scenario = "server"
-    """server: requests follow a schedule; closed_loop: a number of users, each of whom waits for a response
-    before sending the next request."""
+    """server: requests follow a schedule; closed_loop: a fixed number of users, each of whom waits for a
+    response before sending the next request."""
     arrivals: Arrivals = "poisson"
-    """Gaps between the requests of a schedule: exponential (poisson), all equal (constant), or
-    gamma-distributed with serving.burstiness; ramp: poisson at a rate that rises linearly from 0 to twice
-    rate_per_s; trace: as in serving.trace."""
+    """Gaps between scheduled requests: exponential (poisson), all equal (constant), or gamma-distributed with
+    serving.burstiness; ramp: poisson at a rate that rises linearly from 0 to twice rate_per_s; trace: as in
+    serving.trace."""
     burstiness: Annotated[float, Limits(ge=0.01, le=100)] = 1.0
-    """Shape of the gamma distribution of gaps: 1 is poisson, lower is burstier, higher is more regular."""
+    """Shape of the gamma distribution of gaps: 1 is the same as poisson, lower is burstier, higher is more
+    regular."""
     trace: Text | None = None
-    """A file of JSON lines in Mooncake's format (timestamp in ms, input_length, output_length, hash_ids). Its
-    first window_s seconds give the lengths of prompts and responses and, for trace arrivals, the arrival
+    """A JSON Lines file in Mooncake's format (timestamp in ms, input_length, output_length, hash_ids). Its
+    first window_s seconds provide the lengths of prompts and responses and, for trace arrivals, the arrival
     times."""
     rate_per_s: Rate | None = None
-    """Requests per second of a schedule; null searches for the highest rate that meets all bounds."""
+    """Scheduled requests per second; null searches for the highest rate that meets all bounds."""
     concurrency: Annotated[int, Limits(ge=1, le=65_536)] = 8
     """Number of users in a closed loop."""
     samples_per_request: Annotated[int, Limits(ge=1, le=65_536)] = 1
     """Samples per request."""
     max_batch: Annotated[int, Limits(ge=1, le=65_536)] = 32
-    """Largest batch: number of samples that are run together."""
+    """Maximum batch size: the number of samples that are run together."""
     max_wait_s: Annotated[float, Limits(ge=0, le=60)] = 0.005
-    """Seconds that a request waits for other requests to fill its batch."""
+    """Maximum time, in seconds, that a request waits for other requests to fill its batch."""
     min_requests: Annotated[int, Limits(ge=1, le=10**8)] = 1000
     """Minimum number of requests in a window."""
     window_s: Seconds = 10.0
-    """Minimum duration of arrivals, in seconds."""
+    """Minimum time over which requests arrive, in seconds."""
     latency_bound_s: Seconds | None = None
-    """Bound for the latency at that percentile."""
+    """Bound for the latency at latency_percentile."""
     latency_percentile: Annotated[float, Limits(ge=50, lt=100)] = 99.0
     """The percentile that the latency bound applies to."""
     bounds: BoundsSpec = field(default_factory=BoundsSpec)
     search_precision: Annotated[float, Limits(ge=0.005, le=0.5)] = 0.05
-    """Precision of the search for the highest rate, as a share of that rate."""
+    """Precision of the search for the highest rate, as a fraction of that rate."""
     time_at_a_rate_s: Seconds = 300.0
-    """Maximum seconds of arrivals that a search spends on one rate; a rate still undecided by then is
-    reported as undecided."""
+    """Maximum time, in seconds, for which a search sends requests at one rate; a rate still undecided by then
+    is reported as undecided."""
     search_time_s: Seconds = 3600.0
-    """Maximum duration of a search in seconds, including start-ups; the search reports the range found by
+    """Maximum duration of a search in seconds, including start-up; the search reports the range found by
     then."""
     search_lowest_per_s: Rate | None = None
-    """Lowest rate to try; null is a 64th of the server's rate when all requests arrive at once."""
+    """Lowest rate to try; null is 1/64 of the server's rate when all requests arrive at once."""
     curve: bool = True
     """After the search, also measure lower rates, for the throughput–latency curve."""
     prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] | None = None
-    """Prompt tokens per request (adjusted to an endpoint's own count before the window); null is 128 if text
-    is generated."""
+    """Prompt tokens per request (adjusted to the endpoint's own token count before the window); null is 128
+    if text is generated."""
     new_tokens: Annotated[int, Limits(ge=0, le=MAX_TOKENS)] | None = None
     """Tokens generated per request. A model is served in static batches: a batch reads its prompts and
     generates all its tokens before the next batch starts (no continuous batching). null is 64 for an endpoint
-    and for a model with a key-value cache; with 0, a model with a cache runs whole sequences forward."""
+    and for a model with a key-value cache; with 0, a model with a cache runs a forward pass over whole
+    sequences."""
     lengths: LengthsSpec = field(default_factory=LengthsSpec)
     shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
     conversation: ConversationSpec = field(default_factory=ConversationSpec)
     clients: Annotated[int, Limits(ge=1, le=256)] | None = None
-    """Processes that send requests to an endpoint, each with its part of the schedule; null is one per two
-    CPUs of this host, or one per four if the endpoint is on this host, and at least one."""
+    """Number of processes that send requests to an endpoint, each with its part of the schedule; null is one
+    per two CPUs of this host, or one per four if the endpoint is on this host, and at least one."""
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to send load to."""
 
@@ -160,7 +162,7 @@ class ServingSpec(Options):
         """Reject an invalid percentile.
 
         Raises:
-            ValueError: it is not between 0 and 100.
+            ValueError: the percentile is not between 0 and 100.
         """
         if not 0 < self.latency_percentile < 100:
             raise ValueError(f"a percentile must be between 0 and 100, not {self.latency_percentile}")

@@ -1,8 +1,8 @@
 """`training`: framework (torch, or TensorFlow in one process on all devices), method, precision.
 
-This module contains the options for pruning and the record of its result. Sparsity is the share of prunable
-weights (those of convolutions and linear layers) that are permanently zero. An update is one change of the
-weights, counted from 1 in each launch.
+This module contains the options for pruning and the record of its result. Sparsity is the fraction of
+prunable weights (those of convolutions and linear layers) that are permanently zero. An update is one change
+of the weights, counted from 1 in each launch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ PruningMethod = Literal["none", "magnitude", "movement", "state"]
 SparsityRamp = Literal["cubic", "linear"]
 MAX_STEPS = 10**9
 DEFAULT_END = 0.75
-"""As a share of all updates: in the last quarter, the remaining weights can adapt."""
+"""Default fraction of all updates after which the target is reached, so that the remaining weights can
+adapt."""
 Framework = Literal["torch", "tensorflow"]
 Reduction = Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
@@ -27,7 +28,8 @@ Graphs = Literal[False, True, "auto"]
 Weights = Literal["precision", "fp32"]
 StoredType = Literal["float32", "float16", "bfloat16"]
 STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
-"""Types of weights stored in the given precision; under fp8, of those weights that no fp8 product uses."""
+"""Types in which weights are stored at each precision; under fp8, only for weights that are not used in fp8
+matmuls."""
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
 Checkpointing = Literal["none", "selective", "blocks", "all"]
@@ -47,16 +49,19 @@ class PruningSpec(Options):
     """Pruning: weights of convolutions and linear layers are set to zero during training."""
 
     method: PruningMethod = "none"
-    """Score that decides which weights are kept: their size (magnitude), whether training moved them away
-    from zero (movement), or their size and the second moment of their gradients (state, AdamWPrune only)."""
+    """Score that decides which weights are kept: their absolute value (magnitude), whether training moved
+    them away from zero (movement), or their absolute value and the second moment of their gradients (state,
+    AdamWPrune only)."""
     target_sparsity: Annotated[float, Limits(gt=0, lt=1)] | None = None
-    """The final share of these weights that are zero."""
+    """The final fraction of these weights that are zero."""
     schedule: SparsityRamp = "cubic"
-    """How sparsity rises: fast at first, then slowly (cubic, by Zhu and Gupta), or evenly (linear)."""
+    """How sparsity rises: fast at first, then slowly (cubic, by Zhu and Gupta), or at a constant rate
+    (linear)."""
     begin_step: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 0
-    """The weight update after which sparsity rises; warm-up updates count."""
+    """The weight update after which sparsity starts to rise; warm-up updates count."""
     end_step: Annotated[int, Limits(ge=1, le=MAX_STEPS)] | None = None
-    """The update at which the target is reached; null is three quarters of training.total_steps."""
+    """The update at which the target is reached; null is three quarters of the way through
+    training.total_steps."""
     every_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 50
     """Number of updates between two selections of weights."""
 
@@ -66,8 +71,7 @@ class SpamSpec(Options):
     """Constants of the AdamWSpam optimizer."""
 
     threshold: Annotated[float, Limits(gt=0, le=1e12)] = 5000.0
-    """If the square of a gradient exceeds its second moment by more than this factor, the gradient is clipped
-    to that limit."""
+    """Ratio of a gradient's square to its second moment above which the gradient is clipped to that limit."""
     reset_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 500
     """Number of updates between two resets of both moments."""
     warmup_steps: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 150
@@ -77,21 +81,21 @@ class SpamSpec(Options):
 @record_kind("pruned")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """The weights pruned on one rank, counted in the weights themselves just after the window."""
+    """Pruned weights on one rank, counted from the weights themselves just after the window."""
 
     rank: int
     method: PruningMethod
     target_sparsity: float
     end_step: int
-    """The update by which the target should be reached."""
+    """The update by which the target sparsity should be reached."""
     num_updates: int
-    """Updates since the start of the launch, including the warm-up."""
+    """Number of updates since the start of the launch, including the warm-up."""
     num_weights: int
     """Number of prunable weights."""
     num_zero: int
     """Number of prunable weights that are zero."""
     num_masked: int
-    """Number of prunable weights that the mask holds at zero."""
+    """Number of prunable weights that the mask keeps at zero."""
     masks_sha256: str
     """Hash of all masks in model order: the same on all ranks that average gradients."""
     buffers_bytes: int
@@ -99,16 +103,16 @@ class Pruned:
 
     @property
     def sparsity(self) -> float:
-        """The share of weights that are zero."""
+        """Fraction of weights that are zero."""
         return self.num_zero / self.num_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """What actually ran: copies of a model on several devices, trained by a single process."""
+    """The setup that actually ran: copies of a model on several devices, trained by one process."""
 
     framework: str
-    """Including its version."""
+    """The framework and its version."""
     num_devices: int
     reduction: str | None
     """How the copies' gradients were summed; None if there is only one copy."""
@@ -135,20 +139,21 @@ class CompileSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpec(Options):
-    """Optimisation and precision."""
+    """Settings for optimization and precision."""
 
     epochs: Annotated[int, Limits(ge=1, le=10**6)] = 3
     """Maximum number of epochs; the measured window may end earlier."""
     precision: Precision = "amp"
-    """fp32 does not use TF32, tf32 does; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
-    is bf16 with the linear layers' products in fp8. fp64 is for plain products (gemm)."""
+    """Precision of training: fp32 does not use TF32, tf32 does; amp is fp16 with a gradient scaler; bf16 is
+    bfloat16 autocast; fp8 is bf16 with the matmuls of linear layers in fp8. fp64 is only for plain matmuls
+    (gemm)."""
     weights: Weights = "fp32"
     """How weights, gradients and the optimizer's state are stored: in fp32, cast in each step by autocast, or
-    in the type of the precision. amp requires fp32."""
+    in the precision's own type. amp requires fp32."""
     optimizer: Annotated[OptimizerName, Limits(read=_canonical_optimizer)] = "SGD"
     """The optimizer, in upper or lower case. AdamWAdv is AdamW with AMSGrad, a cosine learning rate schedule
     down to 1e-6, and gradients clipped at norm 1; AdamWSpam resets its moments and clips spikes; AdamWPrune
-    is AdamW whose moments are used by state pruning."""
+    is AdamW with moments that state pruning uses."""
     optimizer_implementation: OptimizerChoice = "auto"
     """How the optimizer updates tensors: one at a time (for_loop), many at once (foreach), in one kernel
     (fused), or as torch decides (auto)."""
@@ -165,18 +170,19 @@ class TrainingSpec(Options):
     seed: Seed = 1337
     """Seed for weights and data, offset by the rank."""
     cudnn_benchmark: bool = True
-    """Let cuDNN benchmark its algorithms and use the fastest."""
+    """Let cuDNN benchmark its algorithms and pick the fastest."""
     deterministic: bool = False
-    """Use only deterministic algorithms, and fail if torch has none; cuDNN does not benchmark."""
+    """Use only deterministic algorithms, and fail if torch has none for an operation; cuDNN does not
+    benchmark."""
     activation_checkpointing: Checkpointing = "none"
-    """What is recomputed in the backward pass to save memory: nothing, each repeated block (blocks), each
-    block except its matrix products, convolutions and attention (selective), or the whole model (all)."""
+    """Parts that are recomputed in the backward pass to save memory: nothing, each repeated block (blocks),
+    each block except its matmuls, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: Graphs = False
-    """Capture the whole step as one CUDA graph and replay it; requires one GPU and no amp. auto captures if
-    possible."""
+    """Capture the whole step as one CUDA graph and replay it; requires a single GPU and a precision other
+    than amp. auto captures if possible."""
     keep_freed_memory: bool = False
-    """On a CPU, keep freed memory for the next step, as a GPU's allocator does. Otherwise, glibc would return
-    it to the kernel, which would have to clear the pages again, and that takes a varying amount of time."""
+    """On a CPU, keep freed memory for the next step, as a GPU's allocator does. Otherwise, glibc returns it
+    to the kernel, which has to clear the pages again. The time for this varies."""
     pruning: PruningSpec = field(default_factory=PruningSpec)
     """Pruning during training."""
     spam: SpamSpec = field(default_factory=SpamSpec)
@@ -186,7 +192,7 @@ class TrainingSpec(Options):
     window."""
     framework: Framework = "torch"
     """The framework: torch with one rank per device, or TensorFlow in one process on all devices. TensorFlow
-    needs the model medium or large, and an environment where it is installed (--python)."""
+    needs the medium or large model, and an environment where it is installed (--python)."""
     reduction: Reduction = "auto"
     """How TensorFlow sums the gradients of its replicas: over NCCL, by hierarchical copies, or on one device;
     auto lets TensorFlow decide."""

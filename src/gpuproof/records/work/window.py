@@ -1,7 +1,7 @@
-"""`benchmark`, `profiling`, `monitoring`: what is measured, examined afterwards, and monitored.
+"""`benchmark`, `profiling`, `monitoring`: settings for measuring, profiling afterwards, and monitoring.
 
-It also defines what prevents a step from being captured as one CUDA graph on any device, for a recipe or a
-case.
+This module also defines what prevents a step from being captured as one CUDA graph on any device, for a
+recipe or a case.
 """
 
 from __future__ import annotations
@@ -15,62 +15,63 @@ from gpuproof.records.work.options import Limits, Options, Seconds
 from gpuproof.records.work.training import TrainingSpec
 
 PRECISION_LIMIT_S = 60.0
-"""The limit of a window measured by precision that has no limit of its own."""
+"""Default time limit for a window measured by precision."""
 GPU_WINDOW_S = 5.0
-"""A shorter window contains too few of a driver's readings, which are updated every 0.1 to 1 s."""
+"""Minimum length of a window on a GPU: a shorter one contains too few of the driver's readings, which are
+updated every 0.1 to 1 s."""
 OWN_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes in which torch.compile itself creates CUDA graphs."""
 CHANGING = ("AdamWAdv", "AdamWSpam")
-"""Optimizers whose updates are not all identical, so that steps vary."""
+"""Optimizers with different kinds of updates, so that steps vary."""
 WITHOUT_GRAPHS = "Set training.cuda_graphs to false"
-BATCHES_VARY = "requests come in batches of several sizes"
+BATCHES_VARY = "requests come in batches of varying sizes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec(Options):
-    """What is warmed up, measured and recorded."""
+    """Settings for warm-up, measurement and recording."""
 
     enabled: bool = True
     """Whether to measure; false trains without measuring."""
     warmup_steps: Annotated[int, Limits(ge=0, le=10**6)] = 100
     """Warm-up steps before the measured window, once per launch."""
     measure_by: Literal["steps", "time", "precision"] = "steps"
-    """What determines the length of the measured window: a number of steps, a time in seconds, or knowing the
-    mean step time to within target_precision."""
+    """How the length of the measured window is determined: by a number of steps, a time in seconds, or
+    reaching target_precision for the mean step time."""
     measure_steps: Annotated[int, Limits(ge=1, le=10**8)] | None = 2000
     """Steps in the window when measure_by is steps."""
     min_seconds: Annotated[float, Limits(ge=0, le=3600)] | None = None
-    """If measure_by is steps: continue until the window has lasted this long, and to the end of an epoch. 0
-    measures exactly measure_steps; null is 5 on a GPU, but 0 on a CPU and if results depend on the number of
-    steps (pruning, evaluation)."""
+    """If measure_by is steps: minimum length of the window, in seconds, after which it continues to the end
+    of an epoch. 0 measures exactly measure_steps; null is 5 on a GPU, but 0 on a CPU and if results depend on
+    the number of steps (pruning, evaluation)."""
     measure_seconds: Seconds | None = None
-    """Length of the window in seconds if measure_by is time. If it is precision, this is the upper limit, and
-    null means 60."""
+    """Length of the window in seconds if measure_by is time. If measure_by is precision, this is the upper
+    limit, and null means 60."""
     power_cap_limit_s: Seconds | None = 60.0
     """On a GPU at its power cap, the window starts once the cap's controller has settled, and continues until
-    it is long enough to be judged (20 s), but no longer than this. If null, the window has the requested
+    it is long enough to be assessed (20 s), but no longer than this. If null, the window has the requested
     length."""
     log_step_times: bool = True
     """Record every step's time."""
     sync_cuda: bool = False
-    """Synchronise after every step: strict step times, but slower."""
+    """Synchronise after every step: this times each step strictly, but is slower."""
     of_device: bool = False
-    """The result is meant to show what the device can do: a rate limited by the host or the loader is
-    SUSPECT."""
+    """Whether the result is meant to show what the device can do: if so, a rate limited by the host or the
+    loader is SUSPECT."""
     evaluate_after: bool = False
     """Evaluate the model after the window."""
     count_flops: bool = True
-    """Let torch count the FLOPs of a step once, before warm-up, to check the closed forms."""
+    """Let torch count the FLOPs of a step once, before warm-up, to check the closed-form formulas."""
     target_precision: Annotated[float, Limits(gt=0, le=0.5)] = 0.01
-    """If measure_by is precision: stop when the 95% interval of the mean step time is ± this share of the
-    mean, and both halves of the window agree. The window does not stop before 15 seconds, or half of
+    """If measure_by is precision: stop when the 95% interval of the mean step time is within ± this fraction
+    of the mean, and both halves of the window agree. The window does not stop before 15 seconds, or half of
     measure_seconds, unless 325 steps or more rule out a drift that would move the mean by as much before
     measure_seconds."""
     min_steps: Annotated[int, Limits(ge=20, le=10**8)] = 100
     """If measure_by is precision: minimum number of steps."""
     own_compute: bool = True
     """If ranks average gradients: after the window, time some steps of each rank alone, for about a second,
-    because in the window all ranks wait for the slowest."""
+    because within the window all ranks wait for the slowest."""
 
     @property
     def target(self) -> float | None:
@@ -87,7 +88,7 @@ class WindowSpec(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingSpec(Options):
-    """What is examined on the device after the window."""
+    """Settings for profiling the device after the window."""
 
     enabled: bool = False
     """Trace some steps on rank 0 after the window."""
@@ -95,16 +96,16 @@ class ProfilingSpec(Options):
     """After the window, measure how fast the device multiplies matrices in this precision and how fast it
     moves memory: the roofline."""
     breakdown: bool = False
-    """Break down training steps after the window, for a few seconds: the phases of a step, and communication
+    """Break down training steps after the window, for a few seconds, into their phases, with communication
     measured in three ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSpec(Options):
-    """What is monitored on devices and the host during the work."""
+    """Settings for monitoring devices and the host during a launch."""
 
     enabled: bool = True
-    """Record devices and the host during each launch."""
+    """Record readings of devices and the host during each launch."""
     interval_s: Annotated[float, Limits(ge=0.01, le=3600)] = 0.2
     """Seconds between two readings."""
     host_interval_s: Annotated[float, Limits(ge=0.01, le=3600)] | None = None
@@ -112,7 +113,7 @@ class MonitorSpec(Options):
 
 
 class CaptureObstacle(NamedTuple):
-    """A key whose value is incompatible with a graph, and the reason."""
+    """A setting that is incompatible with a CUDA graph, and the reason."""
 
     key: str
     cause: str
@@ -122,7 +123,7 @@ class CaptureObstacle(NamedTuple):
 def capture_obstacles(
     training: TrainingSpec, data: DataSpec, *, updates_weights: bool
 ) -> Iterator[CaptureObstacle]:
-    """Yield obstacles in how a step computes, updates weights and gets its samples."""
+    """Yield obstacles to a graph in how a step computes, updates weights and gets its samples."""
     compiled = training.compile
     if updates_weights:
         yield from _update_obstacles(training)
@@ -152,5 +153,5 @@ def _update_obstacles(training: TrainingSpec) -> Iterator[CaptureObstacle]:
         yield CaptureObstacle(
             "training.pruning.method" if prunes else "training.optimizer",
             f"updates are not all identical with {'pruning' if prunes else training.optimizer}, "
-            "but a graph always replays the same",
+            "but a graph always replays the same operations",
         )

@@ -25,21 +25,21 @@ class AbSuite(PlannedSuite):
         """Plan the pilot launches.
 
         Raises:
-            UsageError: the recipe is not a single-point one, a side cannot run, or hosts are given.
+            UsageError: the recipe is not for a single point, a side cannot run, or hosts are given.
         """
         from gpuproof.suites.serving.plan import is_search
 
         is_plain = config.kind in ("training", "inference", "serving") and not config.matrix
         if not is_plain or config.search.kind is not None:
             raise UsageError(
-                "the two sides are variants of one training, inference or serving recipe, without "
-                "matrix or search",
+                "the two sides must be variants of one training, inference or serving recipe, "
+                "without matrix or search",
                 place="suite",
                 next_step="Remove the sweep, or compare two runs of it: gpuproof compare RUN_A RUN_B",
             )
         if any(place.name for place in places):
             raise UsageError(
-                "launches alternate on a single machine, this one",
+                "launches alternate on a single machine, which must be this one",
                 place="--on",
                 next_step="Start it on the host itself",
             )
@@ -47,14 +47,14 @@ class AbSuite(PlannedSuite):
         sides = [point.config for point in plan.points.values()]
         if any(side.kind == "serving" and is_search(side.serving) for side in sides):
             raise UsageError(
-                "alternating requests need a fixed rate, but this searches for the highest one",
+                "alternating requests need a fixed rate, but this recipe searches for the highest one",
                 place="serving.rate_per_s",
                 next_step="Set a rate, or set serving.scenario to closed_loop",
             )
         return plan
 
     def until(self, state: AbPlan) -> str | None:
-        """Report what the spread of the pilot will determine."""
+        """Return what is still unknown until the pilot's spread has been measured."""
         return state.until
 
 

@@ -1,4 +1,4 @@
-"""Result of alternating launches: B vs A by pairs, confirmation of regressions, verdict, exit code."""
+"""Conclude alternating launches: B vs A by pairs, confirmed regressions, verdict and exit code."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _measures(
         measures.append(
             Measure(
                 name=name,
-                value=None,  # launches are compared one by one: the comparison has their geometric mean
+                value=None,  # launches are compared individually: the comparison has their geometric mean
                 unit=unit,
                 text="",
                 case=MAIN,
@@ -141,7 +141,7 @@ def _measures(
 def _confirm(
     measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> ComparedMeasure:
-    """Add the confirmation of a measure if the first run shows a regression."""
+    """Add the confirmation of a measure if the first run has a regression in it."""
     if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
     again = pair_values(figures, measure.name, range(taken.num_pairs, taken.total))
@@ -174,13 +174,13 @@ def _with_verdict(result: Result, comparison: SideBySide, taken: Course) -> Resu
     if result.verdict == NOTHING_MEASURED:
         return result
     code = judgement.exit_code if result.exit_code == ExitCode.DONE else result.exit_code
-    lacking = [f"no ratio of {measure.title}" for measure in comparison.measures] or [result.headline]
+    lacking = [f"no ratio for {measure.title}" for measure in comparison.measures] or [result.headline]
     told = headline(comparison) or lacking[0]
     return replace(result, verdict=judgement.word, exit_code=code, headline=told)
 
 
 def _judge(comparison: SideBySide, taken: Course) -> Judgement:
-    """Judge a comparison; with enough launches, a gate passes unless it shows a larger regression."""
+    """Judge a comparison; with enough launches, a gate passes unless a larger regression is detected."""
     judgement = judge(comparison)
     if comparison.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
         return judgement
@@ -189,7 +189,7 @@ def _judge(comparison: SideBySide, taken: Course) -> Judgement:
         return judgement
     return Judgement(
         word="NO REGRESSION",
-        meaning=f"none above {units.share(comparison.max_regression)} was shown",
+        meaning=f"none above {units.share(comparison.max_regression)} was detected",
         exit_code=ExitCode.DONE,
     )
 
@@ -207,23 +207,23 @@ def _without_effect(points: Sequence[PointResult], comparison: SideBySide) -> It
 def _notes(options: AbOptions, taken: Course) -> Iterator[str]:
     yield (
         "launches alternated in pairs (A B B A or B A A B, drawn at random), each in a fresh "
-        "process, so that effects common to both of a pair cancel"
+        "process, so that effects common to both launches of a pair cancel"
     )
     beyond = "" if options.max_regression is None else f" beyond {units.share(options.limit)}"
     goal = f"a difference of {units.share(options.find)}{beyond}"
     if taken.needed is None:
         yield (
-            f"the number of pairs that find {goal} is unknown: not all of the "
+            f"the number of pairs needed to find {goal} is unknown: not all of the "
             f"{options.pilot_pairs} pilot pairs succeeded"
         )
     else:
-        capped = f", of which max_pairs allows {taken.num_pairs}" if taken.is_short else ""
+        capped = f", but max_pairs allows only {taken.num_pairs}" if taken.is_short else ""
         yield (
-            f"from the spread of the first {options.pilot_pairs} pairs, {taken.needed} pairs "
-            f"find {goal}{capped}"
+            f"based on the spread of the first {options.pilot_pairs} pairs, {taken.needed} pairs "
+            f"are needed to find {goal}{capped}"
         )
     if taken.suspected:
         yield (
-            f"a regression of {', '.join(taken.suspected)} had to be confirmed by "
-            f"{taken.num_pairs} more pairs (interval at {CONFIRMED:.0%})"
+            f"{taken.num_pairs} more pairs had to confirm a regression of {', '.join(taken.suspected)} "
+            f"(interval at {CONFIRMED:.0%})"
         )

@@ -1,4 +1,4 @@
-"""The page for two configurations: the comparison first, then warnings and readings during launches."""
+"""The page of a comparison: the result first, then warnings and readings during launches."""
 
 from __future__ import annotations
 

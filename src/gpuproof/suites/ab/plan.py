@@ -1,11 +1,12 @@
-"""Alternating launches of A and B: which of them may start now, given those that have finished.
+"""Plan alternating launches of A and B: which may start now, given those that have finished.
 
-First, `pilot_pairs` pairs are launched. Their spread determines how many pairs find a regression of `find`
-beyond the limit with 99 % power (`pairs_to_find`); that many are launched, up to `max_pairs`. If there is a
-limit and a measure's interval then lies beyond it, the regression is confirmed by as many pairs again, whose
-90 % interval must also lie beyond the limit. No value is examined in between, so the run cannot stop at a
-lucky moment. Planning and conclusion both call `course`. `benchmarks/comparison_errors.py` shows how often a
-change is reported where there is none, and how often a change of 3 % is found.
+First, `pilot_pairs` pairs are launched. Their spread determines how many pairs are needed to find a
+regression of `find` beyond the limit with 99 % power (`pairs_to_find`); that many are launched, up to
+`max_pairs`. If there is a limit and a measure's interval then lies beyond it, the same number of additional
+pairs must confirm the regression: their 90 % interval must also lie beyond the limit. No value is examined in
+between, so the run cannot stop at a lucky moment. Planning and conclusion both call `course`.
+`benchmarks/comparison_errors.py` shows how often a change is reported when there is none, and how often a
+change of 3 % is found.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ SIDES = (A, B)
 CONFIDENCE = 0.95
 """Joint confidence for all measures of the first run."""
 CONFIRMED = 0.9
-"""Confidence for confirming a measure: 5 % on the regression side, among regressions that the first run
-reports."""
+"""Confidence for confirming a measure's regression: 5 % error on the regression side, among regressions that
+the first run reports."""
 POWER = 0.99
-"""Power of the first run as planned; both runs together then find at least 95 %."""
+"""Power planned for the first run; both runs together then have at least 95 %."""
 RATE = THROUGHPUT
 BETTER: Mapping[str, Better] = {
     RATE: "higher",
@@ -55,10 +56,10 @@ BETTER: Mapping[str, Better] = {
     MEDIAN_TOKEN: "lower",
     MEDIAN_LATENCY: "lower",
 }
-"""The measures that sides are compared by: results of a whole run, since a step need not be the same work on
-both sides."""
+"""The measures used to compare the sides, each with the better direction. All of them are results for a whole
+run, because a step need not do the same amount of work on both sides."""
 LaunchFigures = Mapping[str, float]
-"""The result of one launch: a value for each measure; empty if it measured nothing."""
+"""The result of one launch, with a value for each measure; empty if nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +69,12 @@ class AbPlan:
     points: Mapping[str, Point]
     options: AbOptions
     order: tuple[LaunchKey, ...]
-    """Covers the maximum number of pairs; `course` determines how many are run."""
+    """Launches in order, for the maximum number of pairs; `course` determines how many are run."""
     figures: Mapping[LaunchKey, LaunchFigures] = field(default_factory=dict)
 
     @property
     def course(self) -> Course:
-        """What will be launched, as far as is known."""
+        """Planned launches, as far as they are known."""
         return course(self.options, self.figures)
 
     @property
@@ -84,7 +85,7 @@ class AbPlan:
 
     @property
     def until(self) -> str | None:
-        """The point until which launches may be added; None once everything is planned."""
+        """Condition until which launches may be added; None once everything is planned."""
         if self.course.needed is not None:
             return None
         most = f"{self.options.max_pairs} pairs at most"
@@ -98,7 +99,7 @@ class AbPlan:
         return replace(self, figures={**self.figures, key: compared_values(launch)})
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield launches that are neither settled nor running, alternating sides."""
+        """Yield launches that are neither finished nor running, alternating between the sides."""
         for key in self.order[: 2 * self.course.total]:
             if key not in self.figures and key not in running:
                 side, pair = key
@@ -109,22 +110,21 @@ def begin(config: RunConfig) -> AbPlan:
     """Plan both sides.
 
     Raises:
-        UsageError: one of them is not a runnable recipe.
+        UsageError: one of the sides is not a runnable recipe.
     """
     options = read_options(config)
     points = points_of(config, options)
     for side, point in points.items():
         _case(point.config, 0, side)
     draw = random.Random(f"{config.run.order_seed}")  # noqa: S311  # no secret
-    turns = launch_order(
-        [draw.random() < 0.5 for _ in range(options.max_pairs)]
-    )  # two pairs per draw, for both runs
+    # each draw covers two pairs; the order applies to both runs
+    turns = launch_order([draw.random() < 0.5 for _ in range(options.max_pairs)])
     order = tuple((side, pair) for pair, sides in enumerate(turns) for side in sides)
     return AbPlan(points=points, options=options, order=order)
 
 
 def _case(config: RunConfig, pair: int, side: str) -> Case:
-    """Return a launch of a side; for requests, both launches of a pair have the same arrivals."""
+    """Return a launch of one side; for requests, both launches of a pair have the same arrival times."""
     if config.kind == "serving":
         return case_of_load(config, load_of(config.serving), pair, case_id=side)
     return build_case(config, pair, case_id=side)
@@ -134,7 +134,7 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
     """Return the recipe of each side.
 
     Raises:
-        UsageError: its keys do not form a valid recipe.
+        UsageError: a side's keys do not form a valid recipe.
     """
     points = {}
     for side, keys in zip(SIDES, (options.a, options.b), strict=True):
@@ -145,7 +145,7 @@ def points_of(config: RunConfig, options: AbOptions) -> dict[str, Point]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbOptions:
-    """The `ab` block of a recipe: what each side changes in it, and how sensitive the comparison is."""
+    """The `ab` block of a recipe: what each side changes, and how sensitive the comparison is."""
 
     a: dict[str, Any] = field(default_factory=dict)
     """Keys that side A changes in the recipe, e.g. training.precision, with their values."""
@@ -157,8 +157,8 @@ class AbOptions:
     b_name: str = "B"
     """Name of side B in reports."""
     max_regression: float | None = None
-    """Limit of a gate, e.g. 0.02 for 2 %: a regression beyond it is confirmed by a second run, and the exit
-    code is 3. With null, the sides are only compared."""
+    """Limit of a gate, e.g. 0.02 for 2 %: a regression beyond it that a second run confirms leads to exit
+    code 3. With null, the sides are only compared."""
     find: float = 0.03
     """Size of the regression that must be found; it determines the number of launches."""
     pilot_pairs: int = 10
@@ -168,12 +168,12 @@ class AbOptions:
 
     def __post_init__(self) -> None:
         if not (self.max_regression or 0.0) < self.find < 1:
-            raise ValueError("find must be a share below 1, and above max_regression")
+            raise ValueError("find must be a fraction below 1, and above max_regression")
         if self.max_regression is not None and not 0 <= self.max_regression < 1:
-            raise ValueError("max_regression must be a share from 0 to below 1")
+            raise ValueError("max_regression must be a fraction in [0, 1)")
         if not MIN_LAUNCHES <= self.pilot_pairs <= self.max_pairs:
             pairs = (
-                f"pilot_pairs ({self.pilot_pairs}) must be from {MIN_LAUNCHES} to max_pairs "
+                f"pilot_pairs ({self.pilot_pairs}) must be between {MIN_LAUNCHES} and max_pairs "
                 f"({self.max_pairs})"
             )
             raise ValueError(f"{pairs}: reduce it, or raise max_pairs")
@@ -185,24 +185,25 @@ class AbOptions:
 
 
 def read_options(config: RunConfig) -> AbOptions:
-    """Return the recipe's block."""
+    """Return the recipe's `ab` block."""
     return from_json(AbOptions, config.suite_options[NAME], place=NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """What will be launched, as far as is known."""
+    """Planned pairs, as far as they are known."""
 
     num_pairs: int
     """Number of pairs in the first run."""
     needed: int | None = None
-    """Pairs needed according to the pilot; None before it finishes, or if it cannot determine the number."""
+    """Number of pairs needed according to the pilot; None before it finishes, or if it cannot determine the
+    number."""
     suspected: tuple[str, ...] = ()
-    """Measures whose regression is to be confirmed."""
+    """Measures with a regression that is yet to be confirmed."""
 
     @property
     def total(self) -> int:
-        """Number of pairs of the first run and of its confirmation together."""
+        """Number of pairs in the first run and its confirmation together."""
         return self.num_pairs * (2 if self.suspected else 1)
 
     @property
@@ -230,13 +231,13 @@ def _have_ended(figures: Mapping[LaunchKey, LaunchFigures], pairs: range) -> boo
 
 
 def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
-    """Return the measures to compare: those that every launch with any result has."""
+    """Return the measures to compare: those that are in every launch with any result."""
     measured = [set(launch) for launch in figures.values() if launch]
     return [name for name in BETTER if measured and all(name in names for names in measured)]
 
 
 def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
-    """Return the confidence for one measure's interval, so that all jointly have `CONFIDENCE`."""
+    """Return the confidence for one measure's interval, so that all together have `CONFIDENCE`."""
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
 
 
@@ -251,9 +252,8 @@ def pair_values(
 
 def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
     """Return the number of pairs that covers all measures; None if too few pilot pairs succeeded."""
-    effect = log1p(options.find) - log1p(
-        options.limit
-    )  # the smaller of the two effects: of a longer time, or of a lower rate
+    # the smaller of two effects: a longer time or a lower rate
+    effect = log1p(options.find) - log1p(options.limit)
     most = None
     for name in measures_in(figures):
         a, b = pair_values(figures, name, pilot)

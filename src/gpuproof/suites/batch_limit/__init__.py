@@ -13,7 +13,7 @@ from gpuproof.suites.points.plan import PlannedSuite, after_failure
 
 
 class BatchLimit(PlannedSuite):
-    """Climb a ladder of batch sizes until memory runs out, then search between the last two."""
+    """Try ever larger batch sizes until memory runs out, then search between the last two."""
 
     name = "batch_limit"
     summary = "the largest batch that fits, and the smallest that is nearly as fast as the best"
@@ -23,7 +23,7 @@ class BatchLimit(PlannedSuite):
         return config.search.kind == "batch_size"
 
     def until(self, state: Any) -> str:
-        """Report the condition that ends the search."""
+        """Return the condition that ends the search."""
         del state
         return "the largest batch that fits is found"
 
@@ -34,7 +34,7 @@ class BatchLimit(PlannedSuite):
         return "expected" if is_expected(launch) else after_failure(launch, is_sweep=True)
 
     def page(self, result: Result) -> Page:
-        """Lay out the limits and the sizes tried."""
+        """Lay out the limits and the batch sizes that were tried."""
         from gpuproof.suites.points.page import points_page
 
         return points_page(result)

@@ -39,7 +39,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _measures(limits: BatchLimits) -> Iterator[Measure]:
-    beyond = "no batch tried ran out of memory"
+    beyond = "none of the batch sizes that were tried ran out of memory"
     if limits.too_large is not None:
         beyond = f"{units.count(limits.too_large)} ran out of memory"
     yield Measure(

@@ -1,8 +1,8 @@
-"""The search for the largest batch: up a ladder until memory runs out, then between the last two.
+"""Search for the largest batch: grow until memory runs out, then try between the last two sizes.
 
 The search ends in one of three cases: the largest batch that fits is known to within `search.step`,
-`search.up_to` fits, or a launch failed for any reason other than running out of memory, since nothing is then
-known about larger sizes.
+`search.up_to` fits, or a launch failed for any reason other than running out of memory, since such a failure
+provides no information about larger sizes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BatchSearch:
 
     config: RunConfig
     tried: Mapping[int, BatchOutcome] = field(default_factory=dict)
-    """The outcome per batch size, from its worst launch."""
+    """The outcome of each batch size, as given by its worst launch."""
     launched: frozenset[LaunchKey] = frozenset()
     hosts: frozenset[str] = frozenset()
     """Hosts that have reported their hardware."""
@@ -51,7 +51,7 @@ class BatchSearch:
 
     @property
     def num_left(self) -> int:
-        """Number of launches up to the next batch size; more may follow."""
+        """Number of launches until the next batch size is chosen; more may follow."""
         return len(self.left())
 
     def left(self) -> list[tuple[int, int]]:
@@ -77,7 +77,7 @@ class BatchSearch:
 
 
 def case_id_at(batch: int) -> str:
-    """Name the launches of a batch size."""
+    """Return the case name for the launches of a batch size."""
     return f"batch_size={batch}"
 
 
@@ -124,7 +124,7 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> BatchSearch:
     """Build the initial state, before the first batch.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: the recipe cannot run.
     """
     search = BatchSearch(config=config)
     next(search.next(()))  # rejects a recipe that cannot run here

@@ -1,6 +1,7 @@
-"""Runs any suite on several hosts: the inner suite once per host, then a comparison of all hosts.
+"""Run any suite on several hosts: the inner suite once per host, then a comparison of all hosts.
 
-It is not an entry point: it wraps a suite with per-host scope when a recipe runs on hosts of an inventory.
+This suite is not an entry point: it wraps a suite with per-host scope when a recipe runs on hosts of an
+inventory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gpuproof.suites.by_host.plan import HostStates, as_on_one_machine
 
 
 class ByHost:
-    """Run a suite once on each host."""
+    """Run an inner suite once on each host."""
 
     scope: Literal["each_host", "whole"] = "whole"
     options: type | None = None
@@ -31,11 +32,11 @@ class ByHost:
         self.command = inner.command
 
     def answers(self, config: RunConfig) -> bool:
-        """Accept what the inner suite accepts."""
+        """Accept the recipes that the inner suite accepts."""
         return self.inner.answers(config)
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> HostStates:
-        """Start the inner suite for each host; all states are the same, so they are planned once."""
+        """Start the inner suite for each host; all states are equal, so they are planned only once."""
         state = self.inner.begin(config, places)
         return HostStates(
             places={place.name: place for place in places},
@@ -43,7 +44,7 @@ class ByHost:
         )
 
     def settle(self, state: HostStates, launch: CaseRecords) -> HostStates:
-        """Pass the launch to its host's state."""
+        """Pass the launch to the state of its host."""
         return state.settle(launch, self.inner)
 
     def next(
@@ -53,7 +54,7 @@ class ByHost:
         return state.next(self.inner, running, time_left_s)
 
     def remaining(self, state: HostStates) -> Remaining:
-        """Add up what is left on usable hosts."""
+        """Add up the remaining launches on usable hosts."""
         left = [self.inner.remaining(own) for name, own in state.states.items() if name not in state.dropped]
         until = next((host.until for host in left if host.until), None)
         return Remaining(num_launches=sum(host.num_launches for host in left), until=until)
@@ -70,7 +71,7 @@ class ByHost:
         return conclude(evidence, self.inner)
 
     def page(self, result: Result) -> Page:
-        """Lay out hosts, types of GPU, and outliers."""
+        """Lay out hosts, GPU types and outliers."""
         from gpuproof.suites.by_host.page import page
 
         return page(result)

@@ -35,9 +35,9 @@ from gpuproof.verdict.doubts.rules import invalid_first
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"
 TOLD_REACH = 0.1
-"""If one host's launches have at least this uncertainty, the page says what would go undetected."""
+"""Uncertainty of one host's launches from which the page says what would go undetected."""
 TOLD_TESTS = 3
-"""Number of tests in which a host is an outlier that are listed by name; the rest are only counted."""
+"""Maximum number of tests listed by name in which a host is an outlier; the rest are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,19 @@ class HostsDetail:
 
     common: Common
     num_headlines: int
-    """Number of measures that cover all hosts together; they come first."""
+    """Number of measures that cover all hosts together, which come first."""
     num_compared: int
-    """Number of the following measures that are shown side by side."""
+    """Number of measures that are shown side by side, which follow those that cover all hosts."""
     what: What
     columns: tuple[SuiteColumn, ...]
     hosts: tuple[HostState, ...]
     energy_title: str
     cost_title: str
     apart: tuple[str, ...]
-    """First the hosts that were not judged, and why; then outliers, and the limits that hosts were judged
-    by."""
+    """Lines about hosts that were not checked (with the reason), about outliers, and about the limits that
+    hosts are checked against."""
     outlying: tuple[tuple[str, str], ...]
-    """The host, and the point at which it is an outlier."""
+    """Pairs of a host and a point at which it is an outlier."""
 
 
 def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
@@ -118,7 +118,7 @@ def _detail(
 
 
 def _unjudged(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[str]:
-    """For each measured host that has no rate to be judged by, report what it has instead."""
+    """For each measured host without a rate to compare, report the value that it has instead."""
     if report.what != "figures":
         return
     for test in report.summary.tests:
@@ -126,13 +126,13 @@ def _unjudged(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[
             if host.result.num_launches and host.rate(test.name) is None:
                 measure = host.headlines.get(test.name)
                 value = "none" if measure is None else measure.missing or measure.text
-                yield f"{host.name}: not compared by {test.name}, which is {value} there"
+                yield f"{host.name}: not compared by {test.name}, which on that host is {value}"
 
 
 def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, is_empty: bool) -> ExitCode:
     """Return 0 if every host measured everything requested; 5 if no host could start."""
     if not is_empty and causes - {"interrupted"}:
-        return ExitCode.FAILED  # something was missing on one host or in one test only
+        return ExitCode.FAILED  # only one host or one test failed
     if causes and causes <= {"environment", "disk_full"}:
         return ExitCode.UNFIT_ENVIRONMENT
     validity = None if is_empty else worst(doubts)
@@ -156,9 +156,9 @@ def _of_host(host: HostConclusion, measure: Measure) -> Measure:
 
 
 def _together(found: Iterable[tuple[str, Doubt]]) -> tuple[Doubt, ...]:
-    """Merge a warning that several hosts share, and list the hosts; `found` pairs hosts and warnings.
+    """Merge a warning shared by several hosts, and list the hosts; `found` pairs hosts and warnings.
 
-    A device fault belongs to that device: faults of other devices are reported separately.
+    A device fault belongs to a single device, so faults of other devices are reported separately.
     """
     shared: dict[tuple[str, ...], list[tuple[str, Doubt]]] = {}
     for name, doubt in found:
@@ -190,7 +190,7 @@ def _common(hosts: Sequence[HostConclusion], report: HostsReport, evidence: Evid
 
 
 def _missing(summary: SuiteSummary) -> Iterator[str]:
-    """Report once why results that a fleet normally has are missing."""
+    """Report, once each, why results that a fleet normally has are missing."""
     measured: list[tuple[str, FleetSummary]] = [
         (t.name, t.summary) for t in summary.tests if t.summary.num_measured
     ]
@@ -208,7 +208,7 @@ def _missing(summary: SuiteSummary) -> Iterator[str]:
 
 
 def outlier_lines(report: HostsReport) -> Iterator[str]:
-    """Yield the outliers, and the limits that hosts were judged by."""
+    """Yield the outliers, and the limits that hosts are checked against."""
     if report.what != "launches":
         yield from _outliers_of_points(report)
     elif report.summary.num_measured:
@@ -228,20 +228,22 @@ def _outliers_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
             yield f"{kind.gpu_type}: {_pair(kind.slower)}; the limit is {_limits([kind.standard])}"
         else:
             limit = _limits([kind.standard])
-            yield f"{kind.gpu_type}: {num_apart or 'none'} of {num_hosts} hosts; the limit is {limit}"
+            yield (
+                f"{kind.gpu_type}: outliers: {num_apart or 'none'} of {num_hosts} hosts; the limit is {limit}"
+            )
 
 
 def _outliers_of_points(report: HostsReport) -> Iterator[str]:
-    """Yield a line per outlier host, and what was examined for each type."""
+    """Yield one line per outlier host, and one on what was examined for each type."""
     for host in report.summary.apart:
         yield _outlier_line(host, report)
     judged = [test.name for test in report.summary.tests]
     if len(judged) < len(report.columns):
         others = (
             "the other results are counts, times from too few launches (set run.repeats to 3 to "
-            "compare them), or depend on where each host's search ended"
+            "compare them), or depend on the point at which each host's search ended"
         )
-        yield f"judged by {', '.join(judged) or 'none'}: {others}"
+        yield f"compared by {', '.join(judged) or 'none'}: {others}"
     for name, reach in report.reaches.items():
         if reach > TOLD_REACH:
             slower = "no host" if reach == inf else f"only a host more than {1 + reach:.2g} times as slow"
@@ -270,27 +272,30 @@ def _type_lines(
     if not standards:
         yield f"{gpu_type}: no outliers can be identified: {kinds[0][1].outliers_missing}"
         return
-    limits = f"{_limits(standards)} in one {what.removesuffix('s')}"
+    limits = f"one {what.removesuffix('s')} {_limits(standards)}"
     if overall is not None and overall.judged.standard is not None:
-        limits = f"{_limits([overall.judged.standard])} in the mean over {overall.num_tests} {what}, {limits}"
+        limits = f"mean over {overall.num_tests} {what} {_limits([overall.judged.standard])}; {limits}"
     if num_hosts == 2:
         slower = [(name, kind.slower) for name, kind in kinds if kind.slower is not None]
         in_mean = overall.judged.slower if overall is not None else None
-        yield f"{gpu_type}: {_pair_of_points(in_mean, slower, what)}; the limits are {limits}"
+        yield f"{gpu_type}: {_pair_of_points(in_mean, slower, what)}; limits: {limits}"
     else:
-        yield f"{gpu_type}: {num_apart or 'none'} of {num_hosts} hosts; the limits are {limits}"
+        yield f"{gpu_type}: outliers: {num_apart or 'none'} of {num_hosts} hosts; limits: {limits}"
         if overall is not None and overall.judged.slower is not None:
-            yield f"{gpu_type}: {_pair(overall.judged.slower)} in the mean over {what}"
+            yield f"{gpu_type}: {_pair(overall.judged.slower)} on average over {what}"
     if overall is not None and overall.incomplete:
         names = _some(overall.incomplete)
-        yield f"{gpu_type}: {names} did not measure all {what} that most hosts did: not judged by the mean"
+        yield (
+            f"{gpu_type}: {names} did not measure all {what} that most hosts did, so the mean is "
+            "not used for them"
+        )
 
 
 def _outlier_line(apart: OutlierOfTests, report: HostsReport) -> str:
     parts = []
     if apart.overall is not None:
         told = _than(apart.overall, apart.gpu_type) + _score(apart.overall)
-        parts.append(f"{told}, in the mean over {report.what}")
+        parts.append(f"{told}, on average over {report.what}")
     if apart.tests:
         told = _some([f"{name} {_difference(o)}{_score(o)}" for name, o in apart.tests])
         parts.append(f"outlier in {len(apart.tests)} of {len(report.summary.tests)} {report.what}: {told}")
@@ -327,9 +332,9 @@ def _pair_of_points(
     if not slower:
         return told
     tests = _some([f"{name} {s.host} {units.share(s.relative_difference)} slower" for name, s in slower])
-    if what == "figures":  # measures that have no mean
+    if what == "figures":  # these measures have no common mean
         return f"in {len(slower)} of the results: {tests} {NOT_WHICH}"
-    return f"{told} in the mean over {what}; in {len(slower)}: {tests}"
+    return f"{told} on average over {what}; in {len(slower)}: {tests}"
 
 
 def _limits(standards: Sequence[Standard]) -> str:
@@ -343,9 +348,9 @@ def _limits(standards: Sequence[Standard]) -> str:
     if by_launches:
         least = [units.share(x) for x in sorted(s.least_difference for s in by_launches)]
         unknown = max(s.num_without_interval for s in by_launches)
-        without = f", ±{units.share(UNKNOWN_REACH)} for {unknown} without one" if unknown else ""
+        without = f" ({unknown} without: ±{units.share(UNKNOWN_REACH)})" if unknown else ""
         told = least[0] if least[0] == least[-1] else f"{least[0]} to {least[-1]}"
-        parts.append(f"{told} and the intervals of their launches{without}")
+        parts.append(f"{told} plus launch intervals{without}")
     return " or ".join(parts)
 
 

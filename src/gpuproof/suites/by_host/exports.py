@@ -1,4 +1,4 @@
-"""fleet.json: each host and all hosts together, plus their tests aggregated in lambdactl's format."""
+"""Write fleet.json: each host and all hosts together, with tests in lambdactl's aggregate format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLEET_FILE = "fleet.json"
 def exports_of_hosts(
     evidence: Evidence, hosts: Sequence[HostConclusion], report: HostsReport, result: Result
 ) -> Iterator[Export]:
-    """Yield the aggregate, the summary, and the inner suite's files for each host."""
+    """Yield the files with the aggregate and the summary, and the inner suite's files for each host."""
     documents = [_document(host) for host in hosts]
     tests = [_host_tests(host, document) for host, document in zip(hosts, documents, strict=True)]
     timestamp = evidence.description["created"]
@@ -105,7 +105,7 @@ def _suite_row(host: HostConclusion, state: HostState, relative_to_type: float |
 
 
 def _cell(host: HostConclusion, point: PointMeasures) -> dict[str, Any]:
-    """Return one test on one host: its results, or why it has none."""
+    """Return one test on one host: its results, or the reason why there are none."""
     outcome = "" if point.success else "not run"
     if point.success is False:
         outcome = f"failed: {point.failures[0].cause.replace('_', ' ')}"
@@ -137,7 +137,7 @@ def _values(host: HostConclusion, point: PointMeasures) -> dict[str, float | Non
 def _document(host: HostConclusion) -> dict[str, Any]:
     """Return a host's tests in S0's form: as the inner suite wrote them, or built from its results.
 
-    Results that are not tests are placed next to the tests.
+    Results that are not tests are stored next to the tests.
     """
     if not host.points:
         figures = [(m.name, m.value, m.unit) for m in host.headlines.values()]
@@ -152,7 +152,7 @@ def _document(host: HostConclusion) -> dict[str, Any]:
 
 
 def _tests(host: HostConclusion, point: PointMeasures) -> Iterator[dict[str, Any]]:
-    """Yield a point's launches as tests in S0's form; a failed launch is marked as failed."""
+    """Yield the launches at a point as tests in S0's form; a failed launch is marked as failed."""
     about = {
         "test_name": point.case_id,
         "test_type": point.kind,
@@ -180,15 +180,16 @@ def _tests(host: HostConclusion, point: PointMeasures) -> Iterator[dict[str, Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTests:
-    """The results of a test suite from one host, in S0's form; or where and why it failed."""
+    """The results of a test suite on one host, in S0's form; or where and why the suite failed."""
 
     host: str
     document: Mapping[str, Any] | None
-    """S0's JSON: its `results` are tests with test_type, success and throughput_samples_per_second. For a
-    failed host, only the tests that finished before the failure."""
+    """Content of S0's JSON, in which `results` are tests with test_type, success and
+    throughput_samples_per_second. For a failed host, these are only the tests that finished before the
+    failure."""
     stage: str | None = None
     error: str | None = None
-    """Why the suite did not finish on the host; None if it did."""
+    """Reason why the suite did not finish on the host; None if it did."""
 
     @property
     def is_whole(self) -> bool:
@@ -212,9 +213,9 @@ def _host_tests(host: HostConclusion, document: Mapping[str, Any]) -> HostTests:
 def aggregate(hosts: Sequence[HostTests], *, timestamp: str) -> dict[str, Any]:
     """Combine the tests of many hosts in lambdactl's aggregate format.
 
-    A host is successful if it completed the suite. One that failed midway keeps what it measured: its tests
-    count in `performance_summary`, and are listed next to its error. Each test gains `source_hostname`.
-    Throughput covers successful tests that report one; it is null if there are none.
+    A host is successful if it completed the suite. If it failed midway, its results are kept: its tests count
+    in `performance_summary`, and are listed next to its error. Each test gains `source_hostname`. Throughput
+    covers successful tests that report one; it is null if there are none.
     """
     documents = [None if host.document is None else _with_source(host) for host in hosts]
     tests = [test for document in documents if document is not None for test in document["results"]]

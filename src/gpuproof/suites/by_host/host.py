@@ -1,6 +1,6 @@
-"""One host of several: what the inner suite concludes, and how to report its failures.
+"""Conclude one of several hosts with the inner suite, and report its failures.
 
-If the host could not be reached for a launch, that is a failure of the host and not of the recipe.
+If the host could not be reached for a launch, that is a failure of the host, not of the recipe.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ UNKNOWN_TYPE = "devices of unknown type"
 NOT_BEGUN = "nothing was launched there"
 NOT_ENDED = "not all of its launches ran"
 LAUNCHES_OF_TIMES = 3
-"""Launches needed to compare a host by times: with only two, both may hit an intermittent stall."""
+"""Number of launches needed to compare a host by times: with only two, both may hit an intermittent stall."""
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConclusion:
-    """What the inner suite concluded for one host."""
+    """The inner suite's conclusion for one host."""
 
     host: Mapping[str, Any]
     """The host's description, as recorded in run.json."""
     conclusion: Conclusion
-    """Contains only the files that exist once per host. Generators of the other files would keep everything
-    the host measured in memory, and for hosts with points those files cover all hosts together."""
+    """The inner suite's conclusion, with only the files that exist per host. Generators of the other files
+    would keep everything measured on the host in memory, and for hosts with points those files cover all
+    hosts together."""
     common: Common
     points: Mapping[str, PointMeasures]
-    """By name, in order; the recipe itself if there are no points. Empty if hosts have only their own
+    """Points by name, in order; the recipe itself if there are no points. Empty if hosts have only their own
     results: requests, collectives, or points that a search chose on each host."""
     unreached: Failure | None
-    """Why a launch could not be started on the host."""
+    """Failure that prevented a launch from being started on the host."""
 
     @property
     def name(self) -> str:
@@ -56,17 +57,17 @@ class HostConclusion:
 
     @property
     def result(self) -> Result:
-        """What the inner suite concluded about the host."""
+        """The inner suite's result for the host."""
         return self.conclusion.result
 
     @property
     def is_single(self) -> bool:
-        """Whether it ran a single recipe, not points or tests."""
+        """Whether the host ran a single recipe, not points or tests."""
         return not any(point.assignment for point in self.points.values())
 
     @property
     def headlines(self) -> dict[str, Measure]:
-        """Results for the entire host for which one direction is better, by name; one quantity only."""
+        """Results for the whole host for which one direction is better, by name; one metric only."""
         of_whole = self.result.measures[: self.result.detail.get("num_headlines")]
         compared = [measure for measure in of_whole if measure.subject == WHOLE and measure.better]
         quantities = {measure.labels.get("quantity") for measure in compared[:1]}
@@ -74,7 +75,7 @@ class HostConclusion:
 
     @property
     def gpu_type(self) -> str | None:
-        """GPU type: from the inventory, or else as the GPUs report it."""
+        """GPU type according to the inventory, or otherwise as reported by the GPUs."""
         devices = (point.device for point in self.points.values() if point.device)
         return self.host.get("gpu_type") or next(devices, self.result.conditions.get("device"))
 
@@ -86,17 +87,17 @@ class HostConclusion:
 
     @property
     def best(self) -> str | None:
-        """The point with the highest throughput; None for tests, which are not ranked."""
+        """The point with the highest throughput; None for tests, because they are not ranked."""
         best = rank(list(self.points.values())).best if self.common.is_ranked else None
         return None if best is None else best.case_id
 
     def measured(self, name: str) -> HostMeasured | None:
-        """Return what it measured at a finished point, or for its single recipe; None otherwise."""
+        """Return the results of a finished point or of the single recipe; None if there are none."""
         point = self.points[name]
         return self.figures(point) if self.is_single or point.success else None
 
     def figures(self, point: PointMeasures) -> HostMeasured | None:
-        """Return a point in the form used to compare hosts; None if nothing was measured."""
+        """Return a point's results in the form used to compare hosts; None if nothing was measured."""
         items, window_s = point.value(ITEMS), point.value(WINDOW)
         if not items or not window_s or point.num_devices is None or point.device is None:
             return None
@@ -115,7 +116,7 @@ class HostConclusion:
     def energy_and_cost(self) -> tuple[float | None, float | None]:
         """Return energy per item and cost per million over everything requested; None if unknown.
 
-        Points are weighted by their number of items. There is no value unless all points finished.
+        Points are weighted by their number of items. The values are None unless all points finished.
         """
         points = list(self.points.values())
         if self.is_single:
@@ -132,10 +133,10 @@ class HostConclusion:
         )
 
     def rate(self, headline: str) -> HostMeasured | None:
-        """Return a rate for comparing hosts (the inverse of a time); None if the result is neither.
+        """Return a rate for comparing hosts (for a time, its inverse); None if the result is neither.
 
-        A time needs enough launches to show how much they differ: a stall raises one launch's percentile
-        tenfold.
+        A time needs enough launches to show how much they differ, because a stall raises one launch's
+        percentile tenfold.
         """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
@@ -154,12 +155,12 @@ class HostConclusion:
 
     @property
     def host_failure(self) -> Failure | None:
-        """Why the host could not be reached; None if it could."""
+        """Reason why the host could not be reached; None if it could."""
         failures = [*(f for point in self.points.values() for f in point.failures), *self.result.failures]
         return self.unreached or next(filter(is_host_failure, failures), None)
 
     def told_failures(self) -> list[Failure]:
-        """Return its failures under the host's name, merging those that are identical at several points."""
+        """Return the failures under the host's name, merging those that are identical at several points."""
         told = [] if self.unreached is None else [self.unreached]
         if not self.points:
             return [*told, *(replace(failure, host=self.name) for failure in self.result.failures)]
@@ -176,7 +177,7 @@ class HostConclusion:
         return [replace(failure, host=self.name) for failure in told]
 
     def incomplete(self) -> tuple[str | None, str] | None:
-        """Return the stage at which it failed, if known, and why; None if it completed everything.
+        """Return at which stage the host failed, if known, and why; None if it completed everything.
 
         A host with failed tests still counts as complete, unless nothing was measured.
         """
@@ -209,7 +210,7 @@ class HostConclusion:
 
 
 def _reach(measure: Measure) -> float | None:
-    """Return the uncertainty between launches of a rate, or of a time's inverse; None if unknown."""
+    """Return a rate's, or inverse time's, uncertainty between launches; None if unknown."""
     interval, value = measure.interval, measure.value
     if not value or interval is None or interval.kind == "within_launch":
         return None
@@ -219,12 +220,12 @@ def _reach(measure: Measure) -> float | None:
 
 
 def is_bounded(measure: Measure) -> bool:
-    """Report whether a search narrowed a value down to a range."""
+    """Report whether a search narrowed a value to a range."""
     return measure.interval is not None and measure.interval.kind == "bound"
 
 
 def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
-    """Return measures by name; if names are equal, the labels that distinguish them are added."""
+    """Return measures by name; if names are equal, the distinguishing labels are added."""
     by_title = {}
     for name, alike in grouped((measure.name, measure) for measure in measures).items():
         apart = [
@@ -237,14 +238,14 @@ def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
 
 
 def failure_stage(failure: Failure) -> str:
-    """Name the stage of a failure; anything that a rank itself reports happened during execution."""
+    """Return the stage of a failure; anything that a rank itself reports happened during execution."""
     return failure.phase if is_host_failure(failure) else "execute"
 
 
 def conclude_host(
     evidence: Evidence, host: Mapping[str, Any], launches: Sequence[CaseRecords], inner: Suite
 ) -> HostConclusion:
-    """Conclude one host's records as if it were a single machine."""
+    """Evaluate one host's records as if it were the only machine."""
     own = [as_on_one_machine(launch) for launch in launches]
     placed = {launch_key(of.case): launch.case for of, launch in zip(own, launches, strict=True)}
     conclusion = inner.conclude(
@@ -257,7 +258,7 @@ def conclude_host(
         )
     )
     detail = conclusion.result.detail
-    # A search chooses its points by what it finds on each host, so hosts share no points.
+    # A search chooses its points by its results on each host, so hosts share no points.
     points = () if detail.get("is_search") else read_values(conclusion.result)
     return HostConclusion(
         host=host,
@@ -271,7 +272,7 @@ def conclude_host(
 
 
 def _never_begun(launch: CaseRecords) -> Failure | None:
-    """Return why a launch was not started on the host; None if all were."""
+    """Return the failure that prevented a launch from starting on the host; None if it did start."""
     failure = launch.primary_failure
     if failure is None or launch.of(Start) or not is_host_failure(failure):
         return None

@@ -1,9 +1,9 @@
-"""What do many hosts show together for one recipe or test? Middle, spread, and outliers.
+"""Summarise what many hosts measured for one recipe or test: median, spread, and outliers.
 
-Input: what each host measured for the same work. Output: per type and for the whole fleet, the median with
-its MAD (robust, since the aim is to find one broken host), outliers within a type (`statistics/outliers.py`),
-energy and cost per item. Rates are compared per device, so that a host is not an outlier because it has more
-devices.
+The input is what each host measured for the same workload. The output, per type and for the whole fleet, is
+the median with its MAD (robust, since the aim is to find one broken host), outliers within a type
+(`statistics/outliers.py`), and energy and cost per item. Rates are compared per device, so that a host is not
+an outlier just because it has more devices.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMeasured:
-    """What one host measured, over all its launches."""
+    """Measurements of one host, over all its launches."""
 
     host: str
     gpu_type: str
     num_devices: int
     items_per_s_total: float
-    """Rate of all devices of the host together."""
+    """Combined rate of all devices of the host."""
     items_total: int
     relative_reach: float | None = None
-    """Distance from its rate to the farther end of the interval over its launches, relative to the rate; None
-    if there is no interval, or if it comes from a single launch, which does not show how launches differ."""
+    """Distance from the host's rate to the farther end of the interval over its launches, relative to the
+    rate; None if there is no interval, or if it comes from a single launch, which does not show the variation
+    between launches."""
     energy_j: float | None = None
     """Energy of all devices over the windows in which `items_total` items were processed."""
     price_per_hour: float | None = None
@@ -44,12 +45,12 @@ class HostMeasured:
 
     @property
     def energy_j_per_item(self) -> float | None:
-        """Energy per item; None if it was not read."""
+        """Energy per item; None if the energy was not read."""
         return None if self.energy_j is None else self.energy_j / self.items_total
 
     @property
     def cost_per_million_items(self) -> float | None:
-        """Price per million items at this rate; None without a price."""
+        """Price per million items at the host's rate; None without a price."""
         if self.price_per_hour is None:
             return None
         return cost_per_million(self.price_per_hour, self.items_per_s_total)
@@ -57,7 +58,7 @@ class HostMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Values of several hosts: middle and spread."""
+    """Median and spread of a value over several hosts."""
 
     num_hosts: int
     median: float
@@ -75,29 +76,29 @@ class Outlier:
     gpu_type: str
     items_per_s_per_device: float
     relative_difference: float
-    """Relative to the median of its type, or of the other hosts if there are three or fewer: −0.2 is a fifth
-    slower."""
+    """Difference relative to the median of its type, or of the other hosts if there are three or fewer: −0.2
+    is a fifth slower."""
     modified_z: float | None
-    """None if the outlier was determined from launches."""
+    """Modified Z-score of the host; None if the outlier was determined from launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSummary:
-    """The hosts with one type of GPU."""
+    """The hosts with one GPU type."""
 
     gpu_type: str
     items_per_s_per_device: Spread
     relative_to_fastest: float
-    """Its median divided by that of the fastest type."""
+    """Ratio of the type's median to the median of the fastest type."""
     energy_j_per_item: float | None
     cost_per_million_items: float | None
     outliers: tuple[Outlier, ...]
     outliers_missing: str | None
-    """Why no outlier can be identified."""
+    """Reason why no outlier can be identified."""
     standard: Standard | None = None
-    """The rule hosts were judged by; None if they were not."""
+    """The rule that hosts were checked against; None if they were not checked."""
     slower: Slower | None = None
-    """The slower of two hosts, neither of which is called an outlier."""
+    """The slower of two hosts, neither of which counts as an outlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +108,12 @@ class FleetSummary:
     num_hosts: int
     num_measured: int
     num_devices: int
-    """The hosts that measured something."""
+    """Number of devices of the hosts that measured something."""
     items_per_s_total: float | None
-    """Rate of all hosts together."""
+    """Combined rate of all hosts."""
     items_per_s_per_device: Spread | None
     types: tuple[TypeSummary, ...]
-    """Fastest first."""
+    """GPU types, starting with the fastest."""
     energy_j_per_item: float | None
     energy_missing: str | None
     cost_per_million_items: float | None
@@ -120,16 +121,16 @@ class FleetSummary:
 
     @property
     def outliers(self) -> tuple[Outlier, ...]:
-        """Every outlier host."""
+        """Every host that is an outlier."""
         return tuple(outlier for kind in self.types for outlier in kind.outliers)
 
 
 def summarize_fleet(
     hosts: Sequence[HostMeasured], *, num_hosts: int, error_rate: float | None = None
 ) -> FleetSummary:
-    """Return what hosts measured together; of `num_hosts` requested, those in `hosts` measured something.
+    """Summarise the `hosts` that measured something, out of `num_hosts` requested ones.
 
-    `error_rate` is the share of the run's error rate available for naming outliers of one type; None for all
+    `error_rate` is the portion of the run's error rate allotted to finding outliers of one type; None for all
     of it.
     """
     groups = grouped((host.gpu_type, host) for host in hosts)

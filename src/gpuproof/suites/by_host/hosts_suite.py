@@ -1,8 +1,8 @@
-"""What do many hosts together show for several tests? Judges each test, with its outliers.
+"""Judge many hosts in several tests, in each test separately and in the mean over all tests.
 
-Tests count very different things, so nothing is added up across them. Instead, ratios are taken per test, and
-their geometric mean is the same whichever side is the reference (Fleming & Wallace 1986,
-https://doi.org/10.1145/5666.5673). Hosts are judged in every test, and by that mean.
+Tests count very different things, so their results are not added up. Instead, ratios are computed per test,
+and their geometric mean does not depend on which side is the reference (Fleming & Wallace 1986,
+https://doi.org/10.1145/5666.5673). Hosts are evaluated in every test and by that mean.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gpuproof.statistics.outliers import (
 )
 from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, Outlier, summarize_fleet
 
-NO_COMMON_TEST = "no test was measured on every type"
+NO_COMMON_TEST = "no test was measured on every GPU type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTest:
-    """One test on all hosts."""
+    """The results of one test on all hosts."""
 
     name: str
     summary: FleetSummary
@@ -39,45 +39,45 @@ class HostSpeed:
 
     host: str
     relative_to_type: float
-    """Geometric mean over tests of its rate per device, divided by the median of its type."""
+    """Geometric mean, over tests, of the host's rate per device divided by the median of its type."""
     num_tests: int
     """Number of tests in the mean: those that at least one other host of the type also measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSpeed:
-    """A type of GPU compared with the others."""
+    """A GPU type compared with the other types."""
 
     gpu_type: str
     num_hosts: int
     relative_to_fastest: float | None
-    """Geometric mean over tests of its median rate per device, divided by that of the fastest type."""
+    """Geometric mean, over tests, of the type's median rate per device relative to the fastest type."""
     num_tests: int
     """Number of tests in the mean: those that every type measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierOfTests:
-    """An outlier among the hosts of its type, and in which tests."""
+    """An outlier among the hosts of its type, with the tests in which it is one."""
 
     host: str
     gpu_type: str
     tests: tuple[tuple[str, Outlier], ...]
-    """Test names and results, the largest deviation first."""
+    """Test names and results, starting with the largest deviation."""
     overall: OutlyingHost | None = None
-    """Result for the mean over tests; None if it is not an outlier there."""
+    """Result for the mean over tests; None if the host is not an outlier there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeOverall:
-    """The hosts of one type, judged by their mean over tests."""
+    """The hosts of one type, evaluated by their mean over tests."""
 
     gpu_type: str
     num_tests: int
-    """Tests that most hosts of the type measured."""
+    """Number of tests that most hosts of the type measured."""
     judged: HostsJudged
     incomplete: tuple[str, ...]
-    """Hosts that lack one of these tests; they are only judged test by test."""
+    """Hosts without a result for one of these tests; they are only evaluated test by test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +86,16 @@ class SuiteSummary:
 
     num_hosts: int
     num_measured: int
-    """Hosts with a result for at least one test."""
+    """Number of hosts with a result for at least one test."""
     tests: tuple[FleetTest, ...]
     hosts: tuple[HostSpeed, ...]
-    """Hosts of a type that at least one other host has, so that they can be compared."""
+    """Hosts that have the same type as at least one other host, so that they can be compared."""
     types: tuple[TypeSpeed, ...]
-    """Fastest first."""
+    """GPU types, starting with the fastest."""
     types_missing: str | None
-    """Why types are not compared; None if they are, or if there is only one."""
+    """Reason why types are not compared; None if they are, or if there is only one."""
     apart: tuple[OutlierOfTests, ...]
-    """Hosts that are outliers in the most tests come first."""
+    """Outlier hosts, starting with those that are outliers in the most tests."""
     overall: tuple[TypeOverall, ...] = ()
     """One entry per type; empty if there is only one test."""
 
@@ -103,9 +103,10 @@ class SuiteSummary:
 def summarize_suite(
     tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int, whole_share: float = WHOLE_SHARE
 ) -> SuiteSummary:
-    """Return what hosts measured for each test; `num_hosts` is the number of hosts requested.
+    """Summarise what hosts measured in each test; `num_hosts` is the number of hosts requested.
 
-    `whole_share` is the share of the error rate for the mean over tests; with 0, the mean is not judged.
+    `whole_share` is the portion of the error rate allotted to the mean over tests; with 0, the mean is not
+    evaluated.
     """
     fleet_tests = [
         FleetTest(
@@ -135,10 +136,10 @@ def summarize_suite(
 
 
 def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: float) -> float | None:
-    """Return the error rate for judging one type in one test; None if there is only one test.
+    """Return the error rate for evaluating one type in one test; None if there is only one test.
 
-    This is Bonferroni's correction. Tests of one host correlate to an unknown degree, and the correction
-    holds regardless of the correlation.
+    This is Bonferroni's correction. Tests of one host are correlated to an unknown degree, but the correction
+    is valid regardless of the correlation.
     """
     questions = sum(len({host.gpu_type for host in measured}) for measured in tests.values())
     return ERROR_RATE * (1 - whole_share) / max(1, questions) if len(tests) > 1 else None
@@ -147,7 +148,7 @@ def _rate_of_a_test(tests: Mapping[str, Sequence[HostMeasured]], whole_share: fl
 def _ratios(
     tests: Mapping[str, Sequence[HostMeasured]], fleet_tests: Sequence[FleetTest]
 ) -> dict[str, dict[str, float]]:
-    """Return rates divided by their type's median, by host and test, if other hosts allow comparison."""
+    """Return rates divided by their type's median, by host and test, if other hosts are available."""
     ratios: dict[str, dict[str, float]] = {}
     for test in fleet_tests:
         kinds = {kind.gpu_type: kind.items_per_s_per_device for kind in test.summary.types}
@@ -203,7 +204,7 @@ def _overall_of_type(
 
 
 def _mean_reach(reaches: Sequence[float | None]) -> float | None:
-    """Return the reach of a mean of ratios, at most the mean of their reaches; None if one has none."""
+    """Return the reach of a mean of ratios, at most the mean of their reaches; None if any is None."""
     numbers = [reach for reach in reaches if reach is not None]
     return sum(numbers) / len(numbers) if len(numbers) == len(reaches) else None
 

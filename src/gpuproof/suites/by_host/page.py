@@ -1,4 +1,4 @@
-"""The page of several hosts: hosts in rows, their points, GPU types, and outliers."""
+"""Lay out the page of several hosts: hosts in rows, their points, GPU types, and outliers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Find = Callable[..., Measure | None]
 
 
 def page(result: Result) -> Page:
-    """Lay out hosts, types of GPU, and outliers."""
+    """Lay out hosts, GPU types, and outliers."""
     detail = from_json(HostsDetail, result.detail, place="result.json: detail")
     compared = result.measures[detail.num_headlines :][: detail.num_compared]
     sections = _values(detail, compared) if detail.what == "figures" else _points(detail, compared)
@@ -100,7 +100,7 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
 
 
 def _hosts(detail: HostsDetail, find: Find) -> Pivot:
-    """Lay out one host per row: what it is, its progress and results, and how it ended."""
+    """Lay out one host per row: its description, its progress and results, and how it ended."""
 
     def column(title: str, quantity: str, *, is_shown: bool = True) -> Column:
         return Column.of(
@@ -138,7 +138,7 @@ def _hosts(detail: HostsDetail, find: Find) -> Pivot:
 
 
 def _gpus(state: HostState) -> str:
-    """Format how many GPUs of which type a host has."""
+    """Format the number and type of a host's GPUs."""
     if state.gpu_type is None:
         return units.MISSING
     return f"{state.num_devices} × {state.gpu_type}" if state.num_devices else state.gpu_type
@@ -149,7 +149,7 @@ def _progress(state: HostState) -> str:
 
 
 def _num_failed(state: HostState) -> str:
-    """Count failures; what a host never reached has not failed, but has not succeeded either."""
+    """Count failures; tests that a host never reached are neither failed nor successful."""
     if not state.num_not_run:
         return str(state.num_failed)
     not_run = f"{state.num_not_run} not run"
@@ -165,7 +165,7 @@ def _how(state: HostState) -> Cell:
 
 
 def _number(measure: Measure | None) -> MeasureCell | str:
-    """Return the cell for a value whose unit is in the column title; a percentage keeps its own unit."""
+    """Return the cell for a value with its unit in the column title; percentages include the unit."""
     if measure is None or measure.value is None or measure.unit == "1":
         return measure_cell(measure)
     return measure_cell(measure, units.significant(measure.value))
@@ -182,7 +182,7 @@ def _types_of_recipe(detail: HostsDetail, types: Sequence[Measure], find: Find) 
 
 
 def _spread_columns(detail: HostsDetail, find: Find, *, fastest: bool) -> list[Column]:
-    """Return columns for rows with a name, a case and a type: number of hosts, middle and spread."""
+    """Return columns for rows with a name, a case and a type: number of hosts, median and spread."""
 
     def column(title: str, quantity: str) -> Column:
         return Column.of(title, lambda row: _number(find(quantity, case=row[1], gpu_type=row[2])))

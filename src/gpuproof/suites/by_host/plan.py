@@ -1,6 +1,6 @@
-"""Runs any suite on several hosts: one state per host, and cases assigned to hosts by name.
+"""Run any suite on several hosts, with one state per host and cases assigned to hosts by name.
 
-Each host has its own cases (`main@node1`), so the store, `--resume` and readers need not know about hosts.
+Each host has separate cases (`main@node1`), so the store, `--resume` and readers need not know about hosts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class HostStates:
     places: Mapping[str, HostPlace]
     states: Mapping[str, Any]
     dropped: frozenset[str] = frozenset()
-    """Hosts that get no more launches: they are unusable, or lack something that all their launches need."""
+    """Hosts on which no more launches are started, because they are unusable or lack something that all their
+    launches need."""
 
     def settle(self, launch: CaseRecords, inner: Suite) -> HostStates:
         """Return the states after a launch ended."""

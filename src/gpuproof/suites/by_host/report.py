@@ -1,4 +1,4 @@
-"""Hosts side by side: how each ended, results per device and per item, and middle and spread."""
+"""Compare hosts: how each ended, results per device and per item, and median and spread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, TypeSummar
 from gpuproof.suites.by_host.hosts_suite import SuiteSummary, summarize_suite
 
 PER_TABLE = 6
-"""Number of points shown side by side: as many as the load suite has tests of one kind."""
+"""Maximum number of points shown in one table, which is how many tests of one kind the load suite has."""
 
 
 What = Literal["launches", "tests", "points", "figures"]
-"""What the columns of hosts have in common. "launches" means one recipe. "figures" are each host's own
-results rather than points that hosts share."""
+"""The kind of item that host columns represent. "launches" means launches of one recipe. "figures" are each
+host's own results rather than points that hosts share."""
 TOTAL, DEVICE = "rate", "rate of a device"
 ENERGY, COST = "energy of an item", "cost of a million"
 OF_TYPE, OF_FASTEST = "of its type's median", "of the fastest type"
@@ -31,24 +31,24 @@ SHARES = (OF_TYPE, OF_FASTEST, MAD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteColumn:
-    """A column: one test, one point, or the only recipe."""
+    """A column for one test, one point, or the only recipe."""
 
     name: str
-    """The name of its launches."""
+    """The case name of its launches."""
     group: str
-    """Groups columns into one table."""
+    """Title of the table that the column belongs to."""
     label: str
-    """Short title of its column."""
+    """Short title of the column."""
     item: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """What one host is, and how it ended."""
+    """A host's description, and how it ended."""
 
     host: str
     gpu_type: str | None
-    """None if nothing was measured and the inventory does not list it."""
+    """The host's GPU type; None if nothing was measured and the inventory does not list it."""
     num_devices: int | None
     num_successful: int
     """Number of tests, points or launches that succeeded."""
@@ -57,27 +57,28 @@ class HostState:
     failed: tuple[str, ...]
     """Points that failed individually."""
     best: str | None
-    """The point with the highest throughput; None for tests, which are not ranked."""
+    """The point with the highest throughput; None for tests, because they are not ranked."""
     validity: Validity | None
     stage: str | None
-    """Stage at which it failed: setup, deploy, execute, download, parse or exception; None if it did not."""
+    """Stage at which the host failed: setup, deploy, execute, download, parse or exception; None if it did
+    not fail."""
     failure: str | None
     sentences: tuple[str, ...]
-    """Anomalies in the readings during its launches."""
+    """Anomalies in the readings during the host's launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsReport:
-    """Every test on every host."""
+    """The results of every test on every host."""
 
     what: What
     currency: str
     columns: tuple[SuiteColumn, ...]
     states: tuple[HostState, ...]
-    """In inventory order."""
+    """The states of all hosts, in inventory order."""
     summary: SuiteSummary
     reaches: Mapping[str, float] = field(default_factory=dict)
-    """For each of the hosts' own results, the relative uncertainty between launches of the median host."""
+    """Relative uncertainty between launches of the median host, for each of the hosts' own results."""
 
     @property
     def item(self) -> str:
@@ -104,14 +105,14 @@ def report_of(hosts: Sequence[HostConclusion], *, currency: str) -> HostsReport:
 
 
 def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport:
-    """Compare each host's own results; there is no mean over different results."""
+    """Compare each host's own results; no mean is computed over different results."""
     measures = {name: measure for host in reversed(hosts) for name, measure in host.headlines.items()}
     rates = {
         name: with_reach_of_others([rate for host in hosts if (rate := host.rate(name)) is not None])
         for name in measures
     }
-    # Results that a search narrowed down are compared by their bounds; the others were measured wherever each
-    # host's search ended.
+    # Results that a search narrowed to a range are compared by their bounds; the others were measured
+    # wherever each host's search ended.
     searched = {name for host in hosts for name, m in host.headlines.items() if is_bounded(m)}
     judged = {name: of for name, of in rates.items() if of and (name in searched or not searched)}
     summary = summarize_suite(judged, num_hosts=len(hosts), whole_share=0.0)
@@ -144,10 +145,10 @@ def _reaches(rates: Sequence[HostMeasured]) -> list[float]:
 
 
 def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
-    """Return rates with reaches increased by the median reach of their type, as launches may vary.
+    """Return rates with reaches increased by their type's median reach, because launches may vary.
 
-    If some launches stall, a host without stalls has the narrowest interval of all, far from the middle. If
-    there are too few hosts to show a spread, they are judged by the reaches of both sides anyway.
+    If some launches stall, a host without stalls has the narrowest interval of all, far from the median. If
+    there are too few hosts to estimate a spread, they are compared using the reaches of both sides anyway.
     """
     beside = []
     for of_type in grouped((rate.gpu_type, rate) for rate in rates).values():
@@ -163,7 +164,7 @@ def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
 
 
 def _group(what: str, place: int, count: int) -> str:
-    """Name the table that a column belongs to."""
+    """Return the title of the table that a column belongs to."""
     first = place - place % PER_TABLE
     return f"{what} {first + 1} to {min(first + PER_TABLE, count)}"
 
@@ -218,7 +219,7 @@ def _state(host: HostConclusion, num_successful: int, num_failed: int, *, num_pl
 
 
 def headlines_of_hosts(report: HostsReport) -> Iterator[Measure]:
-    """Yield the combined results of all hosts for one recipe; yield none if nothing was measured."""
+    """Yield the combined results of all hosts for one recipe; yield nothing if nothing was measured."""
     if report.what != "launches" or not report.summary.num_measured:
         return
     summary, item = report.summary.tests[0].summary, report.item
@@ -305,7 +306,7 @@ def _rates(host: HostConclusion, report: HostsReport) -> Iterator[Measure]:
 def _spread(
     kind: FleetSummary | TypeSummary, report: HostsReport, item: str, *, case: str
 ) -> Iterator[Measure]:
-    """Yield middle and spread of a type's hosts, or of all, with their energy and cost per item."""
+    """Yield the median and spread of a type's hosts, or of all, with their energy and cost per item."""
     spread = kind.items_per_s_per_device
     if spread is None:
         return

@@ -1,4 +1,4 @@
-"""The suite of collective operations: each operation at each size, over all ranks of one job."""
+"""The suite for collective operations: each operation at each size, over all ranks of one job."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from gpuproof.verdict.rules.model import COUNTS_OF_WRONG
 
 CSV_FILE = "collectives.csv"
 Point = list[tuple[CollectiveLaunch, CollectiveValues]]
-"""One operation at one size in every launch."""
+"""The results of one operation at one size, in every launch."""
 BUS_BANDWIDTH = "bus bandwidth"
 WRONG_VALUES = COUNTS_OF_WRONG[0]
 OfLaunch = Callable[[CollectiveValues], float | None]
@@ -43,7 +43,7 @@ class CollectiveDetail:
 
     common: Common
     num_headlines: int
-    """Number of the measures that are per operation; they come first."""
+    """Number of the measures that are per operation, which come first."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -79,7 +79,10 @@ def conclude(evidence: Evidence) -> Conclusion:
 def _limits(
     launches: Sequence[CollectiveLaunch], explanations: Sequence[LaunchExplanation]
 ) -> list[LaunchLimits]:
-    read, by_design = readings_by_launch(explanations), communication_limit("its steps do nothing else")
+    read, by_design = (
+        readings_by_launch(explanations),
+        communication_limit("its steps do nothing but communicate"),
+    )
     return [with_readings(by_design, read.get(launch_key(one.launch.case), ())) for one in launches]
 
 
@@ -143,7 +146,7 @@ def _measure(quantity: CollectiveQuantity, point: Point, positions: Mapping[Laun
 
 
 def _headlines(curves: Sequence[Sequence[Measure]]) -> Iterator[Measure]:
-    """Yield the highest bandwidth of each operation, with the size at which it was reached."""
+    """Yield the highest bandwidth of each operation, with the size at which it was measured."""
     bandwidths = grouped(
         (measure.labels["operation"], measure)
         for measure in chain.from_iterable(curves)
@@ -163,7 +166,7 @@ def _headlines(curves: Sequence[Sequence[Measure]]) -> Iterator[Measure]:
 def _interval(quantity: CollectiveQuantity, values: Sequence[float]) -> Interval | Unavailable:
     if quantity.statistic == "mean":
         return interval_of_rates(values)
-    return Unavailable(reason=f"it is the {quantity.statistic}")
+    return Unavailable(reason=f"the value is the {quantity.statistic}")
 
 
 def _csv_row(point: Point, measures: Sequence[Measure], config: RunConfig) -> dict[str, Any]:
@@ -211,7 +214,7 @@ def _notes(launches: Sequence[CollectiveLaunch]) -> Iterator[str]:
     yield from notes_of_setup([launch.launch for launch in launches])
     if not launches:
         return
-    yield ("sizes, times and bandwidths are counted as in nccl-tests; compare busbw with the link bandwidth")
+    yield "sizes, times and bandwidths are counted as in nccl-tests; compare busbw with the link bandwidth"
     yield from launches[0].left_out
     if len(launches) == 1:
         yield "one launch: set run.repeats to 3 or more to see how much launches differ"
@@ -231,24 +234,25 @@ def _conditions(launches: Sequence[CollectiveLaunch], config: RunConfig) -> dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveQuantity:
-    """The result for one operation at one size."""
+    """A metric of one operation at one size."""
 
     name: str
     column: str
-    """Its name in collectives.csv."""
+    """Name of the metric's column in collectives.csv."""
     unit: str
     of_launch: OfLaunch
     over: Callable[[Sequence[CollectiveValues]], float | None]
-    """One value for all launches together."""
+    """One value of the metric for all launches together."""
     statistic: str
     text: Callable[[float], str]
     better: Better | None = None
-    """None if another quantity expresses the same thing, so that it is compared only once."""
+    """Which direction is better; None if another metric expresses the same thing, so that it is compared only
+    once."""
     missing: str = ""
-    """Why a launch has no value, if some launches may have none."""
+    """Reason why a launch has no value, if some launches may not have one."""
 
     def name_at(self, point: CollectiveValues) -> str:
-        """Return the name of the measure at a size; if only the size is given, it is the bus bandwidth."""
+        """Return the name of the measure at a size; a name with only the size means the bus bandwidth."""
         at = f"{point.operation} of {units.memory(point.size_bytes)}"
         return at if self.name == BUS_BANDWIDTH else f"{at}, {self.name}"
 
@@ -354,4 +358,4 @@ QUANTITIES = (
         missing="not compared",
     ),
 )
-"""The columns, in the order of collectives.csv."""
+"""The metrics, in the order of the columns of collectives.csv."""

@@ -1,4 +1,4 @@
-"""The page of collectives: every size with its results, and a bandwidth chart."""
+"""The page of collectives: every size with its results, and a chart of the bandwidth."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def page(result: Result) -> Page:
 
 
 def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
-    """Draw each operation's bus bandwidth against size, with published results for similar machines."""
+    """Chart each operation's bus bandwidth by size, with published results for similar machines."""
     curves = grouped(
         (measure.labels["operation"], (float(measure.labels["size_bytes"]), measure))
         for measure in measures
@@ -56,7 +56,7 @@ def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
 
 
 def _published(operation: str, conditions: Mapping[str, Any]) -> Iterator[Series]:
-    """Yield published results for an operation on as many of these devices, at the published size."""
+    """Yield published results, at their size, for an operation on the same number of these devices."""
     measured = {
         "quantity": operation,
         "device": conditions.get("device"),

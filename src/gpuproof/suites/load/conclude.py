@@ -1,4 +1,4 @@
-"""The twelve tests of the load suite, each with its results, readings and outcome."""
+"""Conclude the twelve tests of the load suite, each with its results, readings and outcome."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LoadResult:
 
     @property
     def failure(self) -> Failure | None:
-        """Why it failed; None if it succeeded or did not run."""
+        """Reason why the test failed; None if it succeeded or did not run."""
         return next(iter(self.point.figures.failures), None)
 
     @property
     def success(self) -> bool | None:
-        """Whether every launch measured what was requested; None if the test did not run to completion."""
+        """Whether every launch measured everything requested; None if the test did not run to completion."""
         return self.point.figures.success
 
     @property
@@ -49,13 +49,13 @@ class LoadResult:
 
     @property
     def peak_with_warmup_bytes(self) -> int | None:
-        """Peak on the most used device, by the framework's allocator, since the start of the warm-up."""
+        """Peak memory on the most used device, by the framework's allocator, since the warm-up started."""
         peaks = [w.peak_with_warmup_bytes for launch in self.point.launches for w in launch.windows]
         return max((peak for peak in peaks if peak is not None), default=None)
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Warnings about its results, with a remedy that fits the suite."""
+        """Warnings about the test's results, with a remedy that fits the suite."""
         return tuple(map(with_suite_remedy, self.point.result.doubts))
 
 
@@ -108,7 +108,7 @@ def _label(test: LoadTest) -> PointLabel:
 
 
 def _usage_during(tests: Sequence[LoadResult]) -> Iterator[Measure]:
-    """Yield how busy the host and GPUs were while each test was measured."""
+    """Yield how busy the host and GPUs were during each test's window."""
     for test in tests:
         readings = {HOST_USE: test.readings.cpu_percent, GPU_USE: test.readings.gpu_utilization_percent}
         for name, quantity in readings.items():
@@ -126,12 +126,12 @@ def _usage_during(tests: Sequence[LoadResult]) -> Iterator[Measure]:
 
 
 def with_suite_remedy(doubt: Doubt) -> Doubt:
-    """Suggest the key that lengthens the suite's windows, instead of keys that the suite itself sets."""
+    """Suggest the key that lengthens the suite's windows instead of keys that the suite sets itself."""
     return replace(doubt, remedy=LONGER) if doubt.code in TOO_SHORT else doubt
 
 
 def _setting(launch: Launch) -> str:
-    """Report the precision a test ran in, and where its data came from."""
+    """Return the precision that a test ran in, and where its data came from."""
     data = {"device": "data drawn on the device", "loader": "data from a loader"}[
         launch.case.model_work.data.loading
     ]

@@ -1,8 +1,8 @@
 """`gpu_loadtest_results.json`: the load suite in the format that GPU load-test readers expect.
 
-Input: the results, the run's description and its host's hardware. Output: plain data in four parts:
-`system_info`, `test_summary`, `parameters` and `results`, which has one entry for each test that ran. A
-missing value is null, with the reason next to it in `missing`. Memory in `_mb` is in MiB (2^20 bytes), in
+The input is the results, the run's description and its host's hardware. The output is plain data in four
+parts: `system_info`, `test_summary`, `parameters` and `results`, which has one entry for each test that ran.
+A missing value is null, with the reason next to it in `missing`. Memory in `_mb` is in MiB (2^20 bytes), in
 `_gb` in GiB (2^30).
 """
 
@@ -33,7 +33,9 @@ UNITS = {
     "gpu_utilization_stats": "percent of time with a kernel running, on the GPUs of the test",
     "gpu_memory_stats": "MiB in use on a GPU of the test, all processes",
     "peak_gpu_memory_mb": "MiB, by the framework's allocator, in the window",
-    "peak_gpu_utilization_percent": f"highest of total_samples_collected readings, {MIN_READINGS} at least",
+    "peak_gpu_utilization_percent": (
+        f"highest of total_samples_collected readings, of which there are at least {MIN_READINGS}"
+    ),
     "memory_total_gb": "GiB",
     "monitoring_sample_rate": "seconds between two readings, as actually taken",
     "duration_seconds": "the window: iterations x batch_size x num_devices / duration_seconds = throughput",
@@ -50,7 +52,7 @@ def loadtest_json(
     environment: Mapping[str, Any] | None,
     cases: Sequence[CaseRecords],
 ) -> dict[str, Any]:
-    """Return the whole file."""
+    """Return the content of the whole file."""
     return {
         "schema_version": SCHEMA,
         "gpuproof_version": description["gpuproof_version"],
@@ -80,7 +82,7 @@ def _system_info(
         "memory_total_gb": None if memory_bytes is None else memory_bytes / GIB_BYTES,
         "timestamp": timestamp,
     }
-    reason = "not reported by this host" if facts else "no test got far enough to describe its host"
+    reason = "not reported by this host" if facts else "no test got far enough to report its host's facts"
     missing = {key: reason for key, value in fields.items() if value is None}
     if "cuda_version" in missing and facts:
         missing["cuda_version"] = "this PyTorch is built without CUDA"

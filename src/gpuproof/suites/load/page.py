@@ -44,7 +44,7 @@ def page(result: Result) -> Page:
 
 
 def _column(title: str, name: str, *, is_optional: bool = False) -> Column:
-    """Return a column of values; an unfinished test has no value, whatever it measured."""
+    """Return a column of values; an unfinished test has no value, even if it measured one."""
     return Column.of(
         title,
         lambda point: measure_cell(point.measure(name)) if point.success else MISSING,

@@ -18,12 +18,11 @@ from gpuproof.suites.points.plan import Plan, Point, check_points, config_at
 ModelName = Literal["simple_cnn", "resnet"]
 TestType = Literal["training", "inference"]
 SHORTEST_STEP_S = 0.25e-3
-"""No step of the twelve tests is expected to be shorter than this; the sampling interval is planned for such
-steps."""
+"""Minimum step duration expected in any of the twelve tests, used to plan the sampling interval."""
 READINGS_PER_TEST = 10
 SHORTEST_INTERVAL_S = 0.05
-"""Used unless a shorter interval is requested: over shorter ones, the kernel's 10 ms ticks give no useful CPU
-share."""
+"""Minimum sampling interval unless a shorter one is requested: over shorter intervals, CPU usage is
+meaningless because of the kernel's 10 ms ticks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ DESCRIPTIONS: Mapping[tuple[TestType, ModelName], Mapping[int, str]] = {
         32: "Large batch ResNet inference - High-throughput complex model inference",
     },
 }
-"""Descriptions, by batch size."""
+"""Descriptions of the tests, by batch size."""
 TESTS = tuple(
     LoadTest(test_type=test_type, model=model, batch_size=batch_size, description=description)
     for (test_type, model), by_size in DESCRIPTIONS.items()
@@ -92,7 +91,7 @@ class _Recipe:
 
 @functools.lru_cache(maxsize=1)
 def _points_of(recipe: _Recipe) -> Mapping[str, Point]:
-    """Build the points once for all hosts: hosts are concluded one at a time, from the same recipe."""
+    """Build the points once for all hosts: hosts are evaluated one at a time, from the same recipe."""
     config = recipe.config
     return {
         test.name: Point(
@@ -109,7 +108,7 @@ def _points_of(recipe: _Recipe) -> Mapping[str, Point]:
 
 
 def values_for(test: LoadTest, load: LoadConfig) -> Mapping[str, Any]:
-    """Return the keys that a test sets, as dotted keys."""
+    """Return the recipe keys that a test sets, in dotted form."""
     num_steps = load.num_batches * (load.num_epochs if test.test_type == "training" else 1)
     interval_s = reading_interval_s(num_steps, longest_s=load.metrics_sample_rate_s)
     return {
@@ -150,6 +149,6 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:
     """Plan the twelve tests.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: the recipe cannot run.
     """
     return check_points(plan(config))

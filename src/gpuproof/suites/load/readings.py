@@ -1,8 +1,8 @@
-"""What were the host and GPUs doing while a load-suite test was measured, by how many readings?
+"""Summarise readings of the host and GPUs that were taken while a load-suite test was measured.
 
-Input: the launches of a test and the sampler's recordings made during them. Output: a block of statistics for
-each quantity, or the reason why there is none. Readings before and after the measured window do not count;
-fewer than three are not enough to give a peak.
+The input is the launches of a test and the sampler's recordings made during them. The output is a block of
+statistics for each metric, or the reason why there is none. Readings before and after the measured window do
+not count; fewer than three are not enough for a peak.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuproof.records.run import Window
 
 MIN_READINGS = 3
 METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
-"""Quantities that are read from the host and from each GPU."""
+"""Metrics that are read from the host and from each GPU."""
 MIB_BYTES = 2**20
 NO_GPU = "the test ran on the CPU"
 NOT_READ = "no readings were taken during the test (monitoring.enabled is false)"
@@ -32,7 +32,7 @@ NOT_MEASURED = "the test measured nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The readings of one quantity; the mean is weighted by time."""
+    """Statistics of the readings of one metric; the mean is weighted by time."""
 
     min_value: float
     max_value: float
@@ -42,7 +42,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """The statistics, or why there are none."""
+    """The statistics of one metric, or the reason why there are none."""
 
     stats: Stats | None
     missing: str | None
@@ -62,14 +62,14 @@ class GpuReadings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReadings:
-    """Everything read during a test, within its measured windows."""
+    """All readings taken during a test, within its measured windows."""
 
     cpu_percent: Quantity
     """Utilization of all CPUs of the host, by all processes."""
     memory_mib: Quantity
-    """Memory of the host in use by all processes."""
+    """Host memory in use, by all processes."""
     gpu_utilization_percent: Quantity
-    """For all GPUs used by the test, taken together."""
+    """Utilization of all GPUs used by the test, taken together."""
     gpu_memory_mib: Quantity
     gpus: tuple[GpuReadings, ...]
     interval_s: float | None
@@ -83,10 +83,10 @@ class _Read:
 
     metric: str
     uuid: str | None
-    """None for the host. A launch identifies its GPUs by their UUIDs."""
+    """UUID of the GPU, which identifies it within a launch; None for the host."""
     series: SeriesSummary | None
     reason: str | None
-    """Why there is no reading, if the device reports a reason."""
+    """Reason why there is no reading, if the device reports one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +99,11 @@ class _Cut:
     gpus: tuple[DeviceIdentity, ...]
     """The GPUs that the launch used."""
     read: tuple[_Read, ...]
-    """Contains only metrics about which something is known."""
+    """Contains only metrics for which there is a series or a reason."""
 
 
 def read_during(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
-    """Cut the windows of a test's launches out of the recordings."""
+    """Extract the windows of a test's launches from the recordings."""
     cuts: list[_Cut] = []
     lost: list[str] = []
     for launch in launches:
@@ -141,7 +141,7 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
 
 
 def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = None) -> Iterator[_Read]:
-    """Yield what is known about a GPU, or about the host if no GPU is given."""
+    """Yield the series of a GPU, or of the host if no GPU is given, and the reasons for missing ones."""
     columns = recording.host if track is None else track.metrics
     reasons = {} if track is None else recording.reasons_missing(track)
     uuid = None if track is None else track.identity.uuid
@@ -159,7 +159,7 @@ def _join(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     gpus: dict[str | None, DeviceIdentity] = {}
     for identity in (identity for cut in cuts for identity in cut.gpus):
         gpus.setdefault(identity.uuid, identity)
-    no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs read belongs to the test")
+    no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the recorded GPUs was used by the test")
 
     def host(metric: str) -> Quantity:
         reads = [one for one in readings if one.metric == metric and one.uuid is None]
@@ -197,7 +197,7 @@ def _quantity(reads: Sequence[_Read], *, window_s: float, missing: str) -> Quant
         reason = missing if not reads else next(iter(reasons), None)
         few = (
             f"{count} readings in {seconds(window_s)}, but a peak needs {MIN_READINGS}: run more "
-            "batches, or read more often (load.metrics_sample_rate_s)"
+            "batches, or sample more often (load.metrics_sample_rate_s)"
         )
         return Quantity(stats=None, missing=reason or few)
     return Quantity(

@@ -18,7 +18,7 @@ class MatrixSuite(PlannedSuite):
     scope: Literal["each_host", "whole"] = "whole"
 
     def answers(self, config: RunConfig) -> bool:
-        """Accept commands; a model recipe must name this suite, since it otherwise means a sweep."""
+        """Accept commands, and model recipes that name this suite (otherwise, they mean a sweep)."""
         return config.kind == "command"
 
     def remaining(self, state: Any) -> Remaining:

@@ -1,8 +1,9 @@
-"""One launch of a case in numbers: time, memory, energy, and its own output.
+"""Collect one launch of a case as numbers: time, memory, energy, and its own output.
 
-Input: the records of a launch and the recording made during it. Output: `CaseValues`. Memory and energy
-belong to the case alone, or are missing with a reason: if several cases share a device, memory comes from the
-driver's process list and the case's own process tree, and energy cannot be attributed.
+The input is the records of a launch and the recording made during it. The output is `CaseValues`. Memory and
+energy are for the case alone, or are missing with a reason. If several cases share a device, memory comes
+from the driver's process list and the case's own process tree, and energy cannot be attributed to a single
+case.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from gpuproof.suites.matrix.plan import kind_of, seconds_taken
 
 SCHEDULES = ("sparsity", "learning_rate")
 """Time series that are compared between configurations."""
-NO_DEVICE = "no GPU was recorded during it"
-SHARED = "other cases ran on its GPU, and the energy covers all of them"
+NO_DEVICE = "no GPU was recorded during the case"
+SHARED = "other cases ran on the case's GPU, and the energy covers all of them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """Memory in bytes during a launch, and what it measures; or why it is unknown."""
+    """Memory in bytes during a launch, and what it includes; or the reason why it is unknown."""
 
     basis: str = ""
     peak_bytes: float | None = None
     mean_bytes: float | None = None
     missing: str | None = None
     course: tuple[tuple[float, float], ...] = ()
-    """Pairs of seconds since the start of the launch and the bytes from that time on."""
+    """Pairs of a time in seconds since the start of the launch, and the number of bytes from that time on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class CaseValues:
     case_id: str
     replicate: int
     configuration: str
-    """The case without its seed."""
+    """Name of the case's configuration, which does not include its seed."""
     assignment: Assignment
     status: str
     failure: str | None
@@ -67,9 +68,9 @@ class CaseValues:
     metrics_missing: str | None
     schedules: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     memory: Amount
-    """Memory of its device."""
+    """Memory in use on the case's device."""
     resident: Amount
-    """Memory of its processes on the host."""
+    """Host memory of the case's processes."""
     energy_j: float | None
     energy_missing: str | None
     devices: tuple[str, ...]
@@ -79,7 +80,7 @@ class CaseValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """The host on which a launch ran, and when, on that host's monotonic clock."""
+    """The host on which a launch ran, with its start and end on that host's monotonic clock."""
 
     host: str
     begin_s: float
@@ -88,13 +89,13 @@ class _Span:
 
 
 def shown_memory(cases: Iterable[CaseValues]) -> Callable[[CaseValues], Amount]:
-    """Return the memory for a picture or front: device memory if any case has it, else resident."""
+    """Return the memory to plot or rank by: device memory if any case reports it, else resident."""
     has_device = any(case.memory.peak_bytes is not None for case in cases)
     return attrgetter("memory" if has_device else "resident")
 
 
 def case_values(records: CaseRecords, evidence: Evidence, assignment: Assignment) -> CaseValues:
-    """Collect what is known about one launch."""
+    """Collect all known values of one launch."""
     config: RunConfig = evidence.config
     case, failure = records.case, records.primary_failure
     launch, span = summarize_launch(records), _span(records)
@@ -133,9 +134,11 @@ def case_values(records: CaseRecords, evidence: Evidence, assignment: Assignment
 
 
 def case_limits(records: CaseRecords, evidence: Evidence) -> LaunchLimits:
-    """Report what limited a launch; for a command, judging only by the readings during it."""
+    """Report what limited a launch; for a command, this is based only on the readings during it."""
     launch, span = summarize_launch(records), _span(records)
-    read = MissingReadings(reason="it did not start") if span is None else _read(records, evidence, span)
+    read = (
+        MissingReadings(reason="the launch did not start") if span is None else _read(records, evidence, span)
+    )
     if launch is not None:
         name, precision = launch.setup.device.name, launch.case.model_work.training.precision
         return limits_of(
@@ -217,14 +220,12 @@ def _memory(
     if course := _process_memory(recording, span):
         return _over(course, span.end_s - span.begin_s, basis="process tree")
     if _shares_its_device(records):
-        return Amount(
-            missing=("the driver listed none of its processes, and other processes were on the device")
-        )
+        return Amount(missing="the driver listed none of the case's processes, but others were on the device")
     return _whole_device(recording, records, span)
 
 
 def _shares_its_device(records: CaseRecords) -> bool:
-    """Report whether other cases may have been on its device at the same time."""
+    """Report whether other cases may have been on the case's device at the same time."""
     return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
 
 
@@ -259,7 +260,7 @@ def device_memory(
     begin_s: float = 0.0,
     end_s: float | None = None,
 ) -> Amount:
-    """Return whole-device memory use between two times of a recording; by default, at all times."""
+    """Return whole-device memory use between two times of a recording; by default, over all of it."""
     tracks = [
         track
         for track in recording.devices
@@ -274,7 +275,7 @@ def device_memory(
     times = (recording.time_s[inside] - begin_s).tolist()
     course = list(zip(times, total[inside].tolist(), strict=True))
     if not course:
-        return Amount(missing="it ended before the device was read")
+        return Amount(missing="the launch ended before the device was read")
     of = "whole device" if len(tracks) == 1 else f"all {len(tracks)} devices"
     return _over(course, last_s - begin_s, basis=of)
 
@@ -292,7 +293,7 @@ def _resident(records: CaseRecords, span: _Span | None) -> Amount:
     """Return the host memory held by a command's process tree."""
     trees = records.of(ProcessTree)
     if not trees or span is None:
-        return Amount(missing="no process tree was followed")
+        return Amount(missing="no process tree was recorded")
     course = [(tree.monotonic_s - span.begin_s, float(tree.resident_bytes)) for tree in trees]
     peak = max(tree.peak_resident_bytes for tree in trees)
     held = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
@@ -305,9 +306,9 @@ def _energy(
     span: _Span | None,
     recording: RecordingData | MissingReadings | None,
 ) -> tuple[float | None, str | None]:
-    """Return the energy that the case's devices used while it ran; None with the reason."""
+    """Return the energy that the case's devices used while it ran, or None with the reason."""
     if span is None or recording is None:
-        return None, "it did not start"
+        return None, "the launch did not start"
     reason = _reason_no_energy(records, recording)
     if reason is not None:
         return None, reason

@@ -1,8 +1,9 @@
-"""Configurations side by side: the result of each over its seeds, and whether one is best.
+"""Compare configurations: the result of each one over its seeds, and whether one is best.
 
-Input: the launches of all cases. Output: one row per configuration with intervals; and the best configuration
-if every comparison with another one shows it (all comparisons share one error rate), otherwise the reason why
-there is none. Configurations that did not do the same work (different steps or schedules) are not ranked.
+The input is the launches of all cases. The output is one row per configuration with intervals, and the best
+configuration, provided that every comparison with another configuration confirms it (all comparisons share
+one error rate); otherwise the reason why there is no best one. Configurations that did not run the same
+workload (different step counts or schedules) are not ranked.
 """
 
 from __future__ import annotations
@@ -23,42 +24,43 @@ from gpuproof.suites.matrix.case_values import CaseValues
 from gpuproof.suites.matrix.measures import MEAN_MEMORY, MEMORY, NO_POSITIONS, RESIDENT, WALL, measures_of
 
 CONFIDENCE = 0.95
-"""Confidence that only the true best is named, jointly over all configurations of a matrix."""
+"""Probability that only the true best is reported as best, jointly over all configurations of a matrix."""
 ACCURACIES = ("test_accuracy", "final_accuracy", "accuracy", "val_accuracy", "best_accuracy")
 STEPS = ("steps", "total_steps", "global_step", "iterations", "epochs")
 """Names that programs use for the amount of work per case."""
 LOWER_IS_BETTER = ("loss", "perplexity", "_s", "time", "error", "bytes", "seconds")
 SPARSITY_APART, RATE_APART = 0.05, 0.05
-"""Schedules differ if they are further apart than this at the same point; rates are relative to their
-highest."""
+"""Distance between schedules at the same point above which they count as different; rates are relative to
+their highest value."""
 DoubtsOfCases = Mapping[LaunchKey, Sequence[Doubt]]
-"""Warnings about the results of a launch."""
+"""Warnings about the results of each launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationValues:
-    """All launches of one configuration."""
+    """The launches of one configuration, taken together."""
 
     name: str
     assignment: Mapping[str, Any]
-    """The values of its fields, without the seed."""
+    """Values of the configuration's fields, without the seed."""
     num_launches: int
     num_done: int
     metric: str
     """The metric that is compared."""
     memory_basis: str
-    """What its device memory measures; empty if launches differ."""
+    """Description of what the device memory includes; empty if launches differ."""
     doubts: tuple[Doubt, ...] = ()
-    """Warnings about its launches."""
+    """Warnings about the configuration's launches."""
     measures: tuple[Measure, ...] = ()
-    """Its results. In a run's result they are stored among the run's measures, not with the configuration."""
+    """Results of the configuration. In a run's result they are stored among the run's measures, not with the
+    configuration."""
 
     def measure(self, name: str) -> Measure | None:
         """Return the measure with a name; None if there is none."""
         return next((measure for measure in self.measures if measure.name == name), None)
 
     def value(self, name: str) -> float | None:
-        """Return the value of a measure; None if it has none."""
+        """Return the value of the measure with this name; None if there is none."""
         measure = self.measure(name)
         return None if measure is None else measure.value
 
@@ -92,30 +94,30 @@ class ConfigurationValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRanking:
-    """Which configuration is best, if this has been shown."""
+    """The best configuration, if any was shown to be best."""
 
     metric: str
     better: Better
     best: str | None
     missing: str | None
-    """Why none is named as best."""
+    """Reason why no configuration is reported as best."""
     contenders: tuple[str, ...]
-    """The configurations not shown to be worse than the one with the best mean, including that one."""
+    """Configurations not shown to be worse than the one with the best mean, which is included."""
     num_compared: int
     """Number of configurations that share one error rate."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Per configuration, why it can be neither best nor ranked, and is not on any front."""
+    """Reasons, per configuration, why it can be neither best nor ranked, and is not on any Pareto front."""
 
 
 def memory_cost(configurations: Sequence[ConfigurationValues]) -> str:
-    """Return the memory used for fronts: device memory if any configuration has it, else resident."""
+    """Return the memory used for fronts: device memory if any has it, else resident memory."""
     return MEMORY if any(one.value(MEMORY) is not None for one in configurations) else RESIDENT
 
 
 def choose_metric(
     cases: Sequence[CaseValues], metric: str | None, better: Better | None
 ) -> tuple[str, Better]:
-    """Return what is compared: the given metric, else an accuracy that all have, throughput, or time."""
+    """Return what is compared: the given metric, else an accuracy in all cases, throughput, or time."""
     done = [case for case in cases if case.status == "done"]
 
     def all_have(name: str) -> bool:
@@ -166,13 +168,13 @@ def configurations(
 def rank_configurations(
     figures: Sequence[ConfigurationValues], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
 ) -> MatrixRanking:
-    """Name the best configuration if each comparison with another shows it.
+    """Return the best configuration if every comparison with another one confirms it.
 
-    The wrong one is named if it is shown to be better than the true best. Each of k candidates does so with
-    at most its own one-tailed error, so each gets one k-th of the total. All comparisons of a candidate have
-    to show it, so they need no further correction (an intersection-union test; Berger 1982, Technometrics
-    24). Degrees of freedom are those of the smaller side, since there are few seeds and configurations
-    scatter differently.
+    A wrong configuration is reported if it appears to be better than the true best. For each of k candidates
+    this happens with at most its own one-tailed error, so each is allotted one k-th of the total. All
+    comparisons of a candidate have to confirm it, so they need no further correction (an intersection-union
+    test; Berger 1982, Technometrics 24). The degrees of freedom come from the smaller side, because there are
+    few seeds and configurations scatter differently.
     """
     measured = [one for one in figures if one.mean is not None]
     sides = contest([one.side for one in measured], better=better, figure=metric)
@@ -208,7 +210,7 @@ def _reason_not_ranked(
 ) -> str | None:
     """Report why configurations cannot be compared; None if they can."""
     if len(usable) < 2:
-        return "there is only one configuration, with nothing to compare it with"
+        return "there is only one configuration, so there is nothing to compare it with"
     if unlike:
         return "configurations did not do the same work, as noted above"
     few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
@@ -225,7 +227,7 @@ def _launches(usable: Sequence[ConfigurationValues], name: str) -> str:
 
 
 def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
-    """Yield why configurations cannot be ranked: different numbers of steps, or schedules."""
+    """Yield reasons why configurations cannot be ranked: different step counts or schedules."""
     done = [case for case in cases if case.status == "done"]
     for name in STEPS:
         counts = {case.configuration: case.metrics[name] for case in done if name in case.metrics}
@@ -243,14 +245,15 @@ def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
 
 
 def _differing_schedules(done: Sequence[CaseValues]) -> Iterator[Doubt]:
-    """Compare schedules at the same relative point, between cases whose schedules end the same."""
+    """Compare schedules at the same relative point, between cases with the same final value."""
     for name, limit in (("sparsity", SPARSITY_APART), ("learning_rate", RATE_APART)):
         first: dict[float, tuple[str, tuple[float, ...]]] = {}
         for case in done:
             course = case.schedules.get(name)
             if not course:
                 continue
-            # Cases with different final sparsities are meant to differ; rates should be the same for all.
+            # Cases with different final sparsities are meant to differ, but learning rates should be the same
+            # for all.
             end = round(course[-1] / limit) if name == "sparsity" else 0.0
             other, reference = first.setdefault(end, (case.configuration, course))
             apart, at = _furthest(
@@ -282,11 +285,12 @@ def pareto_front(
 ) -> list[str]:
     """Return configurations that trade the metric against a cost, if launches show the difference.
 
-    A configuration is dominated by another that is shown to be better in one of the two and worse in neither.
-    The front contains those that nothing dominates and that have a trade-off with another such configuration,
-    each being shown to be better in one of the two. So a single configuration is not a front, and neither are
-    configurations with no difference shown between them. All comparisons share one error rate. Configurations
-    that are unusable in one of the `figures` are not on any front.
+    A configuration is dominated by another that is shown to be better in either the metric or the cost, and
+    worse in neither. The Pareto front contains the configurations that are not dominated and have a trade-off
+    with another one on the front: each of the two is shown to be better in one respect. So a single
+    configuration is not a front, and neither are configurations between which no difference was detected. All
+    comparisons share one error rate. Configurations that are unusable in one of the `figures` are not on any
+    front.
     """
     measured = [one for one in group if one.mean is not None and one.value(cost) is not None]
     sides = [one.side for one in measured]
@@ -314,7 +318,7 @@ def pareto_front(
 def _is_better(
     a: Sequence[float], b: Sequence[float], better: Better, confidence: float, *, is_exact: bool = False
 ) -> bool:
-    """Report whether launches show that A is better than B; without a ratio, they show nothing.
+    """Report whether launches show that A is better than B; if there is no ratio, they show nothing.
 
     Exact values (bytes) that are the same in all launches of each side are compared directly.
     """

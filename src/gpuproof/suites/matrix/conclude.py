@@ -1,7 +1,8 @@
-"""Results of a matrix: metrics per configuration, warnings, failures, and the matrix's files.
+"""Conclude a matrix: metrics per configuration, warnings, failures, and the matrix's files.
 
-A model launch is judged by its own window. For a command, only its CPU time and the load of its host are
-known; its times get a warning if other processes, such as cases of the same matrix, kept the CPUs busy.
+A model launch is evaluated from its own window. For a command, only its CPU time and its host's load are
+available; a warning is added to its times if other processes, such as cases of the same matrix, kept the CPUs
+busy.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class MatrixDetail:
     ranking: MatrixRanking
     front_by_memory: tuple[str, ...] = ()
     front_by_time: tuple[str, ...] = ()
-    """There are no fronts if configurations did not do the same work."""
+    """Pareto front by time; empty, like the front by memory, if configurations ran different workloads."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -102,7 +103,7 @@ def matrix_result(
     positions: Mapping[LaunchKey, int] = NO_POSITIONS,
     limits: Sequence[LaunchLimits] = (),
 ) -> Result:
-    """Return the result of cases, wherever they were read from."""
+    """Return the result of cases, regardless of where they were read from."""
     spec, unlike = evidence.config.cases, list(differing_work(cases))
     metric, better = choose_metric(cases, spec.metric, spec.better)
     num_done = sum(case.status == "done" for case in cases)
@@ -132,7 +133,7 @@ def matrix_result(
 
 
 def _fronts(group: Sequence[ConfigurationValues], metric: str, better: Better) -> dict[str, tuple[str, ...]]:
-    """Return both fronts, by time and by the available kind of memory."""
+    """Return both fronts: by time, and by whichever kind of memory is available."""
     by_time = pareto_front(group, WALL, better, figures=(metric, WALL))
     by_memory = pareto_front(group, memory_cost(group), better, figures=(metric,))
     return {"front_by_memory": tuple(by_memory), "front_by_time": tuple(by_time)}
@@ -158,7 +159,7 @@ def _title(config: RunConfig, num_cases: int) -> str:
 
 
 def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[Doubt, ...]]:
-    """Judge the launches that measured model steps; commands have no steps to judge."""
+    """Judge the launches that measured model steps; commands are skipped, because they have no steps."""
     return {
         launch_key(records.case): doubts_about(Measured(launch=launch))
         for records in launches
@@ -167,7 +168,7 @@ def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[
 
 
 def _failures(launches: Sequence[CaseRecords], planned: MatrixPlan) -> list[Failure]:
-    """Return one failure per reason, from the first case that hit it."""
+    """Return one failure per reason, from the first case that failed for it."""
     by_reason: dict[str, list[CaseRecords]] = {}
     for records in launches:
         if (reason := failure_reason(records)) is not None:
@@ -197,11 +198,11 @@ def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: Matrix
 def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseValues]) -> Iterator[str]:
     for reason in dict.fromkeys(case.metrics_missing for case in cases if case.metrics_missing):
         names = list(dict.fromkeys(case.case_id for case in cases if case.metrics_missing == reason))
-        yield f"no results of its own from {units.first_of(names, MOST_NAMED)}: {reason}"
+        yield f"{units.first_of(names, MOST_NAMED)} reported no results: {reason}"
     for records in launches:
         for files in records.of(CollectedFiles):
             if files.missing:
-                yield f"{records.case.case_id}: no file for {', '.join(files.missing)}"
+                yield f"{records.case.case_id}: no file matches {', '.join(files.missing)}"
     bases = dict.fromkeys(amount.basis for case in cases for amount in (case.memory, case.resident))
     yield from (_basis_note(basis) for basis in bases if basis)
     reasons = dict.fromkeys(case.energy_missing for case in cases if case.energy_missing)
@@ -211,14 +212,11 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseValues]) -> Iter
 
 def _basis_note(basis: str) -> str:
     if basis == "process tree":
-        return "GPU memory is what the driver reports for the case's own processes, read about once a second"
+        return "GPU memory is what the driver reports for the case's processes, sampled about once a second"
     if basis == "allocator":
         return "GPU memory is the maximum that the framework's allocator held for tensors"
     if basis.startswith("resident"):
-        return (
-            "resident is what the case's processes held on the host; shared pages are counted "
-            "once per process"
-        )
+        return "resident is the host memory of the case's processes; shared pages count once per process"
     return (
         f"GPU memory is for the {basis}, including other processes: the driver listed none of "
         "the case's processes"
@@ -239,7 +237,7 @@ class _Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Crowded:
-    """A command that shared CPUs which were fully used."""
+    """A command that ran while all CPUs were busy, partly with other processes."""
 
     case_id: str
     others_cpus: float
@@ -247,7 +245,7 @@ class _Crowded:
 
 
 def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
-    """Warn, per launch, about times of commands while others kept the CPUs busy; one warning per host."""
+    """Warn, per launch, about command times when other processes kept the CPUs busy; once per host."""
     by_host = grouped((ran.host, ran) for ran in _commands(evidence.launches))
     doubts: dict[LaunchKey, list[Doubt]] = {}
     for host, commands in by_host.items():
@@ -258,7 +256,7 @@ def doubts_of_times(evidence: Evidence) -> dict[LaunchKey, list[Doubt]]:
 
 
 def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
-    """Return the most time spans that overlap; one that starts as another ends does not overlap.
+    """Return the largest number of overlapping time spans; spans that only touch do not overlap.
 
     >>> most_at_once([(0, 2), (1, 3), (2, 4)])
     2
@@ -292,9 +290,9 @@ def _host_doubt(host: str, commands: Sequence[_Ran], crowded: Sequence[_Crowded]
     return suspect(
         NEIGHBOURS_CODE,
         f"the CPUs of {host} were all in use while {len(crowded)} of {len(commands)} commands ran, "
-        f"with other processes using part of them (during {worst.case_id} {worst.others_cpus:.1f} "
-        f"of {worst.num_cpus}){beside}: times may be longer than for a case alone",
-        f"For comparable times, run it again on an idle machine{alone}",
+        f"partly by other processes (during {worst.case_id} {worst.others_cpus:.1f} of "
+        f"{worst.num_cpus}){beside}: times may be longer than for a case alone",
+        f"For comparable times, repeat the run on an idle machine{alone}",
     )
 
 

@@ -1,11 +1,11 @@
-"""A matrix's files in S4's form, created from the run: a folder per case, a summary, and pictures.
+"""Create a matrix's files in S4's form from the run: a folder per case, a summary, and pictures.
 
 test_matrix_results_<time>/
   config.txt all_results.json summary_report.txt
   <case>/ gpu_stats_<case>_<time>.json, _summary.txt, _plot.png, output.log, error.txt, and what was kept
   graphs/ gpu_memory_timeline.png training_memory_comparison.png comparison.png
 
-The pictures show memory over time and as bars, and the compared metric with intervals.
+The pictures show memory over time, memory as bars, and the compared metric with its intervals.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = 24
 
 
 def tree_name(created: str) -> str:
-    """Name the folder of a matrix after its run's creation time.
+    """Return the folder name of a matrix, based on its run's creation time.
 
     >>> tree_name("2026-11-22T13:05:09+00:00")
     'test_matrix_results_20261122_130509'
@@ -46,7 +46,7 @@ def tree_name(created: str) -> str:
 
 
 def exports_of(cases: Sequence[CaseValues], result: Result, evidence: Evidence) -> Iterator[Export]:
-    """Yield every file; if one cannot be drawn, that is reported when it is written."""
+    """Yield every file; if a picture cannot be drawn, that is reported when it is written."""
     tree = tree_name(evidence.description["created"])
     yield json_export(f"{tree}/all_results.json", [as_row(case) for case in cases])
     yield Export(name=f"{tree}/summary_report.txt", content=summary_text(cases, result))
@@ -85,7 +85,8 @@ def _case_exports(figures: CaseValues, case: Case, evidence: Evidence, tree: str
         path
         for path in sorted((source / FILES).rglob("*"))
         if path.is_file()
-        and path.resolve().is_relative_to(collected_in)  # do not follow links out of a folder from elsewhere
+        # do not follow links out of a folder that was copied from elsewhere
+        and path.resolve().is_relative_to(collected_in)
     ]
     logs = [path for log in (OUTPUT_LOG, ERROR_LOG) if (path := source / log).is_file()]
     for path in (*logs, *collected):
@@ -95,12 +96,12 @@ def _case_exports(figures: CaseValues, case: Case, evidence: Evidence, tree: str
 
 def _recording(evidence: Evidence, case: Case, host: str) -> RecordingData:
     recording = evidence.recording(case, host)
-    assert not isinstance(recording, MissingReadings)  # it was checked when the export was built
+    assert not isinstance(recording, MissingReadings)  # the file was checked when the export was built
     return recording
 
 
 def _config_text(evidence: Evidence) -> str:
-    """Record the origin of the export: every name in it can be found in the run's own files."""
+    """Record the origin of the export; every name in it also occurs in the run's own files."""
     description = evidence.description
     return (
         f"run: {description['run_id']}\nsource: {description['source']}\ncreated: {description['created']}\n"
@@ -121,7 +122,7 @@ def summary_text(cases: Sequence[CaseValues], result: Result) -> str:
             lines.append(f"  energy {units.significant(case.energy_j, 4)} J")
         lines += [f"  {name} = {value:g}" for name, value in case.metrics.items()]
     ranking = result.detail["ranking"]
-    best = ranking["best"] or f"none named: {ranking['missing']}"
+    best = ranking["best"] or f"none: {ranking['missing']}"
     lines += ["", f"Best by {ranking['metric']}: {best}"]
     lines += [f"{doubt.validity}: {doubt.reason}" for doubt in weakening(result.doubts)]
     return "\n".join(lines) + "\n"
@@ -135,7 +136,7 @@ def memory_timeline(cases: Sequence[CaseValues]) -> Picture:
     """
     memory = shown_memory(cases)
     shown = _firsts(cases, lambda case: bool(memory(case).course))
-    left_out = f"; {len(shown) - MOST} more are not drawn" if len(shown) > MOST else ""
+    left_out = f"; {len(shown) - MOST} more configurations are not drawn" if len(shown) > MOST else ""
     shown = shown[:MOST]
     chart = Chart(
         title="",
@@ -216,7 +217,7 @@ def _firsts(cases: Sequence[CaseValues], is_shown: Callable[[CaseValues], bool])
     """Return the first launch of each configuration that has memory values.
 
     Raises:
-        EnvironmentUnfitError: no launch has any.
+        EnvironmentUnfitError: no launch has memory values.
     """
     first: dict[str, CaseValues] = {}
     for case in filter(is_shown, cases):

@@ -18,13 +18,13 @@ from gpuproof.suites.results import with_interval
 
 WALL, MEMORY, RESIDENT, ENERGY = "wall_s", "memory_bytes", "resident_bytes", "energy_j"
 MEAN_MEMORY = "mean_memory_bytes"
-"""The metric that cases are compared by if there are only recordings."""
+"""The metric by which cases are compared if there are only recordings."""
 NO_POSITIONS: Mapping[LaunchKey, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixMeasure:
-    """A metric of every configuration: its name, which direction is better, and how to read it."""
+    """A metric of every configuration: its name, which direction is better, and how to obtain it."""
 
     name: str
     better: Better
@@ -54,7 +54,7 @@ COSTS = (
 
 
 def value_of(case: CaseValues, metric: str) -> float | None:
-    """Return a launch's value of a metric."""
+    """Return the value of a metric for one launch."""
     return case.wall_s if metric == WALL else case.metrics.get(metric)
 
 
@@ -74,7 +74,7 @@ def measures_of(
 ) -> Iterator[Measure]:
     """Yield a configuration's metrics over successful launches, the compared one first.
 
-    The value is the mean of the launches that have the metric; for a cost, every launch must have it, or it
+    The value is the mean of the launches that have the metric; for a cost, all launches need it, or the value
     is missing.
     """
     for what in (*([_compared(metric, better)] if metric != WALL else []), *COSTS):
@@ -88,7 +88,7 @@ def measures_of(
             for at, (case, value) in enumerate(measured)
         )
         if what.name == MEMORY and len(_bases(done)) > 1:
-            launches = ()  # they measure different things, and are not compared with any other run
+            launches = ()  # these launches measure different things, and are not compared with any other run
         text = units.amount(mean, what.unit, digits=4)
         yield with_interval(
             what.name,
@@ -117,5 +117,5 @@ def _reason_missing(what: MatrixMeasure, done: Sequence[CaseValues], num_measure
 
 
 def _bases(done: Sequence[CaseValues]) -> list[str]:
-    """Return what the launches' memory measures, skipping launches without memory values."""
+    """Return what the launches' memory includes, skipping launches without memory values."""
     return list(dict.fromkeys(case.memory.basis for case in done if case.memory.basis))

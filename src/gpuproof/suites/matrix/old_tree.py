@@ -1,9 +1,9 @@
-"""A folder `test_matrix_results_…` of the older test matrix, read as cases of this one.
+"""Read a folder `test_matrix_results_…` of the older test matrix as cases of this suite.
 
-Input: the folder; for each test its training_metrics.json (either shape), its recording in any format, and
-its row of all_results.json, as far as they exist. A tree with only recordings is about memory. Output:
-metrics per case, and the same result and page as a run. A test's memory is that of its whole GPU: nothing
-else was recorded.
+The input is the folder with, for each test, its training_metrics.json (in either form), its recording in any
+format, and its row of all_results.json, as far as they exist. A tree with only recordings yields only memory
+results. The output is metrics per case, and the same result and page as for a run. A test's memory is the
+memory of its whole GPU, because nothing else was recorded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMES = ("elapsed_time", "total_time", "total_training_time")
 
 
 def is_old_tree(folder: Path) -> bool:
-    """Report whether a folder holds tests of an older matrix, and is not one of gpuproof's runs."""
+    """Report whether a folder contains tests of an older matrix, and is not one of gpuproof's runs."""
     if not folder.is_dir() or (folder / "run.json").exists():
         return False
     return (
@@ -64,7 +64,7 @@ def read_old_tree(folder: Path) -> list[CaseValues]:
         if path.is_dir() and (path.name in rows or any(any(path.glob(pattern)) for pattern in OF_A_TEST))
     )
     if not tests:
-        raise UsageError(f"holds no test with {METRICS} or gpu_stats_*", place=str(folder))
+        raise UsageError(f"contains no test with {METRICS} or gpu_stats_*", place=str(folder))
     if not rows and not any((path / METRICS).exists() for path in tests):
         return [_recorded_case(path) for path in tests]
     return [_case(path, rows.get(path.name, {})) for path in tests]
@@ -109,7 +109,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseValues:
         metrics_missing=missing,
         schedules={name: metrics.series[name] for name in SCHEDULES if name in metrics.series},
         memory=memory,
-        resident=Amount(missing="it was not read"),
+        resident=Amount(missing="resident memory was not read"),
         energy_j=energy_j,
         energy_missing=energy_missing or unread,
         devices=tuple(track.identity.name for track in recording.devices) if recording else (),
@@ -136,7 +136,7 @@ def _metrics(path: Path) -> tuple[FileMetrics, str | None]:
 
 
 def _recording(folder: Path) -> tuple[RecordingData | None, str | None]:
-    """Load the newest recording of a test; if there is none, report why."""
+    """Load the newest recording of a test, or report why there is none."""
     try:
         return load(recordings_in(folder)[-1]), None
     except GpuproofError as error:
@@ -152,7 +152,7 @@ def _energy(recording: RecordingData | None) -> tuple[float | None, str | None]:
 
 
 def tree_evidence(folder: Path) -> Evidence:
-    """Return an older tree's description in the form of a run, which has no launches by gpuproof."""
+    """Return an older tree's description in the form of a run's; none of its launches is gpuproof's."""
     description = {"run_id": folder.name, "gpuproof_version": __version__, "source": str(folder)}
     return Evidence(
         description=description,
@@ -178,7 +178,7 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseValues], Result]:
     cases = read_old_tree(folder)
     title = f"{folder.name}, {len(cases)} tests of an older matrix"
     notes = [case.metrics_missing for case in cases if case.metrics_missing]
-    read = "memory is that of the whole GPU, as recorded then; energy is integrated power"
+    read = "memory is that of the whole GPU, as it was recorded; energy is integrated power"
     result = matrix_result(
         cases, tree_evidence(folder), title=title, num_planned=len(cases), notes=(read, *notes)
     )
@@ -186,7 +186,7 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseValues], Result]:
 
 
 def _memory_headline(cases: Sequence[CaseValues]) -> str:
-    """Compare the two lowest mean memories from recordings; empty if another metric comes first."""
+    """Compare the two lowest mean memory values from recordings; empty if another metric is compared."""
     done = [case for case in cases if case.status == "done"]
     if not all(MEAN_MEMORY in case.metrics for case in done):
         return ""
@@ -197,10 +197,10 @@ def _memory_headline(cases: Sequence[CaseValues]) -> str:
     less, more = low.mean or 0.0, high.mean or 0.0
     compared = compare_sides(high.side, low.side, better="lower", confidence=CONFIDENCE, figure=MEAN_MEMORY)
     span, reason = compared.ratio, compared.reason
-    sure = f"cannot tell whether other runs would be: {reason}"
+    sure = f"cannot tell whether this applies to other runs: {reason}"
     if span is not None:
         sure = f"{100 * (1 - span.high):.1f} – {100 * (1 - span.low):.1f} %"
     return (
-        f"mean memory {less / MIB_BYTES:,.1f} against {more / MIB_BYTES:,.1f} MiB: "
-        f"{100 * (1 - less / more):.1f} % less ({low.name} against {high.name}; {sure})"
+        f"mean memory {less / MIB_BYTES:,.1f} MiB compared with {more / MIB_BYTES:,.1f} MiB: "
+        f"{100 * (1 - less / more):.1f} % less ({low.name} compared with {high.name}; {sure})"
     )

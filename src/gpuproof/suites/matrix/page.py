@@ -70,14 +70,14 @@ def _interval(one: ConfigurationValues) -> str:
 
 
 def _best(detail: MatrixDetail) -> Iterator[str]:
-    """Report which configuration is best, or why none is named."""
+    """Report which configuration is best, or why there is no best one."""
     ranking = detail.ranking
     way = "highest" if ranking.better == "higher" else "lowest"
     if ranking.best is not None:
         yield (
-            f"{ranking.best} has the {way} {ranking.metric}: shown against each other configuration"
-            f"{' that can be used' if ranking.left_out else ''}, at "
-            f"{CONFIDENCE:.0%} over all {ranking.num_compared} together"
+            f"{ranking.best} has the {way} {ranking.metric}: confirmed against each other "
+            f"configuration{' that can be used' if ranking.left_out else ''}, at {CONFIDENCE:.0%} "
+            f"over all {ranking.num_compared} together"
         )
     else:
         yield f"no best configuration by {ranking.metric}: {ranking.missing}"
@@ -87,17 +87,17 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
         for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
             if front and not (what == "time" and ranking.metric == WALL):
                 yield (
-                    f"{ranking.metric} against {what}, by the differences shown: the Pareto front is "
-                    f"{', '.join(front)}"
+                    f"{ranking.metric} against {what}, using only confirmed differences: the "
+                    f"Pareto front is {', '.join(front)}"
                 )
 
 
 Cost = tuple[str, str, tuple[str, ...], str]
-"""The cost's name and unit, the front against it, and the measure."""
+"""Name and unit of the cost, its Pareto front, and how it is measured."""
 
 
 def _fronts(detail: MatrixDetail) -> Iterator[Section]:
-    """Plot the compared metric against its cost; the front is a separate series."""
+    """Plot the compared metric against its cost; the Pareto front is a separate series."""
     ranking = detail.ranking
     costs: tuple[Cost, ...] = (
         ("memory", "B", detail.front_by_memory, memory_cost(detail.configurations)),
@@ -122,14 +122,12 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
 
 
 def _cases(detail: MatrixDetail) -> Section:
-    """Lay out launches; the results of successful ones are in their configuration's measures."""
+    """Lay out launches; the results of successful launches are in their configuration's measures."""
     cases, by_name = detail.cases, {one.name: one for one in detail.configurations}
     shown = [case for case in cases if case.status != "done"]
     shown = [*shown, *(case for case in cases if case.status == "done")][: max(MOST_ROWS, len(shown))]
     first = {_status_text(case): case.case_id for case in reversed(shown)}
-    title = (
-        "Cases" if len(shown) == len(cases) else f"Cases ({len(shown)} of {len(cases)}, failed ones first)"
-    )
+    title = "Cases" if len(shown) == len(cases) else f"Cases ({len(shown)} of {len(cases)}, failed first)"
 
     def figure(
         title: str, name: str, text: Callable[[CaseValues], str], *, is_optional: bool = True

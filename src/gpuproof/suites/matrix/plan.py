@@ -1,7 +1,7 @@
-"""The cases of a matrix: which cases, in what order, how many at once, and for how long.
+"""Plan the cases of a matrix: which cases, in what order, how many at once, and for how long.
 
-A case is built when it is launched. Its kind is its configuration without the seed: the durations of finished
-launches of a kind predict the others.
+A case is built when it is launched. Its kind is its configuration without the seed. The durations of finished
+launches of a kind are used to predict the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describi
 from gpuproof.suites.points.plan import Point, config_at
 
 MOST_ALIKE = 3
-"""If this many launches fail for the same reason before any succeeds, the others are not started."""
+"""Number of launches that must fail for the same reason, before any succeeds, for the others not to be
+started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +53,22 @@ class MatrixPlan:
     order: tuple[LaunchKey, ...]
     at_once: int
     on_queue: bool = False
-    """Whether a scheduler gives each case its own job and devices."""
+    """Whether a scheduler starts each case as a separate job with its own devices."""
     position: int = 0
-    """All launches before this position in the order are settled …"""
+    """Position in the order before which all launches are settled."""
     ahead: frozenset[LaunchKey] = frozenset()
-    """… and so are these later ones."""
+    """Settled launches at or after that position."""
     hosts: frozenset[str] = frozenset()
     """Hosts that have reported their hardware."""
     taken: Mapping[str, Taken]
-    """Durations by kind."""
+    """Durations of finished launches, by kind."""
     left: Mapping[str, int]
     """Number of unsettled launches of each kind."""
     is_stopped: bool = False
-    """No more launches are started, because a case failed, or because the first ones all failed the same
-    way."""
+    """Whether launching has stopped, because a case failed, or because the first launches all failed for the
+    same reason."""
     failed_alike: tuple[str, ...] | None = ()
-    """The failure reason that all launches so far share; None if one did not fail with it."""
+    """The failure reason shared by all launches so far; None if any launch did not fail for it."""
 
     @property
     def num_left(self) -> int:
@@ -76,7 +77,7 @@ class MatrixPlan:
 
     @property
     def seconds_left(self) -> float | None:
-        """Time for the remaining launches, by kind; None before any has ended, or if a queue decides."""
+        """Estimated time for the remaining launches; None before any has ended, or if a queue decides."""
         num = sum(times.num for times in self.taken.values())
         if not num or self.on_queue:
             return None
@@ -127,7 +128,7 @@ class MatrixPlan:
         """Build a launch.
 
         Raises:
-            UsageError: it cannot run.
+            UsageError: the launch's recipe cannot run.
         """
         case_id, replicate = key
         point = point_of(self.config, case_id, self.cases[case_id])
@@ -139,7 +140,7 @@ class MatrixPlan:
         return replace(case, placement=replace(case.placement, exclusive="nothing", share=self._share()))
 
     def described(self, key: LaunchKey) -> str:
-        """Format what a launch would start: a command's arguments, or a workload with its fields."""
+        """Format what a launch would start: a command's arguments, or a workload and its fields."""
         work, fields = self.case(key).work, self.cases[key[0]]
         if isinstance(work, CommandWork):
             return shlex.join(work.command.argv)
@@ -151,7 +152,7 @@ class MatrixPlan:
         return (cases.parallel > 1 and not self.on_queue) or cases.wait_for_memory is not None
 
     def _share(self) -> DeviceShare:
-        """Put one case on each device before any device gets two."""
+        """Assign one case to each device before any device gets a second one."""
         cases = self.config.cases
         return DeviceShare(
             cases_at_once=cases.parallel,
@@ -161,13 +162,13 @@ class MatrixPlan:
 
 
 def point_of(config: RunConfig, case_id: str, assignment: Assignment) -> Point:
-    """Return a case's recipe; for a command, it is the same for all cases."""
+    """Return a case's recipe; for a command, the recipe is the same for all cases."""
     recipe = config if config.kind == "command" else config_at(config, assignment)
     return Point(case_id=case_id, assignment=assignment, config=recipe)
 
 
 def kind_of(assignment: Assignment, config: RunConfig) -> str:
-    """Name the configuration that a case repeats: all its fields except the seed."""
+    """Return the name of the configuration that a case repeats: all its fields except the seed."""
     seed = config.cases.seed
     fields = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
     names = short_names(list(fields))
@@ -175,7 +176,7 @@ def kind_of(assignment: Assignment, config: RunConfig) -> str:
 
 
 def seconds_taken(launch: CaseRecords) -> float | None:
-    """Return how many seconds a launch took, from first to last record; None if it failed."""
+    """Return the duration of a launch in seconds, from first to last record; None if it failed."""
     if launch.status != "done":
         return None
     ended = [end.wall_s for end in launch.of(CommandEnded)]
@@ -211,7 +212,7 @@ def _count_launch(taken: Mapping[str, Taken], kind: str, seconds: float | None) 
 
 
 def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
-    """Plan every launch: all cases once, shuffled, before any is repeated. Queues name no hosts.
+    """Plan all launches: all cases once, shuffled, before any is repeated. Queues have no host names.
 
     Raises:
         UsageError: there are too many launches.
@@ -228,7 +229,9 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
         order += [(name, replicate) for name in names]
     if len(order) > MAX_CASES:
         raise UsageError(
-            f"{len(order):,} launches (at most {MAX_CASES:,})", place="run.repeats", next_step="Repeat less"
+            f"{len(order):,} launches (at most {MAX_CASES:,})",
+            place="run.repeats",
+            next_step="Repeat less often",
         )
     kinds = Counter(kind_of(cases[name], config) for name, _ in order)
     return MatrixPlan(
@@ -243,7 +246,7 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
 
 
 def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
-    """Return how many may run at a time: all on a queue, unless limited or with `stop_on_failure`."""
+    """Return how many launches may run at once: all on a queue, unless limited or `stop_on_failure`."""
     cases = config.cases
     if num_hosts or cases.parallel > 1 or cases.stop_on_failure:
         return cases.parallel * max(1, num_hosts)
@@ -254,7 +257,7 @@ def begin(config: RunConfig, places: Sequence[HostPlace]) -> MatrixPlan:
     """Plan every case, and build the first one.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: the first case cannot run.
     """
     first_plan = plan(config, num_hosts=len(places))
     first_plan.case(first_plan.order[0])

@@ -1,1 +1,1 @@
-"""Several recipes side by side: what sweeps, searches and the load suite share."""
+"""Code for several recipes in one run, shared by sweeps, searches and the load suite."""

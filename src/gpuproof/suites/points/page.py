@@ -26,7 +26,7 @@ from gpuproof.suites.sections import TONES, benchmark_page
 from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
 
 WIDE = 8.0
-"""An axis is logarithmic if its last value is at least this many times its first."""
+"""Minimum ratio of an axis's last value to its first for the axis to be logarithmic."""
 
 
 def points_page(result: Result) -> Page:
@@ -84,7 +84,7 @@ def uncertainty(point: PointMeasures) -> str:
 
 
 def limit_text(point: PointMeasures) -> str:
-    """Name what limited a point; empty if unknown."""
+    """Return what limited a point; empty if unknown."""
     limit = point.measure(LIMITED_BY)
     return "" if limit is None or limit.missing is not None else limit.text
 
@@ -95,7 +95,7 @@ def validity_cell(point: PointMeasures) -> Cell:
 
 
 def point_charts(points: Sequence[PointMeasures]) -> Iterator[Chart]:
-    """Yield throughput, or latency in latency mode, and memory of all points."""
+    """Yield charts of throughput, or latency in latency mode, and of memory for all points."""
     first = next((point.measures[0] for point in points if point.measures), None)
     for name in dict.fromkeys([*([] if first is None else [first.name]), PEAK_MEMORY]):
         if (chart := _along(points, name) or in_rows(points, name)) is not None:
@@ -103,10 +103,10 @@ def point_charts(points: Sequence[PointMeasures]) -> Iterator[Chart]:
 
 
 def trade_off(points: Sequence[PointMeasures], ranking: Ranking) -> Chart | None:
-    """Plot tokens/s against the time per token, if the points decode.
+    """Plot tokens/s against the time per token, if the points generate tokens.
 
-    The knee is the fastest point whose throughput is not shown to be below the best one's: beyond it, tokens
-    take longer, and no gain in tokens per second is shown.
+    The knee is the point with the shortest time per token among those with a throughput not shown to be below
+    the best. Beyond it, tokens take longer, and no gain in tokens per second was detected.
     """
     timed = {
         point.case_id: (time.value, point.rate)
@@ -138,7 +138,7 @@ def _knee(timed: Mapping[str, tuple[float, Measure]], ranking: Ranking) -> str |
 
 
 def _along(points: Sequence[PointMeasures], name: str) -> Chart | None:
-    """Return a measure along the swept number with the most values; other keys separate the curves."""
+    """Chart a measure along the swept number with the most values; other keys separate the curves."""
     numbers = {
         key: {point.assignment[key] for point in points}
         for key in (points[0].assignment if points else ())
@@ -170,5 +170,5 @@ def _others(point: PointMeasures, key: str, titles: dict[str, str]) -> str:
 
 
 def in_rows(points: Sequence[PointMeasures], name: str) -> Chart | None:
-    """Return a measure of every point in rows; None if fewer than two points have it."""
+    """Return a chart of a measure with points in rows; None if fewer than two points have it."""
     return bars(titled(name), [(point.case_id, point.measure(name)) for point in points], name)

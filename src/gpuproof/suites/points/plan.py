@@ -1,4 +1,4 @@
-"""Points: recipes that differ in some keys, each with its own name, and launch plans for them."""
+"""Define points, which are named recipes that differ in some keys, and launch plans for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One combination of the swept keys, and the resulting recipe."""
+    """One combination of values of the swept keys, and the resulting recipe."""
 
     case_id: str
     assignment: Assignment
@@ -36,15 +36,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Launches that are all known from the start, in order, with the progress so far."""
+    """A plan in which all launches are known from the start, in order, with the progress so far."""
 
     points: Mapping[str, Point]
     order: tuple[LaunchKey, ...]
     is_sweep: bool = True
     position: int = 0
-    """All launches before this position in the order are settled …"""
+    """Position in the order before which all launches are settled."""
     ahead: frozenset[LaunchKey] = frozenset()
-    """… and so are these later ones."""
+    """Settled launches at or after that position."""
     hosts: frozenset[str] = frozenset()
     """Hosts that have reported their hardware."""
 
@@ -76,7 +76,7 @@ class Plan:
         """Build a launch.
 
         Raises:
-            UsageError: its point is not a runnable recipe.
+            UsageError: the point of the launch is not a runnable recipe.
         """
         point = self.points[key[0]]
         try:
@@ -94,7 +94,7 @@ def plan_repeats(config: RunConfig) -> Plan:
     """Plan `run.repeats` identical launches of one recipe.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: the recipe cannot run.
     """
     return check_points(
         Plan(
@@ -106,7 +106,7 @@ def plan_repeats(config: RunConfig) -> Plan:
 
 
 def check_points(plan: Plan) -> Plan:
-    """Return a plan in which every point can run.
+    """Return a plan after checking that every point can run.
 
     Raises:
         UsageError: a point cannot run.
@@ -117,7 +117,7 @@ def check_points(plan: Plan) -> Plan:
 
 
 class PlannedState(Protocol):
-    """A suite's state that knows how a launch changes it, and which launches come next."""
+    """The state of a suite, which knows how a launch changes it, and which launches come next."""
 
     @property
     def num_left(self) -> int:
@@ -148,16 +148,17 @@ def settle_all(state: Any, launches: Iterable[CaseRecords]) -> Any:
 
 
 class PlannedSuite:
-    """Common code of suites with a `PlannedState`; their packages have `plan`, `conclude` and `page`.
+    """Base class of suites with a `PlannedState`; their packages have `plan`, `conclude` and `page`.
 
-    Each of these modules has the function that the corresponding method calls, and is imported on first use.
+    Each of these modules contains the function that the corresponding method calls, and is imported on first
+    use.
     """
 
     command = "run"
     scope: Literal["each_host", "whole"] = "each_host"
     options: type | None = None
     is_sweep = True
-    """Whether launches differ, so that one may work even if another lacks something it needs."""
+    """Whether launches differ, so that one launch may work even if another lacks something that it needs."""
 
     def answers(self, config: RunConfig) -> bool:
         """Accept only recipes that name this suite."""
@@ -182,11 +183,11 @@ class PlannedSuite:
         return state.next(running)
 
     def remaining(self, state: PlannedState) -> Remaining:
-        """Count what is known to be left, and report the condition until which more are added."""
+        """Count the launches known to be left, and report the condition until which more are added."""
         return Remaining(num_launches=state.num_left, until=self.until(state))
 
     def until(self, state: Any) -> str | None:
-        """Report the condition until which launches not planned yet are added; None if there are none."""
+        """Return the condition until which unplanned launches are added; None if there are none."""
         del state
         return None
 
@@ -195,7 +196,7 @@ class PlannedSuite:
         return after_failure(launch, is_sweep=self.is_sweep)
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Conclude, using `conclude` from the suite's `conclude` module."""
+        """Evaluate the run with `conclude` from the suite's `conclude` module."""
         conclusion: Conclusion = self._module("conclude").conclude(evidence)
         return conclusion
 
@@ -209,17 +210,17 @@ class PlannedSuite:
 
 
 def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
-    """Report whether other launches may succeed: not if the disk is full or what all need is missing."""
+    """Report whether other launches may succeed: not if the disk is full or if all lack something."""
     failure = launch.primary_failure
     hopeless = ("disk_full",) if is_sweep else ("disk_full", "environment")
     return "stop" if failure is not None and failure.cause in hopeless else "skip"
 
 
 def refuse_keys(suite: str, *keys: tuple[str, bool, str]) -> None:
-    """Reject keys that a suite cannot use; each comes with whether it is wrong, and what to do then.
+    """Reject keys that a suite cannot use, each paired with whether it is wrong and what to do.
 
     Raises:
-        UsageError: one of them is wrong.
+        UsageError: one of the keys is wrong.
     """
     for key, is_wrong, next_step in keys:
         if is_wrong:
@@ -230,7 +231,7 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
     """Return the recipe of one point, without the sweep.
 
     Raises:
-        UsageError: it is not a runnable recipe.
+        UsageError: the point is not a runnable recipe.
     """
     values = config.model_dump(exclude={"matrix", "search", "load"})
     values["run"]["order_seed"] = 0

@@ -1,8 +1,8 @@
-"""Points of a sweep or tests of a suite side by side: the best, the comparisons, and their files.
+"""Rank the points of a sweep or tests of a suite: the best, comparisons with it, and their files.
 
-Input: each point's results. Output: the best one, comparisons with it, and for a batch-size search the
-largest that fits and the knee. A point is only compared if its launches are replicates. The files are
-run_summary.json and summary.csv, with one row per point, and a file with all epochs.
+The input is each point's results. The output is the best point and comparisons with it, and for a batch-size
+search also the largest batch that fits and the knee. A point is only compared if its launches are replicates.
+The files are run_summary.json and summary.csv, with one row per point, and a file with all epochs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 """Joint confidence for all comparisons of a sweep: the best point was picked using the data, so each pair
 counts (Bonferroni's correction; Dunn 1961, https://doi.org/10.1080/01621459.1961.10482090)."""
-TOO_FEW = (
-    f"a point needs {MIN_LAUNCHES} launches, since a difference may otherwise be that of any two "
-    "launches (run.repeats)"
-)
+TOO_FEW = f"each needs {MIN_LAUNCHES} launches, since two may differ by chance (run.repeats)"
 NEAR_BEST = 0.95
-"""The knee is the smallest batch with at least this share of the best throughput."""
+"""Minimum fraction of the best throughput at the knee, which is the smallest batch that reaches it."""
 NOT_OF_A_POINT = (
     *("experiment_name", "run_id", "env", "notes", "commit_hash", "total_wall_clock_s"),
     *("flops_per_step", "flops_per_step_closed_form", "flops_per_step_counted", "flops_not_counted"),
@@ -41,18 +38,18 @@ NOT_OF_A_POINT = (
     *("measured_ceilings", "evaluations", "comm_exposed_ms", "comm_kernel_ms", "allreduce_standalone_ms"),
     *("communication_missing", "profile"),
 )
-"""Keys of a recipe's run_summary.json that are on the level above the points, or exist only for a single
+"""Keys of a recipe's run_summary.json that are one level above the points, or exist only for a single
 recipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstBest:
-    """How a point compares to the best one."""
+    """Comparison of a point with the best one."""
 
     comparison: Comparison | None
-    """None if there is nothing to compare."""
+    """The comparison; None if there is nothing to compare."""
     missing: str | None
-    """Why there is no comparison."""
+    """Reason why there is no comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +59,11 @@ class Ranking:
     best: PointMeasures | None
     """The point with the highest throughput."""
     missing: str | None
-    """Why no point can be called the best."""
+    """Reason why no point can be called the best."""
     against_best: Mapping[str, AgainstBest]
-    """The points that can be compared with the best one, with their comparisons."""
+    """Comparisons with the best point, for each point that can be compared with it."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Per point, why it can be neither the best nor worse than the best."""
+    """Reasons, per point, why it can be neither the best nor worse than the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +75,7 @@ class BatchLimits:
     too_large: int | None
     """The smallest batch size that ran out of memory; None if all fit."""
     knee: PointMeasures | None
-    """The smallest batch whose throughput is near the best."""
+    """The smallest batch with a throughput near the best."""
 
 
 def side_of(point: PointMeasures) -> ComparedSide:
@@ -128,7 +125,7 @@ def _compare(point: PointMeasures, best: PointMeasures, *, confidence: float) ->
 
 
 def batch_limits(points: Sequence[PointMeasures], ranking: Ranking, *, key: str) -> BatchLimits:
-    """Read the limits from a search over `key`, whose values are batch sizes."""
+    """Determine the limits from a search over `key`, with batch sizes as its values."""
     fit = [point for point in points if point.num_launches and not point.refused]
     best = ranking.best
     usable = [point for point in fit if point.case_id not in ranking.left_out]
@@ -154,7 +151,7 @@ def describe_comparison(point: PointMeasures, ranking: Ranking) -> str:
     if comparison.verdict == "no difference shown":
         assert comparison.min_detectable is not None
         return f"{change}; no difference shown ({would_show(comparison.min_detectable)})"
-    return f"{change}; {comparison.verdict} at {CONFIDENCE:.0%}, all pairs together"
+    return f"{change}; {comparison.verdict} at {CONFIDENCE:.0%} for all pairs together"
 
 
 def exports_of_points(
@@ -166,7 +163,7 @@ def exports_of_points(
     limits: BatchLimits | None = None,
     is_ranked: bool,
 ) -> Iterator[Export]:
-    """Yield the files; points that are not ranked belong to different models."""
+    """Yield the files of the run; points that are not ranked belong to different models."""
     yield from _rows(evidence, points, ranking)
     yield json_export(
         "run_summary.json",
@@ -194,7 +191,7 @@ def exports_of_points(
 
 
 def _rows(evidence: Evidence, points: Sequence[PointResult], ranking: Ranking) -> Iterator[Export]:
-    """Yield the files of rows, epochs and points."""
+    """Yield the file of all epochs, and the file of rows, one per point or epoch."""
 
     def epochs() -> str:
         return "".join(point.epochs() for point in points)
@@ -246,13 +243,13 @@ def _row(point: PointMeasures, ranking: Ranking, evidence: Evidence) -> dict[str
 
 
 def value_text(value: Any) -> str:
-    """Format a swept value."""
+    """Format the value of a swept key."""
     words = {None: "null", True: "true", False: "false"}
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def outcome_text(point: PointMeasures, ranking: Ranking) -> str:
-    """Return a point's verdict: best, how it compares to the best one, or why it measured nothing."""
+    """Return a point's verdict: best, its comparison with the best, or why nothing was measured."""
     if point.refused:
         return "out of memory, as expected"
     if point.failures:

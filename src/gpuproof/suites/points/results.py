@@ -1,6 +1,6 @@
-"""Results of several recipes in one run: each concluded by its own suite, then compared.
+"""Combine results of several recipes in one run: each is evaluated by its suite, then compared.
 
-They are the points of a sweep, the sizes tried by a search, or the tests of the load suite.
+The recipes are the points of a sweep, the sizes tried by a search, or the tests of the load suite.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from gpuproof.suites.sections import (
 from gpuproof.verdict.doubts.rules import invalid_first
 
 EPOCHS = "metrics_epoch.jsonl"
-"""Written for training and inference, but not for requests."""
-NOT_RANKED = "the tests of the load suite use different models and kinds of work, which are not ranked"
+"""File that is written for training and inference, but not for requests."""
+NOT_RANKED = "the tests of the load suite use different models and kinds of work, so they are not ranked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """One point, as concluded by its own suite."""
+    """One point, as evaluated by its own suite."""
 
     point: Point
     figures: PointMeasures
     result: Result
-    """Its measures carry the point's name and labels, and each launch's position in the entire run."""
+    """The point's measures, with its name and labels, and each launch's position in the entire run."""
     summary: Mapping[str, Any]
-    """Its run_summary.json."""
+    """Content of the point's run_summary.json."""
     epochs: Callable[[], str]
-    """Creates its metrics_epoch.jsonl."""
+    """Creates the point's metrics_epoch.jsonl."""
     launches: tuple[Launch, ...]
 
 
@@ -59,17 +59,17 @@ class PointsDetail:
     common: Common
     points: tuple[PointMeasures, ...]
     num_headlines: int
-    """Number of measures of the entire run; they come before those of the points."""
+    """Number of measures for the entire run, which precede the measures of the points."""
     is_search: bool = False
-    """Whether the points were chosen based on earlier points' results."""
+    """Whether the points were chosen based on the results of earlier points."""
 
 
 def conclude_points(
     evidence: Evidence, points: Iterable[Point], *, refused: Collection[str] = ()
 ) -> Iterator[PointResult]:
-    """Conclude each point by the suite of its recipe, lazily.
+    """Conclude each point, lazily, by the suite of its recipe.
 
-    The points in `refused` failed as intended.
+    The points in `refused` were expected to fail.
     """
     positions = positions_in_time(evidence.launches)
     for point in points:
@@ -102,17 +102,17 @@ def _conclude_point(
 
 
 def read_values(result: Result) -> tuple[PointMeasures, ...]:
-    """Return every recipe that a result covers, with its measures; none if it is for other work."""
+    """Return every recipe that a result covers, with its measures; none if there are no recipes."""
     points = [from_json(PointMeasures, point, place="points") for point in result.detail.get("points", ())]
     of_points = result.measures[result.detail.get("num_headlines", 0) :]
     by_case = grouped((measure.case, measure) for measure in of_points if measure.subject == WHOLE)
-    if len(points) == 1:  # a single recipe, which does not need a case name
+    if len(points) == 1:  # a single recipe does not need a case name
         by_case = {points[0].case_id: [measure for of_case in by_case.values() for measure in of_case]}
     return tuple(replace(point, measures=tuple(by_case.get(point.case_id, ()))) for point in points)
 
 
 def _values(result: Result, point: Point) -> PointMeasures:
-    """Return the point that a result belongs to, whose measures carry its name."""
+    """Return a result's measures as measures of the point, including the point's name."""
     figures = next(iter(read_values(result)), None) or _values_of_requests(result, point)
     return replace(figures, case_id=point.case_id, assignment=point.assignment, doubts=result.doubts)
 
@@ -168,9 +168,9 @@ def conclusion_of_points(
     measures: Sequence[Measure] = (),
     is_ranked: bool = True,
 ) -> Conclusion:
-    """Compare points; the device's name comes after the first part of `title`.
+    """Compare points; the device's name is inserted after the first part of `title`.
 
-    `measures` come after the best throughput and before those of the points.
+    `measures` come after the best throughput and before the measures of the points.
     """
     figures = tuple(point.figures for point in points)
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
@@ -238,7 +238,7 @@ def common_of_points(
     labels: tuple[PointLabel, ...] = (),
     is_ranked: bool = False,
 ) -> Common:
-    """Return what all benchmark pages contain; a device's name comes after the first part of `title`."""
+    """Return what all benchmark pages contain; the device's name follows the first part of `title`."""
     launches = [launch for point in points for launch in point.launches]
     return Common(
         title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
@@ -284,7 +284,7 @@ def _read_at_points(points: Iterable[PointResult]) -> dict[str, Any]:
 
 
 def _doubts(points: Iterable[PointResult]) -> tuple[Doubt, ...]:
-    """Return each warning that several points share once, with the first point that has it."""
+    """Return each warning shared by several points once, with the first point that has it."""
     by_code: dict[str, list[tuple[Doubt, str]]] = {}
     for point in points:
         if point.figures.num_launches:

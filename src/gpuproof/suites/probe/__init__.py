@@ -1,4 +1,4 @@
-"""The suite of probes: one property of devices, links or a disk, on all hosts at the same time."""
+"""The suite for probes: one property of devices, links or a disk, on all hosts at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuproof.suites.points.plan import PlannedSuite, after_failure
 
 
 class ProbeSuite(PlannedSuite):
-    """Run a probe on each host, or one job over all; results of all hosts are compared in one place."""
+    """Run a probe on each host, or as one job across all hosts, and compare all results together."""
 
     name = "probe"
     summary = "one property of devices, links or a disk: bandwidth, memory, identical results, overlap"

@@ -1,4 +1,4 @@
-"""Results of a probe: values for every device, link and host, and the outliers."""
+"""Compute results of a probe: values for every device, link and host, and the outliers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, i
 
 CSV_FILE = "probe.csv"
 BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
-"""Units for which higher is better. For the others (wrong values, seconds), lower is better."""
+"""Units for which higher is better. For all other units (wrong values, seconds), lower is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +76,12 @@ def _limits(
     read, name = readings_by_launch(explanations), config.probe.name
     limits = LaunchLimits(found=(), unknown=f"the {name} probe has no single rate for one kind of work")
     if name in ("link", "nccl_tests"):
-        limits = communication_limit("its steps only copy")
+        limits = communication_limit("its steps only copy data")
     return [with_readings(limits, read.get(launch_key(probe.records.case), ())) for probe in probes]
 
 
 def _num_places(evidence: Evidence) -> int:
-    """Count the places where the probe is planned to run: each host, or one for all hosts together."""
+    """Count the planned locations of the probe: one per host, or one for all hosts together."""
     return max(1, len(evidence.hosts)) if evidence.config.distributed.nodes == 1 else 1
 
 
@@ -96,7 +96,7 @@ def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:
 
 
 def _measures(launches: Sequence[ProbeLaunch], evidence: Evidence) -> Iterator[Measure]:
-    """Yield each value over the launches that have it; digests are compared separately."""
+    """Yield each value over the launches that have it, except digests, which are compared separately."""
     places = positions_in_time(evidence.launches)
     same: dict[tuple[Any, ...], list[tuple[ProbeLaunch, ProbeValue]]] = {}
     for launch in launches:
@@ -144,7 +144,7 @@ def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -
 
 
 def _interval(figures: Sequence[ProbeValue], values: Sequence[float]) -> Interval | Unavailable:
-    """Return the interval between launches; for one launch, that of the mean time, as a bandwidth."""
+    """Return the interval between launches; for one launch, the mean time's interval, as a bandwidth."""
     if len(values) != 1:
         return interval_of_rates(values)
     (value,), figure = values, next(figure for figure in figures if figure.value is not None)
@@ -166,7 +166,7 @@ def _text(value: float | None, of: ProbeValue) -> str:
 
 
 def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
-    """Yield whether each subject's comparisons found all values correct, or how many are wrong."""
+    """Yield whether all values in each subject's comparisons were correct, or how many are wrong."""
     by_subject: dict[str, list[Measure]] = {}
     for measure in measures:
         if measure.name == WRONG_VALUES and measure.value is not None and not _is_of_digests(measure):
@@ -180,8 +180,8 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
             not num_wrong,
             f"{units.count(int(num_wrong))} wrong in {len(comparisons)} comparisons{detail}",
             expected="none",
-            source="what was written, or the same product computed in 8-byte numbers on the host",
-            next_step="Take it out of service and send these records to its vendor",
+            source="the values written, or the same product computed in 8-byte numbers on the host",
+            next_step="Take the device out of service and send these records to its vendor",
             responsible="vendor",
             measured_value=num_wrong,
             expected_value=0.0,

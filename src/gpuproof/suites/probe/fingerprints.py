@@ -1,12 +1,12 @@
 """Digests of all devices on all hosts, compared by majority: measures, outcomes and warnings.
 
-Devices are compared only if model and software are the same: others may add up in a different order, and both
-may be right. For each kind of work, the digest that more than half of the devices give in more than half of
-their rounds is taken as correct. If there is no such digest (two devices that differ, or only one device), it
-is impossible to say which is wrong. However, a device that gives different bits from round to round
-contradicts itself, and one that is wrong in other work is excluded. A single device that gives the same bits
-in every round repeats itself; whether the bits are correct is determined by comparing a product with the
-host's.
+Devices are compared only if their model and software are the same: other devices may add up in a different
+order, and both results may be right. For each workload, the digest that more than half of the devices produce
+in more than half of their rounds is taken as correct. If there is no such digest (two devices that differ, or
+only one device), it is impossible to say which device is wrong. However, a device with bits that change from
+round to round contradicts itself, and a device that is wrong in another workload is excluded. A single device
+with the same bits in every round is consistent with itself; whether the bits are correct is determined by
+comparing a matmul with the host's result.
 
 >>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
 ...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))
@@ -30,8 +30,8 @@ from gpuproof.verdict.doubts.base import invalid
 MORE_ROUNDS = "Run it again, with at least two rounds (probe.fingerprint.rounds)"
 SOURCE = "same seed, same work, same device model and software: the same bits"
 ROUNDS_OF_A_LAUNCH = 10**5
-"""Greater than the number of rounds that a launch may have, so that rounds of several launches stay
-distinct."""
+"""Upper bound on the number of rounds per launch, so that rounds of several launches have distinct
+numbers."""
 DeviceVerdict = Literal[
     "agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell", "repeats itself"
 ]
@@ -48,7 +48,7 @@ WRONG: tuple[DeviceVerdict, ...] = GRAVEST[:3]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintFindings:
-    """The results from a run's digests; empty if no digests were taken."""
+    """Results based on a run's digests; empty if no digests were computed."""
 
     measures: tuple[Measure, ...] = ()
     outcomes: tuple[Judged, ...] = ()
@@ -99,7 +99,7 @@ def _print(launch: ProbeLaunch, value: ProbeValue) -> Fingerprint:
 
 
 def _width(labels: Mapping[str, Any]) -> str:
-    """Return the matrix width, which is missing in records from earlier releases."""
+    """Return the matrix width as text; it is missing in records from earlier releases."""
     return f", {labels['edge']} wide" if "edge" in labels else ""
 
 
@@ -147,7 +147,7 @@ def _round_measures(
 
 
 def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
-    """Judge a device; a single device's products must also be compared with the host's (`is_checked`)."""
+    """Check a device; a single device's matmuls must also be compared with the host's (`is_checked`)."""
     is_alone = device.verdict == "repeats itself"
     if device.verdict == "cannot tell" or (is_alone and not is_checked):
         reason = f"{device.reason}, and none of its products was compared with the host's"
@@ -157,7 +157,7 @@ def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
             device.subject,
             device.verdict not in WRONG,
             f"{device.verdict}: {device.reason}",
-            expected="the same bits in every round" if is_alone else "the bits given by most devices",
+            expected="the same bits in every round" if is_alone else "the bits produced by most devices",
             source=SOURCE,
             next_step="Take the device out of service and send these records to its vendor",
             responsible="vendor",
@@ -166,7 +166,7 @@ def _outcome(device: DeviceFingerprints, *, is_checked: bool) -> Judged:
 
 
 def _undecided(compared: FingerprintsCompared) -> Iterator[Judged]:
-    """Report devices that differ if it is not known which one is wrong: they fail together."""
+    """Report devices that differ if it is unclear which of them is wrong: they fail together."""
     for kind in compared.differing:
         outcome = pass_or_fail(
             WHOLE,
@@ -185,7 +185,7 @@ def _doubts(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints])
         named = ", ".join(f"{device.subject} ({device.verdict})" for device in wrong)
         yield invalid(
             WRONG_RESULTS,
-            f"{len(wrong)} of {len(compared.devices)} devices give wrong results: {named}",
+            f"{len(wrong)} of {len(compared.devices)} devices produce wrong results: {named}",
             "Take them out of service and send these records to their vendor",
         )
     elif compared.differing:
@@ -204,8 +204,8 @@ def _headline(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints
     if unknown:
         return f"{unknown} of {devices} devices could not be compared"
     if devices == 1:
-        return "one device gives the same bits in every round"
-    return f"{devices} devices give the same bits"
+        return "one device produces the same bits in every round"
+    return f"{devices} devices produce the same bits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,9 +214,9 @@ class Fingerprint:
 
     subject: str
     kind: str
-    """Device model and software: only devices that match are compared."""
+    """Device model and software; only devices of the same kind are compared."""
     work: str
-    """The work that was done: the same work gives the same bits in every round."""
+    """The work that was done, which should produce the same bits in every round."""
     round_number: int
     digest: str
 
@@ -229,25 +229,25 @@ class DeviceFingerprints:
     kind: str
     verdict: DeviceVerdict
     num_compared: int
-    """Number of digests for which there was a majority to compare with."""
+    """Number of digests that could be compared with a majority."""
     num_wrong: int | None
-    """How many of these digests differ; None if there was no majority."""
+    """Number of these digests that differ; None if there was no majority."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintsCompared:
-    """All devices, and how many of them disagree in each round of each kind of work."""
+    """Results for all devices, and how many of them disagree in each round of each kind of work."""
 
     devices: tuple[DeviceFingerprints, ...]
     disagreeing: Mapping[tuple[str, str, int], int | None]
-    """Number that disagree by kind, work and round; None if there is no majority."""
+    """Number of devices that disagree, by kind, work and round; None if there is no majority."""
     differing: tuple[str, ...]
-    """Kinds of device whose results differ when it cannot be determined which are wrong."""
+    """Kinds of devices with results that differ without showing which devices are wrong."""
 
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
-    """Compare the digests of all devices of all hosts."""
+    """Compare the digests of all devices on all hosts."""
     groups = grouped(((record.kind, record.work), record) for record in prints)
     right = {key: _majority(group) for key, group in groups.items()}
     trusted = _without_wrong(groups, right)
@@ -302,7 +302,7 @@ def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
 
 
 def _majority(group: Sequence[Fingerprint]) -> str | None:
-    """Return the digest that most of two or more devices give in more than half of their rounds."""
+    """Return the digest that most of two or more devices produce in more than half of their rounds."""
     devices = _by_subject(group)
     return None if len(devices) < 2 else majority([majority(digests) for digests in devices.values()])
 
@@ -341,7 +341,7 @@ def _verdicts(
     right: Mapping[tuple[str, str], str | None],
     shared: Collection[str],
 ) -> list[DeviceVerdict]:
-    """Judge each kind of work; work that only this device did is ignored if it shared other work."""
+    """Judge each kind of work; work done only by this device is ignored if it shared other work."""
     of_works = {prints[0].work: _of_work(prints, right[prints[0].kind, prints[0].work]) for prints in works}
     decisive = [
         verdict for work, verdict in of_works.items() if work in shared or verdict == "contradicts itself"
@@ -360,13 +360,13 @@ def _of_work(prints: Sequence[Fingerprint], reference: str | None) -> DeviceVerd
 
 def _reason(verdict: DeviceVerdict, num_wrong: int, num_compared: int, num_alike: int) -> str:
     if verdict == "repeats itself":
-        return "the same work gave it the same bits in every round"
+        return "the same work produced the same bits in every round"
     if verdict == "contradicts itself":
-        return "the same work gave it different bits from round to round"
+        return "the same work produced different bits from round to round"
     if verdict == "cannot tell" and num_alike == 1:
         return (
-            "no other device of this model and software took part, so there is nothing to compare its "
-            "results with"
+            "no other device of this model and software took part, so there is nothing to compare "
+            "the results with"
         )
     if verdict == "cannot tell":
         return f"no digest has a majority among {num_alike} devices of this model and software"

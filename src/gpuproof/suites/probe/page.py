@@ -104,7 +104,7 @@ def _device(end: str) -> str:
 
 
 def _short(subject: str) -> str:
-    """Format a subject for people: hosts and devices are shown by name only.
+    """Format a subject for display: only host and device names are shown.
 
     >>> _short("link/host/a>host/a/gpu/GPU-1")
     'a → a GPU-1'

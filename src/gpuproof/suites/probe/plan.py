@@ -15,11 +15,11 @@ from gpuproof.suites.points.plan import Plan, Point, check_points
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """A plan that has one point per place, all with the same recipe."""
+    """A plan with one point per host or group of hosts, all with the same recipe."""
 
     plan: Plan
     places: Mapping[str, tuple[HostPlace, ...]]
-    """Points by the id of the placed case."""
+    """The hosts of each point, by the id of the placed case."""
 
     @property
     def num_left(self) -> int:
@@ -41,7 +41,7 @@ def begin(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
     """Plan a probe's launches, alternating between hosts.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: the probe cannot run.
     """
     groups = [tuple(places)] if config.distributed.nodes > 1 else [(place,) for place in places]
     by_name = {placed_name(CASE_ID, *group): group for group in groups}

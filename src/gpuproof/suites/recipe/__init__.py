@@ -1,4 +1,4 @@
-"""The suite for one recipe: training or inference, launched as often as the recipe says."""
+"""The suite for one recipe: training or inference, launched as often as the recipe specifies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Recipe(PlannedSuite):
         return config.kind in ("training", "inference") and not config.matrix and config.search.kind is None
 
     def until(self, state: Any) -> str | None:
-        """Report the precision to reach, if launches continue until it is reached."""
+        """Return the precision to reach, if launches continue until it is reached."""
         until: str | None = state.until
         return until
 

@@ -1,4 +1,4 @@
-"""Results of one recipe's launches: metrics, warnings, and a description of what really ran.
+"""Conclude one recipe's launches: metrics, warnings, and a description of what actually ran.
 
 Precision, layout, compilation and optimizer come from the first launch, since ranks and repeats are built the
 same way.
@@ -57,15 +57,15 @@ class RecipeDetail:
 
     common: Common
     points: tuple[PointMeasures, ...]
-    """The recipe itself, in the form that every suite of recipes uses."""
+    """The recipe itself as a single point, in the form used for all suites of recipes."""
     num_shown: int
-    """Number of measures that are among the page's results; they come first."""
+    """Number of measures that are among the page's results, which come first."""
     options: OptionsInEffect | None
-    """None if nothing was measured."""
+    """Options of the steps that ran; None if nothing was measured."""
     profile: Mapping[str, Any] | None
-    """What the traced steps show, separate from all results: `Profiled` as JSON, parsed when shown."""
+    """Summary of the traced steps, separate from all results: `Profiled` as JSON, parsed when shown."""
     ranks: RanksShown | None = None
-    """None if launches have a single rank."""
+    """Results by rank; None if launches have a single rank."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -130,7 +130,7 @@ def _limits(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> l
 
 
 def _profile(evidence: Evidence) -> Profiled | None:
-    """Return what the traced steps show; None if nothing was traced."""
+    """Return the summary of the traced steps; None if nothing was traced."""
     if not any(launch.of(ProfileTrace) for launch in evidence.launches):
         return None
     from gpuproof.suites.recipe.profile import profile_of
@@ -189,7 +189,7 @@ def _conditions(config: Any, first: Launch | None) -> Mapping[str, Any]:
 
 
 def _framework(first: Launch | None) -> dict[str, str]:
-    """Name the framework if it is not torch, and the way it sums gradients."""
+    """Return the framework, if it is not torch, and the way it sums gradients."""
     replicas = None if first is None else first.setup.replicas
     if replicas is None:
         return {}
@@ -214,7 +214,7 @@ def _title(summary: RunSummary, config: Any) -> str:
 
 
 def _kind(summary: RunSummary, config: Any) -> str:
-    """Report what ran: training or inference; for inference also the phase and mode, if known."""
+    """Return what ran: training or inference; for inference also the phase and mode, if known."""
     kind = str(config.kind)
     work = summary.launches[0].case.work if summary.launches else None
     if not isinstance(work, InferenceWork):
@@ -241,7 +241,7 @@ def _notes(
         yield from [text for text in shown if text is not None][:1]
         if len(summary.launches) == 1:
             more = "to compare, set run.repeats to 3 or more"
-            yield f"one launch: its interval does not show how much launches differ; {more}"
+            yield f"one launch: differences between launches are not in its interval; {more}"
         yield from (note for note in notes_of_setup(summary.launches) if note not in first.setup.notes)
         if first.flops_per_step is None:
             yield f"no FLOP/s: {first.setup.flops_not_counted}"
@@ -261,17 +261,17 @@ def _data(launch: Launch) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionsInEffect:
-    """What the steps of a run did."""
+    """The workload of a run's steps, and the options in effect."""
 
     summary: str
-    """All options in one line."""
+    """Summary of all options in one line."""
     observed: str
-    """The precisions used by the kernels of one step, or why they are unknown."""
+    """Lines on the precisions used by the kernels of one step, or on why they are unknown."""
     notes: tuple[str, ...]
 
 
 def options_in_effect(launch: Launch) -> OptionsInEffect | None:
-    """Describe a launch; None if its gpuproof version did not record this."""
+    """Describe a launch; None if the gpuproof version that ran it did not record its options."""
     options = launch.setup.options
     if options is None:
         return None
@@ -330,9 +330,9 @@ def _checkpointing(options: StepOptions) -> str:
 
 def _effect_text(effective: Effective | None) -> str:
     if effective is None:
-        return "not known: not recorded"
+        return "unknown: not recorded"
     if not effective.work:
-        return f"not known: {effective.missing}"
+        return f"unknown: {effective.missing}"
     kinds = sorted({work.operation for work in effective.work})
     parts = [f"{', '.join(kinds)}: {_shares(effective)} of the FLOPs"]
     if "convolution" in kinds:
@@ -361,10 +361,10 @@ def _percent(part: float) -> str:
 
 def _effect_notes(effective: Effective | None, compilation: Compilation | None) -> Iterator[str]:
     if effective is not None and effective.uncounted:
-        yield f"omitted from these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
+        yield f"no FLOP formula, so omitted from these percentages: {', '.join(effective.uncounted)}"
     if compilation is None:
         return
     for graph_break in compilation.graph_breaks[:BREAKS_SHOWN]:
         yield f"torch.compile broke the graph {_many(graph_break.times, 'time')}: {graph_break.reason}"
     if compilation.cuda_graph_skips:
-        yield f"torch.compile did not use a CUDA graph {_many(compilation.cuda_graph_skips, 'time')}"
+        yield f"torch.compile skipped CUDA graphs {_many(compilation.cuda_graph_skips, 'time')}"

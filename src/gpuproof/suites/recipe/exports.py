@@ -1,7 +1,7 @@
 """Files in common training-benchmark formats: epochs as JSON Lines, a summary as JSON and CSV.
 
-Field names are those of requirement S1.27, in milliseconds if they end in `_ms`; additional fields follow
-under gpuproof's own names. A missing number is null (empty in the CSV), never 0.
+Field names follow requirement S1.27, and times are in milliseconds if the name ends in `_ms`; additional
+fields with gpuproof's own names follow. A missing number is null (empty in the CSV), never 0.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
     """Return metrics_epoch.jsonl: one row per epoch, or part of an epoch, that the window covered.
 
-    An epoch of a data set is one pass over it; for an endless stream, an epoch is `samples_per_epoch`.
+    An epoch of a data set is one pass over it; for an endless stream, an epoch is `samples_per_epoch`
+    samples.
     """
     rows = [row for launch in launches for row in _epoch_rows(launch, _epoch(launch) or samples_per_epoch)]
     encode = json.JSONEncoder(allow_nan=False).encode
@@ -83,7 +84,7 @@ def _epoch(launch: Launch) -> int | None:
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
-    """Split the window into epochs, from 1. The time between steps is spread over them evenly."""
+    """Split the window into epochs, from 1. The time between steps is spread evenly over them."""
     steps_per_epoch = -(-samples_per_epoch // max(1, launch.samples_per_step_total))
     times = launch.step_times_s
     row = partial(_epoch_row, launch, samples_per_step=launch.samples_per_step_total)
@@ -122,9 +123,8 @@ def _epoch_row(
 
 
 def _percentile_ms(times: Sequence[float], q: float) -> float | None:
-    if len(times) < samples_needed(
-        q
-    ):  # an epoch with few steps has no such percentile, and there are many such epochs
+    # an epoch with few steps does not have this percentile, and there are many such epochs
+    if len(times) < samples_needed(q):
         return None
     value = percentile(times, q).value
     return None if value is None else value * MS_PER_S
@@ -171,7 +171,7 @@ def summary_json(
 
 
 def _amounts(summary: RunSummary) -> dict[str, Any]:
-    """Return how much was done and how fast: in samples, and in the items that the run's rate counts."""
+    """Return the amount of work and its rate, in samples and in the items that the run's rate counts."""
     samples = sum(launch.samples_total for launch in summary.launches)
     queued = not any(launch.case.measures_latency for launch in summary.launches)
     return {
@@ -241,7 +241,7 @@ def _csv_row(launch: Launch, description: Mapping[str, Any], experiment: str) ->
 
 
 def _inference_json(summary: RunSummary) -> dict[str, Any] | None:
-    """Return the `inference` field of run_summary.json; None if it was training or measured nothing."""
+    """Return the `inference` field of run_summary.json; None for training or if nothing was measured."""
     first = summary.launches[0] if summary.launches else None
     if first is None or not isinstance(first.case.work, InferenceWork):
         return None
@@ -277,7 +277,7 @@ def _latency_json(summary: RunSummary) -> dict[str, Any]:
 
 
 def _latency_columns(launch: Launch) -> dict[str, Any]:
-    """Return the inference columns of summary.csv; empty if they do not apply."""
+    """Return the inference columns of summary.csv; empty if they do not apply to the run."""
     work = launch.case.work
     inference = work.inference if isinstance(work, InferenceWork) else None
     return {
@@ -293,7 +293,7 @@ def _latency_percentile_ms(launch: Launch, q: float) -> float | None:
 
 
 def work_json(summary: RunSummary) -> dict[str, Any]:
-    """Return utilisation with its reference, ceilings and evaluations; null if unknown."""
+    """Return utilisation with its reference, ceilings and evaluations; unknown values are null."""
     first = summary.launches[0] if summary.launches else None
     flops, traffic = summary.flops_per_s_per_device, summary.bytes_per_s_per_device
     peak, memory_peak = summary.peak, summary.memory_peak
@@ -315,7 +315,7 @@ def work_json(summary: RunSummary) -> dict[str, Any]:
 
 
 def profile_json(profile: Profiled | None) -> dict[str, Any]:
-    """Return the three independent communication numbers, and the summary of the traced steps."""
+    """Return the three independent communication times, and the summary of the traced steps."""
     times = None if profile is None else profile.communication
     reason = "nothing was traced (profiling.enabled)" if profile is None else profile.missing
     names = ("comm_exposed_ms", "comm_kernel_ms", "allreduce_standalone_ms")

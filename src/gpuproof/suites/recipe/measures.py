@@ -1,7 +1,7 @@
 """A recipe's metrics: throughput or latency, step times, data waits, energy, and workload results.
 
-In latency mode, each batch is awaited and none is queued behind it, so there is no throughput. In throughput
-mode, a step time is not a latency, since steps are queued.
+In latency mode, each batch is awaited and no other batch is queued behind it, so there is no throughput. In
+throughput mode, a step time is not a latency, because steps are queued.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gpuproof.suites.results import interval_text, seconds_measure, with_interva
 from gpuproof.verdict.summary import RunSummary
 
 PHASE, PART = "phase", "memory_part"
-"""Labels of the parts of a step and of a rank's memory."""
+"""Labels that identify the parts of a step and of a rank's memory."""
 LATENCY_OF: Mapping[InferencePhase, str] = {
     "forward": "latency",
     "prefill": "time to first token",
@@ -49,11 +49,11 @@ COMPARED: Mapping[InferencePhase, tuple[str, ...]] = {
     "prefill": (THROUGHPUT, "mean step", "MFU", "energy"),
     "decode": (THROUGHPUT, "per sequence", LATENCY_OF["decode"], "memory bandwidth use", "energy"),
 }
-"""Measures that engines are compared by, in order: a page starts with these."""
+"""Measures by which engines are compared, in order; a page starts with them."""
 
 
 def latency_title(launch: Launch) -> str:
-    """Return what a step is the latency of, for a launch that measures latency."""
+    """Return the name of the latency that a step measures, for a launch in latency mode."""
     work = launch.case.work
     assert isinstance(work, InferenceWork)
     return LATENCY_OF[work.inference.phase]
@@ -110,7 +110,7 @@ def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator
 
 
 def _from_idle(summary: RunSummary) -> Iterator[Measure]:
-    """Report the first launch's speed before it hit its power cap; the throughput is the sustained one."""
+    """Report the first launch's speed before it hit its power cap; throughput is the sustained speed."""
     first = summary.launches[0]
     rate, cap = rate_from_idle(first), first.slowest.power_cap
     if rate is not None and cap is not None:
@@ -121,21 +121,21 @@ def _from_idle(summary: RunSummary) -> Iterator[Measure]:
             value=rate,
             unit=f"{first.setup.item}/s",
             text=units.rate(rate, first.setup.item),
-            detail=f"in the first {units.seconds(FROM_IDLE_S)} after the warm-up, SM clock {clock}, power "
-            f"{power}; sustained: throughput",
+            detail=f"in the first {units.seconds(FROM_IDLE_S)} after the warm-up, SM clock "
+            f"{clock}, power {power}; for the sustained rate see throughput",
             statistic="mean",
         )
 
 
 def _of_generation(summary: RunSummary, work: InferenceWork) -> Iterator[Measure]:
-    """Express decoding speed per sequence and per token."""
+    """Yield the decoding speed per sequence and the time per token."""
     if work.inference.phase != "decode" or summary.rate is None:
         return
     item, num = summary.launches[0].setup.item, summary.launches[0].samples_per_step_total
     rate, batch = summary.rate / num, f"{num} sequence{'s' * (num > 1)} at once"
     text = units.rate(rate, item)
     yield Measure(name="per sequence", value=rate, unit=f"{item}/s", text=text, detail=batch)
-    detail = f"mean step of {batch}, queued: none was awaited"
+    detail = f"mean step of {batch}; steps were queued and not awaited"
     yield replace(
         seconds_measure(LATENCY_OF["decode"], summary.mean_step_s, detail), statistic="mean", better=None
     )
@@ -162,13 +162,13 @@ def _reason_stopped(summary: RunSummary) -> str:
 
 
 def _continued(summary: RunSummary) -> tuple[str, ...]:
-    """Return what was requested of windows that went beyond it, and why they did."""
+    """Return what was requested for windows that continued beyond it, and why they did."""
     texts = dict.fromkeys(continuation(launch.slowest) for launch in summary.launches)
     return tuple(text for text in texts if text)
 
 
 def _unseen(summary: RunSummary) -> str:
-    """Return which stalls windows were too short to see; empty if an earlier version has no record."""
+    """Return which stalls were too rare to be seen; empty if an earlier version did not record this."""
     seen = [launch.slowest.rarest_seen_stall for launch in summary.launches]
     least_seen = [one_in for one_in in seen if one_in is not None]
     return (
@@ -179,7 +179,7 @@ def _unseen(summary: RunSummary) -> str:
 
 
 def _waits(summary: RunSummary) -> Iterator[Measure]:
-    """Report the share of the windows spent waiting for data; none if no loader ran."""
+    """Report the fraction of the windows spent waiting for data; none if no loader ran."""
     waited = data_wait_share(summary.launches)
     if waited is not None:
         yield Measure(
@@ -187,13 +187,13 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
             value=waited,
             unit="share",
             text=units.share(waited),
-            detail="of the window, by the rank that waited longest; within the steps",
+            detail="fraction of the window, for the rank that waited longest; included in step times",
             better="lower",
         )
 
 
 def _idle(summary: RunSummary) -> Iterator[Measure]:
-    """Report the share of time the device was idle, from the launch with the highest lower bound."""
+    """Report the fraction of time the device was idle, from the launch with the highest lower bound."""
     shares = [share for share in map(idle_share, summary.launches) if isinstance(share, Interval)]
     if shares:
         most = max(shares, key=lambda share: share.low)
@@ -209,7 +209,7 @@ def _idle(summary: RunSummary) -> Iterator[Measure]:
 
 
 def _casts(summary: RunSummary) -> Iterator[Measure]:
-    """Report the share of a step spent rounding to fp8; none if a compiler fuses it with other work."""
+    """Report the fraction of a step spent casting to fp8; none if a compiler fuses the casts."""
     shares = [
         casts.s_per_step / launch.mean_step_s for launch in summary.launches for casts in launch.fp8_casts
     ]
@@ -219,7 +219,10 @@ def _casts(summary: RunSummary) -> Iterator[Measure]:
             value=max(shares),
             unit="share",
             text=units.share(max(shares)),
-            detail=("of a step, timed separately after the window; training.compile.enabled=true fuses them"),
+            detail=(
+                "fraction of a step, timed separately after the window; "
+                "training.compile.enabled=true fuses the casts"
+            ),
             better="lower",
         )
 
@@ -253,14 +256,14 @@ def _percentile_measure(name: str, figure: Percentile, detail: str) -> Measure:
 
 
 LOWEST_BOUND = 90.0
-"""If a higher percentile is unavailable, one below this is not reported instead."""
+"""Minimum percentile that may be reported in place of a higher one that is unavailable."""
 
 
 def _bound(figure: Percentile) -> str:
     if figure.value is not None or figure.bound is None or figure.bound_q is None:
         return ""
     if figure.bound_q < LOWEST_BOUND:
-        return ""  # half of the steps are below the median, which says nothing about the slowest steps
+        return ""  # half of the steps are below the median, so it says nothing about the slowest steps
     return f"; p{floor(figure.bound_q)} is at most {units.seconds(figure.bound)}"
 
 
@@ -286,7 +289,7 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
         statistic="p50",
         num_samples=median.num_samples,
     )
-    counted = f"of {units.count(len(times_s))} steps, each awaited"
+    counted = f"of {units.count(len(times_s))} steps, each of which was awaited"
     for p in tail:
         detail = f"{counted}; at most {units.seconds(p.bound)} at {p.confidence:.0%}"
         detail = _needs(p) if p.value is None else detail
@@ -319,7 +322,8 @@ def total_measures(
 ) -> tuple[Measure, ...]:
     """Return items, steps, windows and energy of all launches; none if nothing was measured.
 
-    No direction is marked as better, since rates and step times express the same: nothing is judged twice.
+    No direction is marked as better, because rates and step times express the same thing, which should not be
+    evaluated twice.
     """
     if not summary.launches:
         return ()

@@ -1,7 +1,8 @@
-"""The recipe page, with its charts: launches, phases of a step, memory parts, and the roofline.
+"""The page of a recipe with charts: launches, phases of a step, memory parts, and the roofline.
 
-In a roofline, the solid line shows the measured ceilings, the dashed line those of the data sheet. A run
-whose bytes are unknown has no position on the intensity axis: it is a horizontal line, not a point.
+In a roofline, the solid line shows the measured ceilings, and the dashed line shows the data-sheet ceilings.
+A run with an unknown number of bytes has no position on the intensity axis, so it is drawn as a horizontal
+line instead of a point.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gpuproof.verdict.page import bars, chart_of_launches, plain_chart, titled
 from gpuproof.verdict.summary import RunSummary
 
 DECADES_BELOW, DECADES_ABOVE = 2.5, 3.0
-"""Range of intensity shown around the ridge."""
+"""Decades of intensity shown below and above the ridge."""
 Points = tuple[tuple[float, float], ...]
 
 
@@ -74,7 +75,7 @@ def _launches(result: Result) -> Pivot:
 
 
 def recipe_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Yield a chart for each question that the measures can answer."""
+    """Yield a chart for each aspect that the measures cover."""
     whole = [measure for measure in measures if measure.subject == WHOLE]
     by_name = {measure.name: measure for measure in reversed(whole)}
     if whole and (launches := chart_of_launches(f"{titled(whole[0].name)} of each launch", {"": whole[0]})):
@@ -99,7 +100,7 @@ def recipe_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The limits of a device, and their source."""
+    """A device's performance limits and their source."""
 
     source: str
     flops_per_s: float
@@ -114,10 +115,10 @@ class Ceiling:
     def name(self) -> str:
         """Source and limits, for a legend."""
         compute, memory = units.flops(self.flops_per_s), units.bandwidth(self.bytes_per_s)
-        return f"{self.source}: products {compute}, memory {memory}"
+        return f"{self.source}: matrix products {compute}, memory {memory}"
 
     def roof(self, ends: tuple[float, float]) -> Points:
-        """Return the upper bound between two intensities, as a line."""
+        """Return the upper bound on performance between two intensities, as a line."""
         low, high = ends
         return (low, low * self.bytes_per_s), (self.ridge, self.flops_per_s), (high, self.flops_per_s)
 
@@ -149,7 +150,7 @@ def roofline_chart(
     sheet: Ceiling | None = None,
     title: str = "",
 ) -> Chart:
-    """Return a run below its device's ceilings: a point, or a horizontal line if the bytes are unknown."""
+    """Return a run's point in the roofline, or a horizontal line if the bytes are unknown."""
     low, high = measured.ridge / 10**DECADES_BELOW, measured.ridge * 10**DECADES_ABOVE
     ends = (min(low, intensity / 10), max(high, intensity * 10)) if intensity else (low, high)
     series = [Series(name=measured.name, points=measured.roof(ends), form="line")]
@@ -162,7 +163,7 @@ def roofline_chart(
             series.append(Series(name=name, points=((intensity, flops_per_s),), form="points"))
         else:
             level = (Reference(label=f"{name}, its intensity is unknown", y=flops_per_s),)
-    meet = f"they meet at {units.significant(measured.ridge)} FLOP/byte"
+    meet = f"the ceilings meet at {units.significant(measured.ridge)} FLOP/byte"
     x = Axis(label="arithmetic intensity", unit="FLOP/byte", is_logarithmic=True, reach=ends)
     y = Axis(label="arithmetic per device", unit="FLOP/s", is_logarithmic=True)
     return plain_chart(title, "line", x, y, series, Reference(label=meet, x=measured.ridge), *level)

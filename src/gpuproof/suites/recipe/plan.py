@@ -14,8 +14,9 @@ from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.points.plan import Plan, plan_repeats
 
 FEWEST_BEFORE_A_STOP = 5
-"""Stopping when an interval happens to be narrow makes it contain the true value less often: at worst in 93 %
-of runs with at least 5 launches, and in 90 % with at least 3 (`benchmarks/repeats_until.py`)."""
+"""Minimum number of launches before stopping early. Stopping when an interval happens to be narrow lowers the
+probability that it contains the true value: to 93 % at worst with at least 5 launches, and to 90 % with at
+least 3 (`benchmarks/repeats_until.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,9 @@ class Repeats:
     plan: Plan
     run: RunSection
     figures: tuple[float, ...] = ()
-    """One value per successful launch: its throughput, or in latency mode its median latency."""
+    """Results, one per successful launch: its throughput, or in latency mode its median latency."""
     taken_s: float = 0.0
-    """Total time of all launches."""
+    """Total duration of all launches, in seconds."""
 
     @property
     def num_left(self) -> int:
@@ -78,7 +79,7 @@ class Repeats:
 
 
 def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Repeats:
-    """Plan the launches that are known from the start.
+    """Plan the launches that are fixed from the start.
 
     Raises:
         UsageError: the recipe cannot run.

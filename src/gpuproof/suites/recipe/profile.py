@@ -1,7 +1,7 @@
-"""The traced steps of a run: the summary of the first launch's trace, or why there is none.
+"""Summarise the traced steps from a run's first trace, or report why there is no summary.
 
-The summary is created here and not on the node: the trace is the record, so `gpuproof report` can analyse an
-old trace with newer code.
+The summary is created here and not on the node, because the trace is the record: `gpuproof report` can
+analyse an old trace with newer code.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LONGEST_NAME = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """What a trace shows; separate from all other results of the run."""
+    """Findings from a trace, separate from all other results of the run."""
 
     summary: ProfileSummary | None
     communication: CommunicationTimes | None
     missing: str | None
-    """Why there is no summary of the trace."""
+    """Reason why there is no summary of the trace."""
 
 
 def profile_of(evidence: Evidence) -> Profiled | None:
@@ -56,26 +56,27 @@ def profile_of(evidence: Evidence) -> Profiled | None:
 
 
 def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
-    """Summarise a trace of this many steps; if there is no summary, return the reason as text."""
+    """Summarise a trace of `steps` steps; if there is no summary, return the reason as text."""
     if not path.is_file():
-        return f"{path.name} is gone"
+        return f"{path.name} no longer exists"
     from gpuproof.suites.recipe.trace import trace_events
 
     try:
         events = (event for raw in trace_events(path) if (event := parse_trace_event(raw)) is not None)
-        return summarize_trace(events, steps=steps) or f"{path.name} holds no work"
+        return summarize_trace(events, steps=steps) or f"{path.name} contains no work"
     except RecordError as error:
         return str(error)
 
 
 def sections_of_profile(profile: Profiled) -> Iterator[Section]:
-    """Lay out where the time went, then the operators and kernels that took most of it."""
+    """Lay out where the time went, then the operators and kernels that used the most time."""
     summary = profile.summary
     if summary is None:
         yield Text(title=TITLE, lines=(f"no summary: {profile.missing}",))
         return
     sentence = (
-        f"{summary.steps} steps, traced after the window: slower than untraced steps, and in no other result"
+        f"{summary.steps} steps, traced after the window: slower than untraced steps, and not "
+        "included in other results"
     )
     yield Text(title=TITLE, lines=(sentence,))
     yield _lanes(summary)

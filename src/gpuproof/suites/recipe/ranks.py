@@ -1,8 +1,8 @@
-"""Results by rank (where each ran, its step times, which one lags), and each device's throughput.
+"""Results by rank (location, step times, which rank lags), and each device's throughput.
 
-A device's rate, used by rules about a GPU, is what its rank did in its own window. For plain products it is
-in FLOP/s, for passes over memory in bytes/s, for models in items per second. Ranks that average gradients all
-run at the pace of the slowest.
+A device's rate, used by rules about a GPU, is the amount of work that its rank completed in its own window,
+per unit of time. For plain matmuls it is in FLOP/s, for passes over memory in bytes/s, for models in items
+per second. Ranks that average gradients all run at the pace of the slowest one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from gpuproof.verdict.summary import RunSummary
 QUANTITIES = ("window", "step", "alone", "vs others")
 LAG = QUANTITIES[-1]
 PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
-"""Workloads whose rate is the throughput of the device rather than a number of samples."""
+"""Workloads for which the rate is the throughput of the device rather than a number of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksShown:
-    """The ranks of one launch: the launch in which they differ most."""
+    """The ranks of a single launch: the one in which they differ most."""
 
     replicate: int
     basis: Basis
     names: Mapping[str, tuple[str, str]]
-    """Rank → its host and device."""
+    """Host and device of each rank."""
     apart: tuple[int, ...]
     own_missing: str | None
 
@@ -92,7 +92,7 @@ def _text(quantity: str, value: float) -> str:
 def sections_of_ranks(
     shown: RanksShown, measures: Sequence[Measure], *, num_launches: int
 ) -> Iterator[Section]:
-    """Lay out the results, and describe them."""
+    """Lay out the results by rank, and explain them."""
 
     def lag(measure: Measure) -> Cell:
         return Cell(measure.text, "warn" if measure.labels["rank"] in shown.apart else "plain")
@@ -117,12 +117,12 @@ def sections_of_ranks(
 def _explanation(shown: RanksShown) -> str:
     if shown.basis == "own steps":
         return (
-            "ranks average gradients in every step, so all windows are as long as the slowest "
-            "rank's; alone: the median of whole steps without gradient sync, after the window"
+            "each window is as long as the slowest rank's, since ranks average gradients; alone: median step "
+            "without averaging, after the window"
         )
     if shown.basis == "steps in the window":
         return "each rank worked alone: its steps do not wait for other ranks"
-    why = shown.own_missing or "they were not timed alone (benchmark.own_compute)"
+    why = shown.own_missing or "steps of each rank were not timed alone (benchmark.own_compute)"
     return f"ranks wait for each other in every step, so it is not known which of them is slow: {why}"
 
 
@@ -136,7 +136,7 @@ class _DeviceRate:
 
 
 def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
-    """Yield the throughput of each device, and how many results on it were wrong.
+    """Yield the throughput of each device, and the number of wrong results on it.
 
     `rates` are the rates of entire launches.
     """
@@ -162,7 +162,7 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
 
 
 def _amounts(launch: Launch) -> list[float | None]:
-    """Return each rank's work in its window as FLOPs, bytes or items; None if it cannot be counted."""
+    """Return the amount of each rank's work as FLOPs, bytes or items; None if it cannot be counted."""
     name = launch.case.model_work.model.name
     pairs = list(zip(launch.setups, launch.windows, strict=True))
     if name == "gemm":
@@ -217,7 +217,7 @@ def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval 
 
 
 def _labels(launch: Launch) -> dict[str, Any]:
-    """Describe the work: workload, number format, whether other devices worked too, and the shape."""
+    """Return labels: workload, number format, whether other devices worked too, and the shape."""
     model = launch.case.model_work.model
     return {
         **({**model.options, **launch.setup.fitted} if model.name in PLAIN_WORK else {}),
@@ -236,7 +236,7 @@ def _cost(subject: str, figures: Sequence[ProbeReading], launch: Launch) -> Meas
         value=value,
         unit=figures[0].unit,
         text=units.MISSING if value is None else units.seconds(value) if is_time else units.bandwidth(value),
-        detail="of 100 back to back, after the window",
+        detail="of 100 launched back to back, after the window",
         subject=subject,
         statistic="median",
         labels={**_labels(launch), **figures[0].labels},

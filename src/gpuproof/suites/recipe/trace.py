@@ -1,13 +1,13 @@
-"""Where did the time of traced steps go? To which operators and kernels, and was there waiting?
+"""Analyse where the time of traced steps went: to which operators and kernels, and to waiting.
 
-Input: a profiler trace (https://docs.pytorch.org/docs/stable/profiler.html; one JSON object whose
+The input is a profiler trace (https://docs.pytorch.org/docs/stable/profiler.html; one JSON object whose
 `traceEvents` list may be very long). It is read event by event, so a gigabyte needs no more memory than a
-small trace. Its times are in microseconds. Output: a summary. With a GPU, its streams are analysed; on a CPU,
-the operators themselves and gloo's threads. Tracing slows down what it observes, so these are proportions,
-not results of the run.
+small trace. Its times are in microseconds. The output is a summary. With a GPU, its streams are analysed; on
+a CPU, the operators themselves and gloo's threads. Tracing slows down what it observes, so these are
+proportions, not results of the run.
 
-**Exposed** communication is the time during which a collective runs and no computation does: the time that a
-step would save if communication were free.
+**Exposed** communication is the time during which a collective runs and no computation does, i.e. the time
+that a step would save if communication were free.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ NOT_AN_OPERATOR = "(launched by no operator)"
 MS_PER_S = 1e3
 CHUNK_CHARS = 2**20
 LARGEST_BYTES = 2**30
-"""About three million events, which take half a minute to read."""
+"""Maximum size of a trace: about three million events, which take half a minute to read."""
 LIST_KEY = '"traceEvents"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEvent:
-    """A complete event of a trace, in microseconds."""
+    """A complete event in a trace, with times in microseconds."""
 
     category: str
     name: str
@@ -51,7 +51,7 @@ class TraceEvent:
     begin_us: float
     end_us: float
     external_id: int | None = None
-    """Links a kernel to the operator that launched it."""
+    """ID that links a kernel to the operator that launched it."""
 
     @property
     def span(self) -> Span:
@@ -66,19 +66,19 @@ class ProfileRow:
     name: str
     calls: int
     self_s: float
-    """Time excluding the operators it calls: on the device if there is one, else on the CPU."""
+    """Time, excluding called operators, spent on the device if there is one, else on the CPU."""
     share: float
-    """Share of the sum over all rows, including omitted rows."""
+    """Fraction of the total over all rows, including omitted rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSummary:
-    """Where the time of the traced steps went; sums over all steps, in seconds."""
+    """Breakdown of the time of the traced steps; times are totals over all steps, in seconds."""
 
     steps: int
     looked_at: Literal["gpu", "processor"]
     span_s: float
-    """Time from the first event to the last: the sum of the following fields, minus overlaps."""
+    """Time from the first event to the last, which is the sum of the following fields minus overlaps."""
     compute_s: float
     communication_s: float
     exposed_s: float
@@ -88,10 +88,10 @@ class ProfileSummary:
     idle_s: float
     operators: tuple[ProfileRow, ...]
     kernels: tuple[ProfileRow, ...]
-    """Empty on a CPU."""
+    """Kernels by time; empty on a CPU."""
     num_events: int
     profiled: bool = True
-    """Marks the steps as traced, so that they are not part of any result."""
+    """Flag that marks the steps as traced, so that they are not part of any result."""
 
 
 def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
@@ -113,7 +113,7 @@ def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
 
 
 def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSummary | None:
-    """Summarise a trace of this many steps; None if it contains no work."""
+    """Summarise a trace of `steps` steps; None if it contains no work."""
     relevant = [event for event in events if event.category in (*ON_DEVICE, "cpu_op") or _is_gloo(event)]
     on_device = [event for event in relevant if event.category in ON_DEVICE]
     operators = [event for event in relevant if event.category == "cpu_op"]
@@ -131,7 +131,7 @@ def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSumma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lanes:
-    """Times at which there was work of each kind, with intervals merged."""
+    """Merged time intervals in which there was work of each kind."""
 
     compute: list[Span]
     communication: list[Span]
@@ -180,7 +180,7 @@ def _device_lanes(events: Sequence[TraceEvent]) -> _Lanes:
 
 
 def _cpu_lanes(operators: Sequence[TraceEvent], collectives: Sequence[TraceEvent]) -> _Lanes:
-    """Count an operator's time as computation, except for copies and for launching a collective."""
+    """Count an operator's time as computation, unless it copies data or launches a collective."""
     compute: list[Span] = []
     copies: list[Span] = []
     by_thread = grouped((event.thread, event) for event in operators)
@@ -206,7 +206,7 @@ def _by_launching_operator(
 
 
 def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
-    """Yield each call's time minus that of the operators it called, computed per thread."""
+    """Yield each call's time minus the time of the operators it called, computed per thread."""
     open_calls: dict[str, list[list[Any]]] = defaultdict(list)  # [event, its self time]
     for event in sorted(operators, key=lambda event: (event.thread, event.begin_us, -event.end_us)):
         calls = open_calls[event.thread]
@@ -221,7 +221,7 @@ def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
 
 
 def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
-    """Sum calls by name, longest first."""
+    """Sum up calls by name, starting with the longest total."""
     times_us = grouped(calls)
     total_us = sum(map(sum, times_us.values()))
     longest = sorted(times_us.items(), key=lambda item: (-sum(item[1]), item[0]))[:TOP]
@@ -238,21 +238,21 @@ def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationTimes:
-    """A step's communication, in milliseconds per step on the first rank."""
+    """Communication times per step, in milliseconds, on the first rank."""
 
     comm_exposed_ms: float | None
     comm_kernel_ms: float | None
     allreduce_standalone_ms: float | None
     missing: dict[str, str]
-    """Reasons for the numbers that are None, by name."""
+    """Reasons why numbers are None, by name."""
 
 
 def communication_times(profile: ProfileSummary, *, world_size: int) -> CommunicationTimes:
     """Read the communication per step from the summary of a trace."""
-    standalone = {"allreduce_standalone_ms": "no bare all-reduce was run with this case"}
+    standalone = {"allreduce_standalone_ms": "no all-reduce was timed alone for this case"}
     if world_size == 1 or not profile.communication_s:
         alone = "a single device does not communicate"
-        reason = alone if world_size == 1 else "the trace contains no collective that the summary recognises"
+        reason = alone if world_size == 1 else "the trace has no collective that the summary recognises"
         names = ("comm_exposed_ms", "comm_kernel_ms")
         return CommunicationTimes(
             comm_exposed_ms=None,
@@ -279,7 +279,7 @@ def trace_events(path: Path) -> Iterator[dict[str, Any]]:
     """
     size = path.stat().st_size
     if size > LARGEST_BYTES:
-        limit = f"files over {LARGEST_BYTES / 2**30:.0f} GiB are not read"
+        limit = f"files larger than {LARGEST_BYTES / 2**30:.0f} GiB are not read"
         raise RecordError(f"{path.name} is {size / 2**30:.1f} GiB, and {limit}")
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8", errors="replace") as file:

@@ -1,7 +1,7 @@
 """Device utilisation: FLOP/s, model FLOPs utilisation, memory bandwidth, memory, learning.
 
-Every share states its reference: the formula, the ceiling's value, its data type and density, and its source.
-If a device's ceiling is unknown, there is no share, and the report says so.
+Every percentage states its reference: the formula, the ceiling's value, its data type and density, and its
+source. If a device's ceiling is unknown, there is no percentage, and the report says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def work_measures(summary: RunSummary) -> list[Measure]:
-    """Return what is known about the work, in the order of the questions; unknown values are omitted."""
+    """Return the known measures of the workload in a fixed order; unknown values are omitted."""
     return [
         *_arithmetic(summary),
         *_memory_traffic(summary),
@@ -33,7 +33,7 @@ def work_measures(summary: RunSummary) -> list[Measure]:
 
 
 def memory_measures(summary: RunSummary) -> list[Measure]:
-    """Return what is known about the run's memory use."""
+    """Return the known measures of the run's memory use."""
     return [*_cache(summary), *_peak_memory(summary), *_memory_estimate(summary)]
 
 
@@ -54,7 +54,7 @@ def _arithmetic(summary: RunSummary) -> Iterator[Measure]:
     if not reached:
         return
     precision = summary.launches[0].setup.precision
-    unknown = f"; no MFU: no {precision} peak is known for {summary.launches[0].setup.device.name}"
+    unknown = f"; no MFU: no known {precision} peak for {summary.launches[0].setup.device.name}"
     yield Measure(
         name="model FLOP/s",
         value=reached,
@@ -91,7 +91,7 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
         return
     launch = summary.launches[0]
     amount = units.memory(launch.setup.bytes_per_step or 0.0)
-    unknown = f"; no share: no memory peak is known for {launch.setup.device.name}"
+    unknown = f"; no percentage: no known memory peak for {launch.setup.device.name}"
     yield Measure(
         name="memory traffic",
         value=reached,
@@ -113,7 +113,7 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
             value=padded,
             unit="bytes",
             text=units.memory(padded),
-            detail=("read in a step beyond the tokens, up to the end of a bucket; not in the memory traffic"),
+            detail="data read per step beyond the tokens, up to the end of a bucket; not in memory traffic",
             better="lower",
         )
     if summary.flops_per_s_per_device:
@@ -130,13 +130,16 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
 def _side_of_the_ridge(summary: RunSummary, intensity: float) -> str:
     ridge = None if summary.roofline is None else summary.roofline.ridge_flops_per_byte
     if ridge is None:
-        return "model FLOPs over bytes; profiling.ceilings would show whether memory or arithmetic limits it"
+        return (
+            "model FLOPs divided by bytes; profiling.ceilings would show whether memory or "
+            "arithmetic limits it"
+        )
     limit = "memory" if intensity < ridge else "arithmetic"
     return f"{limit} is the limit: the measured ceilings meet at {units.significant(ridge)} FLOP/byte"
 
 
 def _ceilings(summary: RunSummary) -> Iterator[Measure]:
-    """Report what plain work achieved on this device, and the run's share of that."""
+    """Report the performance of plain work on this device, and the run's fraction of it."""
     roofline = summary.roofline
     if roofline is None:
         return
@@ -161,13 +164,13 @@ def _ceilings(summary: RunSummary) -> Iterator[Measure]:
             yield _share(
                 f"of {name} ceiling",
                 reached / ceiling.value_per_s,
-                ("achieved over the measured ceiling, not over the data sheet"),
+                "achieved rate divided by the measured ceiling, not by the data sheet's",
             )
 
 
 def _describe_ceiling(ceiling: MeasuredCeiling) -> str:
     if ceiling.what == "gemm":
-        return f"product of {' × '.join(map(units.count, ceiling.size))}"
+        return f"matrix product of {' × '.join(map(units.count, ceiling.size))}"
     return f"{ceiling.what} over buffers of {units.memory(ceiling.size[0])}"
 
 
@@ -184,7 +187,7 @@ def _peak_memory(summary: RunSummary) -> Iterator[Measure]:
             value=max(peaks),
             unit="bytes",
             text=units.memory(max(peaks)),
-            detail="allocated by tensors in the window, the largest of all ranks",
+            detail="allocated by tensors in the window, largest rank",
         )
 
 
@@ -200,7 +203,7 @@ def _evaluation(summary: RunSummary) -> Iterator[Measure]:
     evaluations = [one for launch in summary.launches for one in launch.evaluations]
     taken = [one for one in evaluations if not one.is_held_out]
     held_out = [one for one in evaluations if one.is_held_out]
-    none = "" if held_out else ": none is held out"
+    none = "" if held_out else ": no samples are held out"
     yield from _learnt(taken, "", f"samples also used in steps{none}")
     yield from _learnt(held_out, "held-out ", "samples that no step used")
 
@@ -243,12 +246,12 @@ def _pruning(summary: RunSummary) -> Iterator[Measure]:
         value=least.buffers_bytes,
         unit="bytes",
         text=units.memory(least.buffers_bytes),
-        detail="masks and scores of a rank, counted in tensors; in addition to the optimizer's state",
+        detail="size of the tensors for a rank's masks and scores; in addition to the optimizer's state",
     )
 
 
 def _estimated_memory(launches: Sequence[Launch]) -> tuple[int, str] | None:
-    """Report the estimated and the actual memory of the launches, for the rank that uses the most."""
+    """Report the estimated and the measured memory of the launches, for the rank that uses the most."""
     if not launches or not launches[0].memory:
         return None
     launch = launches[0]
@@ -262,7 +265,7 @@ def _estimated_bytes(memory: Memory) -> int:
 
 
 def memory_parts(launches: Sequence[Launch]) -> dict[str, int]:
-    """Return the estimated memory of the rank that uses the most, in bytes; only known parts."""
+    """Return the estimated memory in bytes of the rank that uses the most; only known parts count."""
     return _parts_of(max(launches[0].memory, key=_estimated_bytes)) if launches[0].memory else {}
 
 
@@ -296,4 +299,4 @@ def _measured_text(launch: Launch, memory: Memory) -> str:
     if memory.counted is None:
         return "nothing was counted"
     total = units.memory(memory.counted.total_bytes)
-    return f"counted in tensors: {total}, without activations and communication"
+    return f"total size of tensors: {total}, without activations and communication"

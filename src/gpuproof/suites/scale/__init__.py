@@ -13,7 +13,7 @@ from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
 
 
 class ScaleSuite(PlannedSuite):
-    """Batch sizes on different numbers of devices, each launch in a fresh process."""
+    """Measure batch sizes on different device counts, with each launch in a fresh process."""
 
     name = NAME
     summary = "one device compared with several: speed-up, efficiency and advice"
@@ -25,13 +25,14 @@ class ScaleSuite(PlannedSuite):
         """Plan the launches of all points.
 
         Raises:
-            UsageError: it is not a training recipe, it is itself a sweep, or hosts cannot be filled this way.
+            UsageError: the recipe is not a training recipe, is itself a sweep, or cannot fill the hosts with
+                ranks.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
                 "scaling needs a single training recipe, without matrix or search",
                 place="suite",
-                next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
+                next_step="Set kind to training, and the sizes in scale.batch_sizes and scale.num_devices",
             )
         return check_points(plan(config, places))
 

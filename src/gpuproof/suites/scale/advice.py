@@ -1,12 +1,12 @@
-"""What to use: by a rule of thumb before measuring, then by what was measured.
+"""Advise on what to use: by a rule of thumb before measuring, then based on measured results.
 
 The measured answer, with its bottleneck and cost, takes precedence over any rule of thumb. A step is
 launch-bound if most of it does not depend on the batch. If a step on one device takes a + b·B seconds at
-batch B, the share of a in the larger batch's step is (B·r - A) / (B - A), where A is the smaller batch and r
-is the ratio of the smaller batch's step time to the larger one's. It rises with r, so the ends of r's
-interval give the ends of its own interval. A device whose time does not rise from the smaller batch to the
-larger one is idle part of the time: either the host launches kernels more slowly than they run, or each
-kernel is too small to fill the device.
+batch B, then a makes up the fraction (B·r - A) / (B - A) of the larger batch's step, where A is the smaller
+batch and r is the ratio of the smaller batch's step time to the larger one's. This fraction rises with r, so
+the ends of r's interval determine the ends of its own interval. A device whose step time does not rise from
+the smaller batch to the larger one is idle part of the time: either the host launches kernels more slowly
+than they run, or each kernel is too small to fill the device.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ HOST_BOUND = "host-bound"
 """The code of the warning about a window in which the device waited for its host."""
 MeasuredAnswer = Literal["yes", "no", "not decided"]
 MOSTLY = 0.5
-"""A step is called launch-bound if the part independent of the batch is above this share of the larger
-batch's step."""
+"""Fraction of the larger batch's step above which the part independent of the batch makes a step
+launch-bound."""
 LEAST_RATIO = 2
-"""Batches whose ratio is smaller than this do not show how much of a step is independent of the batch."""
+"""Minimum ratio of two batch sizes: closer ones do not show how much of a step is independent of the
+batch."""
 
 
 def advise_before(config: RunConfig) -> RuleOfThumb:
     """Return the rule-of-thumb advice for a recipe's workload and largest batch, by its thresholds.
 
     Raises:
-        UsageError: there is no such workload, or its number of parameters is not known before it is built.
+        UsageError: there is no such workload, or its number of parameters is unknown until it is built.
     """
     chosen, options = choose_workload(config), read_options(config)
     work = chosen.info.work(chosen.options, chosen.shape)
     if work is None:
         raise UsageError(
-            f"the number of parameters of {config.model.name} is not known before it is built",
+            f"the number of parameters of {config.model.name} is unknown before the model is built",
             place="--gpu-mode auto",
             next_step="Use --gpu-mode multi or single",
         )
@@ -57,7 +58,7 @@ def advise_before(config: RunConfig) -> RuleOfThumb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawWorth:
-    """The cost of several devices, under one scaling law."""
+    """The cost of using several devices, under one scaling law."""
 
     law: str
     worth: Worth
@@ -65,14 +66,14 @@ class LawWorth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceDetail:
-    """The measured answer, the reason why steps take as long as they do, and the cost."""
+    """The measured answer, the reason for the duration of steps, and the cost."""
 
     measured: MeasuredAdvice | None = None
-    """None if no speed-ups were compared."""
+    """Advice based on measured speed-ups; None if no speed-ups were compared."""
     fixed_time: FixedTime | None = None
-    """Result for one device; None with fewer than two batch sizes."""
+    """Result for steps on one device; None with fewer than two batch sizes."""
     host_bound: tuple[str, ...] = ()
-    """Points with windows in which the device waited for its host."""
+    """Points at which the device waited for its host in some window."""
     worths: tuple[LawWorth, ...] = ()
     memory_safety_margin: float | None = None
     over_margin: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ def advice_lines(advice: AdviceDetail) -> Iterator[str]:
     if advice.host_bound:
         yield (
             f"host-bound: {', '.join(advice.host_bound)}: the device waited for its host, so "
-            "neither the device nor its links set the pace"
+            "neither the device nor its links limited the rate"
         )
     if advice.over_margin and advice.memory_safety_margin is not None:
         yield (
@@ -151,11 +152,11 @@ def _answer(advice: MeasuredAdvice) -> str:
 def _fixed_time(fixed: FixedTime) -> str:
     batches = f"batch {fixed.small_batch} to {fixed.large_batch} on one device"
     if fixed.share is None or fixed.step_ratio is None:
-        return f"whether steps are launch-bound is not known: {fixed.missing}"
+        return f"it is not known whether steps are launch-bound: {fixed.missing}"
     share_text = f"{units.share(max(0.0, fixed.share.low))} – {units.share(min(1.0, fixed.share.high))}"
-    grew = f"{batches}: {fixed.step_ratio:.2f} times the step for "
+    grew = f"{batches}: {fixed.step_ratio:.2f} times the step time for "
     grew += f"{fixed.large_batch / fixed.small_batch:g} times the samples; "
-    grew += f"{share_text} of the larger step does not depend on the batch"
+    grew += f"{share_text} of the larger batch's step does not depend on the batch"
     if fixed.is_launch_bound:
         return f"launch-bound: {grew}: a larger batch costs little, and helps more than a second device"
     return f"{grew} (launch-bound above {units.share(MOSTLY)})"
@@ -166,7 +167,7 @@ def _cost(priced: LawWorth) -> str:
     cost = worth.cost_ratio
     line = (
         f"costs, {worth.num_devices} devices, {priced.law} scaling: {worth.verdict}: the same work "
-        f"costs {cost.centre:.2f} × ({cost.low:.2f} – {cost.high:.2f}) as much as on one; "
+        f"costs {cost.centre:.2f} × ({cost.low:.2f} – {cost.high:.2f}) as much as on one device; "
         f"break-even is a speed-up of {worth.price_ratio:.2f}"
     )
     if worth.payback is None:
@@ -176,33 +177,33 @@ def _cost(priced: LawWorth) -> str:
 
 def _payback(payback: Payback) -> str:
     if payback.least_months is None:
-        return "never: none are saved"
+        return "never: no hours are saved"
     most = "never" if payback.most_months is None else f"{payback.most_months:.1f}"
     return f"after {payback.least_months:.1f} to {most} months"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAdvice:
-    """Whether several devices are worth it, judged by the average speed-ups of a study."""
+    """Whether several devices are worthwhile, according to the average speed-ups in a study."""
 
     answer: MeasuredAnswer
     num_devices: int
-    """Number of devices in the average that it is based on."""
+    """Number of devices in the average that the answer is based on."""
     law: str
     ratio: float | None
     low: float | None
     high: float | None
     num_launches: int
-    """Number of launches on several devices; there are as many on one device."""
+    """Number of launches on several devices, which equals the number of launches on one device."""
     reason: str
 
 
 def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
-    """Return the answer from the average that most favours several devices; each comes with its law.
+    """Return the answer from the average (paired with its law) that most favours several devices.
 
-    *yes* if a decided average is beneficial; *no* if all are decided and none is beneficial; otherwise not
-    decided: an interval that contains 1 does not give an answer. None if nothing was compared. Picking the
-    best of several averages is valid if their intervals hold simultaneously.
+    The answer is *yes* if a decided average is beneficial; *no* if all are decided and none is beneficial;
+    otherwise not decided, because an interval that contains 1 is inconclusive. It is None if nothing was
+    compared. Picking the best of several averages is valid if their intervals hold simultaneously.
     """
     if not averages:
         return None
@@ -229,12 +230,12 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedTime:
-    """The part of a step that does not depend on the batch, as a share of the larger batch's step."""
+    """The part of a step that does not depend on the batch, as a fraction of the larger batch's step."""
 
     small_batch: int
     large_batch: int
     step_ratio: float | None
-    """Step time of the larger batch divided by that of the smaller one."""
+    """Ratio of the larger batch's step time to the smaller batch's step time."""
     share: Interval | None
     missing: str | None = None
 
@@ -247,7 +248,7 @@ class FixedTime:
 def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.95) -> FixedTime | None:
     """Compare the smallest batch with the largest; `steps_s` maps batches to launches' mean steps.
 
-    None if there are fewer than two batch sizes.
+    The result is None if there are fewer than two batch sizes.
 
     >>> found = fixed_time({8: [6.48, 6.5, 6.46], 128: [7.58, 7.6, 7.56]})
     >>> found.is_launch_bound, round(found.share.centre, 2)

@@ -1,8 +1,8 @@
-"""Details of each point beyond throughput: communication, phases, memory, step time distribution.
+"""Break down each point beyond throughput: communication, phases, memory, step time distribution.
 
-It also checks whether several devices learn the same as one: losses, gradient norms and weights are compared,
-with the limits from the requirement (losses less than 0.01 apart, gradient norms correlated above 0.95,
-weights less than 1e-4 apart). The result is the worst of all ranks and launches.
+This module also checks whether training on several devices matches training on one: losses, gradient norms
+and weights are compared, with the limits from the requirement (losses less than 0.01 apart, gradient norms
+correlated above 0.95, weights less than 1e-4 apart). The result is the worst one of all ranks and launches.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ WAYS = (
     ("sync_difference", "communication: step with gradient averaging minus step without"),
     ("exposed", "communication: collectives with no concurrent computation"),
     ("overlapped", "communication: collectives with concurrent computation"),
-    ("standalone", "communication: all-reduces of the buckets alone"),
+    ("standalone", "communication: all-reduces of the gradient buckets alone"),
 )
-"""Each communication measure by its field, with the part of a step that it describes."""
+"""Communication measures by field, each with the part of a step that it describes."""
 MOST_LOSS, LEAST_CORRELATION, MOST_WEIGHT = 0.01, 0.95, 1e-4
 MOST_NORM = 0.05
 """Largest allowed relative difference of a gradient norm."""
@@ -43,11 +43,11 @@ STEADY = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryHeld:
-    """The memory of the rank that uses the most: as computed from sizes, and as measured. In bytes."""
+    """Memory of the rank that uses the most, in bytes, as computed from sizes and as measured."""
 
     estimate: MemoryParts
     counted: MemoryParts | None
-    """Memory of the tensors themselves."""
+    """Memory of the actual tensors."""
     activations_bytes: int | None
     activations_missing: str | None
     peak_bytes: int | None
@@ -62,7 +62,7 @@ class MemoryHeld:
 
     @property
     def device_share(self) -> float | None:
-        """The expected memory, or the measured one if higher, divided by the device's memory."""
+        """Expected memory, or the measured memory if that is higher, divided by the device's memory."""
         if not self.device_bytes:
             return None
         return max(self.expected_bytes, self.peak_bytes or 0) / self.device_bytes
@@ -84,7 +84,7 @@ class PointBreakdown:
     """Quantiles of the step times of all launches: minimum, each percentile, maximum; empty without step
     times."""
     alike: Agreement | None = None
-    """Whether several devices learn the same as one."""
+    """Agreement between the results on several devices and on one; None if not compared."""
     alike_missing: str | None = None
 
 
@@ -133,26 +133,26 @@ def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """The worst values over all ranks and launches of a point."""
+    """The worst values over all ranks and launches of a point, compared with one device."""
 
     num_steps: int
     loss_difference: float
     norm_correlation: float | None
-    """None if the norms hardly change from step to step."""
+    """Correlation of the gradient norms; None if the norms hardly change from step to step."""
     norm_difference: float
-    """The largest relative difference of a gradient norm."""
+    """The largest relative difference between gradient norms."""
     weight_difference: float
 
     @property
     def is_alike(self) -> bool:
-        """Whether nothing exceeds its limit. Norms must be close, too: norms twice as large correlate."""
+        """Whether nothing exceeds its limit. Norms must be close as well: norms twice as large correlate."""
         correlates = self.norm_correlation is None or self.norm_correlation > LEAST_CORRELATION
         is_near = self.loss_difference < MOST_LOSS and self.weight_difference < MOST_WEIGHT
         return is_near and correlates and self.norm_difference < MOST_NORM
 
 
 def agreement_of(launches: Sequence[Launch]) -> Agreement | str | None:
-    """Return the result from a point's launches, the reason for its absence, or None if not checked."""
+    """Return the agreement from a point's launches, or why it is missing; None if not checked."""
     records = [record for launch in launches for record in launch.trained_alike]
     complete = [record for record in records if record.missing is None]
     if complete and not any(max(record.gradient_norm_alone) for record in complete):

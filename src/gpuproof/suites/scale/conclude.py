@@ -1,4 +1,4 @@
-"""Results of a scaling study: speed-up and efficiency of each point, and what to use."""
+"""Conclude a scaling study: speed-up and efficiency of each point, and what to use."""
 
 from __future__ import annotations
 
@@ -61,13 +61,12 @@ class ScaleRow:
     law: Law | None
     figures: PointMeasures
     speed_up: SpeedUp | None
-    """None on one device, or if either side measured nothing."""
+    """Speed-up over one device; None on one device, or if either side measured nothing."""
     outlier_launches: tuple[int, ...]
-    """Replicates whose throughput is an outlier (modified Z above 3.5); they are not excluded from any
-    result."""
+    """Replicates with an outlier throughput (modified Z above 3.5); they are not excluded from any result."""
     rate_without_outliers: float | None
     launches_for_one_percent: int | None
-    """Number of launches with this spread that are needed for a throughput within ±1 %."""
+    """Number of launches with this spread needed to determine the throughput within ±1 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +81,13 @@ class Average:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleStudy:
-    """What was computed from the points."""
+    """The values computed from the points of a study."""
 
     rows: tuple[ScaleRow, ...]
     averages: tuple[Average, ...]
     rule_of_thumb: RuleOfThumb | None
-    """None if nothing was measured, since the number of parameters is then unknown."""
+    """The rule-of-thumb advice; None if nothing was measured, because the number of parameters is then
+    unknown."""
     num_parameters: int | None
     apart: tuple[PointBreakdown, ...]
     """Points with a step breakdown, or with known memory and step times."""
@@ -126,7 +126,7 @@ class ScaleDetail:
     launches: tuple[str, ...]
     rule_of_thumb: tuple[str, ...]
     topology: tuple[str, ...]
-    """How the devices are connected to each other, as far as the hosts reported."""
+    """Lines on how devices are connected to each other, as far as the hosts reported it."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -215,9 +215,7 @@ def _learns_otherwise(apart: PointBreakdown) -> Doubt:
         reason=f"{apart.num_devices} devices do not learn the same as one ({apart.case_id}): after "
         f"{apart.alike.num_steps} steps losses are {apart.alike.loss_difference:.1e} apart "
         f"and weights {apart.alike.weight_difference:.1e}",
-        remedy=(
-            "Check collectives and devices (gpuproof validate), and the model for differences between ranks"
-        ),
+        remedy="Check collectives and devices (gpuproof validate), and the model for differences by rank",
     )
 
 
@@ -229,7 +227,10 @@ def _too_fast(rows: Sequence[ScaleRow]) -> Doubt:
         code="super-linear",
         reason=f"{most.num_devices} devices were {most.speed_up.ratio:.2f} times as fast as one at batch "
         f"{most.batch_size}: more than is possible, so the two sides did not do the same work",
-        remedy=("Check caches that hold a smaller batch, the threads per rank, and what else was running"),
+        remedy=(
+            "Check whether only the smaller batch fits in a cache, the threads per rank, and "
+            "what else was running"
+        ),
     )
 
 
@@ -313,14 +314,14 @@ def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Averag
 
 
 def _replicate_means(rows: Sequence[ScaleRow]) -> list[float]:
-    """Return a geometric mean over batch sizes for each replicate that all sizes have."""
+    """Return a geometric mean over batch sizes for each replicate that exists at all sizes."""
     rates = [{launch.replicate: launch.value for launch in row.figures.launches} for row in rows]
     common = sorted(set.intersection(*map(set, rates))) if rates else []
     return [geometric_mean([of_row[replicate] for of_row in rates]) for replicate in common]
 
 
 def _headline(study: ScaleStudy) -> str:
-    """Return the average on the most devices; else the fastest point, or the number measured."""
+    """Return the average on the most devices, else the fastest point, or how many points had results."""
     if not study.averages:
         return _fastest(study.rows)
     best = max(study.averages, key=lambda average: (average.num_devices, average.law == "strong"))
@@ -344,7 +345,7 @@ def _fastest(rows: Sequence[ScaleRow]) -> str:
 
 
 def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
-    """Yield how gradients were summed, for a framework that can do it in several ways."""
+    """Yield how gradients were summed, for a framework that offers several ways."""
     replicas = [launch.setup.replicas for point in concluded for launch in point.launches]
     ways = dict.fromkeys((x.framework, x.reduction) for x in replicas if x is not None and x.reduction)
     yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)
@@ -354,19 +355,19 @@ def _hosts(evidence: Evidence) -> Iterator[str]:
     """Report which points ran on which hosts, if several were given."""
     most = max((launch.case.placement.hosts for launch in evidence.launches), key=len, default=())
     if len(most) > 1:
-        yield (f"points that fit on one host ran on {most[0]}, larger ones on whole hosts: {', '.join(most)}")
+        yield f"points that fit on one host ran on {most[0]}, larger ones on whole hosts: {', '.join(most)}"
 
 
 def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:
     yield (
-        "strong: all devices share the batch; weak: each device has a batch of that size; "
-        "efficiency is the speed-up divided by the number of devices"
+        "strong: the batch is divided among all devices; weak: each device has a batch of that "
+        "size; efficiency is the speed-up divided by the number of devices"
     )
     yield (
-        f"launches are fresh processes, all points interleaved in an order shuffled by "
+        "launches run in fresh processes, and all points are interleaved in an order shuffled by "
         f"run.order_seed={config.run.order_seed}"
     )
     yield f"a speed-up is the ratio of the geometric means of launches; {A_THROUGHPUT}"
-    yield f"intervals of speed-ups hold at {CONFIDENCE:.0%} for all of them together"
+    yield f"intervals of speed-ups hold at {CONFIDENCE:.0%} for all speed-ups together"
     for point in points_left_out(options):
-        yield (f"skipped: batch {point.batch_size} is not divisible by {point.num_devices} devices (strong)")
+        yield f"skipped: batch {point.batch_size} is not divisible by {point.num_devices} devices (strong)"

@@ -1,8 +1,8 @@
-"""The curves of a study: their laws, breaks and predictions, and the overhead of steps.
+"""Compute the curves of a study: their laws, breaks and predictions, and the overhead of steps.
 
-A curve is one batch size under one law of growth. A law applies to one way of communicating. If the next
-number of devices communicates differently (over another backend, with another algorithm, or with a second
-host), the curve is broken there, and nothing is fitted or predicted across the break.
+A curve is one batch size under one law of growth. A law applies to one way of communicating. If communication
+changes at the next number of devices (to another backend, another algorithm, or a second host), the curve is
+broken there, and nothing is fitted or predicted across the break.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gpuproof.suites.scale.plan import Law, ScalePoint
 
 CONFIDENCE = 0.95
 ALGORITHM = re.compile(r"_(RING|TREE|NVLS_TREE|NVLS|COLLNET_DIRECT|COLLNET_CHAIN|PAT)_")
-"""Matches the algorithm in the name of an NCCL kernel. Newer NCCL versions name the kernels of several
-algorithms after the ring."""
+"""Pattern for the algorithm in the name of an NCCL kernel. Newer NCCL versions include "ring" in the kernel
+names of several algorithms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class FittedLaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOverhead:
-    """How much longer a step on several devices takes than its share of one device's step."""
+    """Time by which a step on several devices exceeds its share of one device's step."""
 
     num_devices: int
     mean_step_s: float
@@ -48,7 +48,7 @@ class StepOverhead:
 
     @property
     def share(self) -> float | None:
-        """Overhead divided by the step."""
+        """Overhead divided by the step time."""
         return None if self.overhead_s is None else self.overhead_s.centre / self.mean_step_s
 
 
@@ -133,18 +133,19 @@ def _overheads(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """How the ranks of a point communicate, as far as their records say."""
+    """How the ranks of a point communicate, as far as recorded."""
 
     num_hosts: int
     backend: str | None
-    """None on one device."""
+    """Communication backend; None on one device."""
     algorithms: tuple[str, ...]
-    """From the names of the collectives' kernels; empty if the names do not show it."""
+    """Algorithms, taken from the names of the collectives' kernels; empty if the names do not include
+    them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveBreak:
-    """A break between two numbers of devices, where ranks start to communicate differently."""
+    """A break between two device counts at which the communication method changes."""
 
     before: int
     after: int
@@ -186,12 +187,12 @@ def _difference(near: Fabric, far: Fabric) -> str | None:
 def overhead(
     single_s: Sequence[float], several_s: Sequence[float], *, ideal_share: float, confidence: float
 ) -> Interval | Unavailable:
-    """Return by how many seconds a step on several devices exceeds its share of one device's step.
+    """Return the seconds by which a step on several devices exceeds its share of one device's step.
 
-    `single_s` and `several_s` are the mean steps of launches. `ideal_share` is the share of one device's step
-    that a step would take if devices only divided the work: 1 / N under strong scaling, 1 under weak. Noise
-    adds to the seconds, so the result is a difference, with Welch's t and the degrees of freedom of the
-    smaller side.
+    `single_s` and `several_s` are the mean step times of launches. `ideal_share` is the fraction of one
+    device's step time that a step would take if devices only divided the work: 1 / N under strong scaling, 1
+    under weak scaling. Noise is additive in seconds, so the result is a difference, with Welch's t-test and
+    the degrees of freedom of the smaller side.
     """
     if min(len(single_s), len(several_s)) < MIN_LAUNCHES:
         return Unavailable(reason=f"one side has fewer than {MIN_LAUNCHES} launches")
@@ -205,7 +206,7 @@ def overhead(
         high=centre + reach,
         centre=centre,
         confidence=confidence,
-        method="Welch's t on mean steps of launches",
+        method="Welch's t-test on the launches' mean step times",
         num_launches=one.size + several.size,
         num_samples=one.size + several.size,
         between_launches=True,

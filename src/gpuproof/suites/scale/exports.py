@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 MIB_BYTES = 2**20
 MS_PER_S = 1e3
-NOT_LOOKED = "steps of this run have no breakdown (scale.breakdown_runs)"
+NOT_LOOKED = "steps of this run were not broken down (scale.breakdown_runs)"
 NO_COUNT = "torch does not count memory on this type of device"
 COMMUNICATION_IS = (
-    "sync_difference_ms: a step with gradient averaging minus one without, minus the same "
-    "difference in a group of one; the other values answer different questions, and are not added "
-    "to it"
+    "sync_difference_ms: a step with gradient averaging minus a step without it, minus the same difference "
+    "in a group of one; the other values answer different questions, and are not added to it"
 )
-"""The measure that is used as S2's single communication value."""
+"""Name of the measure that is used as S2's single communication value."""
 
 
 def scale_exports(
@@ -85,7 +84,7 @@ def _batch(row: ScaleRow, point: PointResult, study: ScaleStudy) -> dict[str, An
 
 
 def _framework(point: PointResult) -> dict[str, Any]:
-    """Name the framework if it is not torch, and the way gradients were summed."""
+    """Return the framework, if it is not torch, and the way in which gradients were summed."""
     replicas = next((launch.setup.replicas for launch in point.launches), None)
     return {} if replicas is None else {"framework": replicas.framework, "reduction": replicas.reduction}
 
@@ -158,7 +157,7 @@ def _runs(
 
 
 def _launch_json(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
-    """Return what else is known about one run: its steps, its devices, and the location of its records."""
+    """Return other facts about one run: its steps, its devices, and the location of its records."""
     return {
         "num_steps": launch.slowest.num_steps,
         "training_time_ms": _ms(launch.slowest.wall_s),
@@ -186,9 +185,9 @@ def _errors(launch: Launch) -> dict[str, float | None]:
 def _step_memory_mb(launch: Launch) -> dict[str, Any]:
     """Return a rank's allocated memory before and after each examined step, in MiB as in S2.
 
-    The rank is the one that uses the most. An allocator that keeps freed memory for the next step shows the
-    same value before and after a step; the additional memory that a step needs shows in `memory_usage_mb`,
-    its peak.
+    The reported rank is the one that uses the most memory. An allocator that keeps freed memory for the next
+    step reports the same value before and after a step; the additional memory that a step needs appears in
+    `memory_usage_mb`, which is the peak.
     """
     measured = [phases for phases in launch.step_phases if phases.allocated_before_bytes]
     if not measured:
@@ -204,7 +203,7 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
 
 
 def _memory_mb(point: PointResult) -> dict[int, float]:
-    """Return, per launch, the highest peak of any rank, if every rank's is known, in MiB as in S2."""
+    """Return each launch's highest peak of any rank in MiB as in S2, if every rank's peak is known."""
     peaks = {
         launch.case.replicate: [window.peak_allocated_bytes for window in launch.windows]
         for launch in point.launches
@@ -251,7 +250,7 @@ def _report(model: str, study: ScaleStudy, result: Result, created: str, launche
 
 
 def _average(study: ScaleStudy, average: Any) -> Iterator[str]:
-    """Yield the lines for one number of devices; speed-ups come with their intervals."""
+    """Yield the lines for one number of devices; speed-ups are followed by their intervals."""
     ratio = average.speed_up.comparison.ratio
     yield from ("", f"## {average.num_devices} GPUs, {average.law} scaling", "", *_rows(study, average))
     if ratio is not None:

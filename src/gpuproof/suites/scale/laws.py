@@ -1,20 +1,20 @@
 """Amdahl's law and the universal scaling law (USL), fitted to throughputs, and their predictions.
 
 With N devices and throughput X(N), the USL (Gunther 2007, Guerrilla Capacity Planning) is N / X(N) = (1 + σ(N
-− 1) + κN(N − 1)) / X(1): σ is the share of the work that only one device can do at a time, and κ is the cost
-per pair of devices. Amdahl's law is the same with κ = 0. Both are linear in 1/X(1), σ/X(1) and κ/X(1), and
-noise adds to seconds, so least squares, weighted by each point's own error, yield these directly. If each
-device has its own batch, summing gradients over a ring costs 2(N − 1)/N times their bytes over a link, and
-this law is also used for prediction. If all devices share one batch, the ring cost has the same form as
-Amdahl's law.
+− 1) + κN(N − 1)) / X(1): σ is the fraction of the work that only one device can do at a time, and κ is the
+cost per pair of devices. Amdahl's law is the same with κ = 0. Both are linear in 1/X(1), σ/X(1) and κ/X(1),
+and the noise is additive in seconds, so least squares weighted by each point's own error yields these
+directly. If each device has its own batch, summing gradients over a ring costs 2(N − 1)/N times their bytes
+over a link, and this law is also used for prediction. If all devices share one batch, the ring cost has the
+same form as Amdahl's law.
 
 Before a law is used for prediction, it is tested: fitted without the largest number of devices, it must
-predict what was measured there. κ, which grows with the square of the number of devices, cannot be seen with
-few devices. So the interval is the union of the USL's and Amdahl's, plus that of the ring cost if the points
-may follow it, whichever law gives the value itself. An interval is Student's t with Satterthwaite's degrees
-of freedom, based on the scatter of each point's launches. Scatter that a law leaves unexplained beyond that
-is tested first, and a law that fails is not a fit. `benchmarks/scaling_fits.py` shows how often intervals
-contain the true value.
+predict what was measured there. κ, which grows with the square of the number of devices, cannot be estimated
+from few devices. So the interval is the union of the intervals of the USL, of Amdahl's law and, if the points
+may follow it, of the ring cost, whichever law provides the value itself. Intervals use Student's t with
+Satterthwaite's degrees of freedom, based on the scatter of each point's launches. A law is first tested for
+scatter that it leaves unexplained beyond that, and a law that fails is not a fit.
+`benchmarks/scaling_fits.py` shows how often intervals contain the true value.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 
 FACTORS = (2, 4, 8)
 LEAST_POINTS = 4
-"""Three points to fit a law, and one to test it."""
+"""Minimum number of points: three to fit a law, and one to test it."""
 TRIAL_CONFIDENCE = 0.95
 TRIAL_REACH = 0.1
-"""If the prediction is only known to ± this or worse, the trial could not fail, and the law is not used for
-predictions."""
+"""If the uncertainty of the prediction is larger than this, the trial could not fail, and the law is not used
+for predictions."""
 LawName = Literal["Amdahl's law", "universal scaling law", "cost of a ring"]
 AMDAHL: LawName = "Amdahl's law"
 USL: LawName = "universal scaling law"
@@ -45,15 +45,15 @@ RING: LawName = "cost of a ring"
 NUM_PARAMETERS: dict[LawName, int] = {AMDAHL: 2, USL: 3, RING: 2}
 CONFIDENCE = 0.95
 LACK_OF_FIT = 0.01
-"""A law is rejected if points that follow it would deviate this much in only one of a hundred studies."""
+"""Significance level: points that follow a law would deviate this much in only one of a hundred studies."""
 PRIOR_FREEDOM = 10.0
-"""Degrees of freedom given to the spread that all points share, against a point's own spread. Used for
-weights only, since the spread of three launches is poorly known."""
+"""Degrees of freedom assigned to the pooled spread of all points when it is combined with a point's own
+spread. Used for weights only, since the spread of three launches is poorly known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawTrial:
-    """Test of a law: the largest number of devices is predicted from the others."""
+    """Test of a law: the result for the largest number of devices is predicted from the others."""
 
     num_devices: int
     predicted: Interval
@@ -104,7 +104,7 @@ def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
 def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
     """Choose the law for predictions: the one that fits the points best, or the USL if κ is significant.
 
-    A cost at its bound of 0 does not count as fitting a law, but the law may still be used for prediction.
+    A law with a cost at its bound of 0 does not count as a fit, but may still be used for prediction.
     """
     if (reason := reason_no_fit(points, AMDAHL)) is not None:
         return Unavailable(reason=f"no law fits: {reason}")
@@ -112,13 +112,13 @@ def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
     if isinstance(full, LawFit) and full.crosstalk is not None and full.crosstalk.low > 0:
         return USL
     laws = [*laws_followed(points), *([USL] if isinstance(full, LawFit) else [])]
-    return laws[0] if laws else Unavailable(reason="no law fits: the points follow none")
+    return laws[0] if laws else Unavailable(reason="no law fits: the points do not follow any of them")
 
 
 def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
-    """Predict the largest number of devices from the others, and check the prediction.
+    """Predict the result for the largest number of devices from the others, and check the prediction.
 
-    N / X(N) as predicted is compared with N / X(N) as measured; the two share no launches.
+    The predicted N / X(N) is compared with the measured one; the two share no launches.
     """
     *others, last = points
     fit = least_squares(others, law)
@@ -138,13 +138,12 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
 
 
 def reason_not_tried(trial: LawTrial, law: LawName) -> str | None:
-    """Report why the trial rules out a prediction; None if it passed a trial it could have failed."""
+    """Return why the trial rules out a prediction; None if it was passed and could have failed."""
     point = trial.predicted
     if not trial.passed:
         return (
-            f"{law} failed on {trial.num_devices} devices: from the others it predicts an "
-            f"efficiency of {point.centre:.1%} ({point.low:.1%} to {point.high:.1%}), but "
-            f"{trial.measured:.1%} was measured"
+            f"{law} failed on {trial.num_devices} devices: from the others it predicts an efficiency of "
+            f"{point.centre:.1%} ({point.low:.1%} to {point.high:.1%}), but {trial.measured:.1%} was measured"
         )
     if trial.reach > TRIAL_REACH:
         reach = plus_minus(trial.reach)
@@ -160,7 +159,7 @@ def _predicted(points: Sequence[CurvePoint], law: LawName, num_devices: int) -> 
 
 
 def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
-    """Return 1 / slowdown: the value of the first, with the interval of all; always between 0 and 1."""
+    """Return 1 / slowdown: the first law's value with the interval of all; always between 0 and 1."""
     first = slowdowns[0]
     slowest, fastest = (max(ratio.high for ratio in slowdowns), min(ratio.low for ratio in slowdowns))
     return replace(
@@ -168,7 +167,9 @@ def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
         centre=1 / first.centre if first.centre > 1 else 1.0,
         low=1 / max(slowest, 1.0),
         high=1 / max(fastest, 1.0),
-        method=f"{first.method}, widened to the other law's" if len(slowdowns) > 1 else first.method,
+        method=f"{first.method}, widened to include the other law's interval"
+        if len(slowdowns) > 1
+        else first.method,
     )
 
 
@@ -186,13 +187,13 @@ class LawFit:
 
     law: LawName
     serial: Interval
-    """σ: the share of one device's time that cannot be divided among devices."""
+    """σ: the fraction of one device's time that cannot be divided among devices."""
     crosstalk: Interval | None
     """κ: the cost per pair of devices; None under Amdahl's law."""
     num_points: int
     lack_of_fit: float | None
-    """How often points that follow the law would deviate this much; None with as many points as
-    parameters."""
+    """Probability that points following the law deviate at least this much; None if there are only as many
+    points as parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +203,11 @@ class LinearFit:
     law: LawName
     coefficients: FloatArray
     gains: FloatArray
-    """Coefficients by points: how much each point's value contributes to each coefficient."""
+    """Matrix of coefficients by points: how much each point's value contributes to each coefficient."""
     variances: FloatArray
     """Variances of the points' values."""
     freedoms: FloatArray
-    """Degrees of freedom of those variances."""
+    """Degrees of freedom of the points' variances."""
     lack_of_fit: float | None
 
     def slowdown(self, num_devices: int, *, confidence: float = CONFIDENCE) -> Interval:
@@ -234,7 +235,7 @@ class LinearFit:
             high=centre + reach,
             centre=centre,
             confidence=confidence,
-            method=f"least squares of the {self.law} on launches",
+            method=f"least-squares fit of the {self.law} to launches",
             num_launches=int(self.freedoms.sum()) + self.freedoms.size,
             num_samples=self.freedoms.size,
             between_launches=True,
@@ -242,7 +243,7 @@ class LinearFit:
 
 
 def design_row(num_devices: int, law: LawName) -> FloatArray:
-    """Return, for each coefficient, its factor in N / X(N).
+    """Return the factor of each coefficient in N / X(N).
 
     >>> [float(value) for value in design_row(4, USL)]
     [1.0, 3.0, 12.0]
@@ -296,7 +297,7 @@ def fit_law(points: Sequence[CurvePoint], law: LawName) -> LawFit | Unavailable:
     for name, parameter in (("σ", serial), ("κ", crosstalk)):
         if parameter is not None and parameter.centre <= 0:
             upto = max(0.0, parameter.high)
-            return Unavailable(reason=f"{name} is at its bound of 0 (at most {upto:.2g} by its interval)")
+            return Unavailable(reason=f"{name} is at its bound of 0 (its interval allows at most {upto:.2g})")
     return LawFit(
         law=law, serial=serial, crosstalk=crosstalk, num_points=len(points), lack_of_fit=fit.lack_of_fit
     )
@@ -310,11 +311,14 @@ def laws_followed(points: Sequence[CurvePoint]) -> list[LawName]:
 
 
 def reason_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
-    """Report what rules out any fit, before a law is considered."""
+    """Return what rules out any fit, before a law is considered."""
     needed = NUM_PARAMETERS[law] + 1
     if len(points) < needed:
         had = ", ".join(str(point.num_devices) for point in points) or "none"
-        return f"needs {needed} different numbers of devices (one more than its parameters); measured: {had}"
+        return (
+            f"needs {needed} different numbers of devices (one more than the law has "
+            f"parameters); measured: {had}"
+        )
     if points[0].num_devices != 1:
         return "one device was not measured"
     few = [point for point in points if len(point.rates) < MIN_LAUNCHES]
@@ -323,5 +327,5 @@ def reason_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
     one = float(np.mean(points[0].rates))
     over = [p for p in points if float(np.mean(p.rates)) > MORE_THAN_THERE_IS * p.num_devices * one]
     if over:
-        return f"{over[0].num_devices} devices were faster than that many times one device"
+        return f"{over[0].num_devices} devices were faster than perfect scaling from one device"
     return None

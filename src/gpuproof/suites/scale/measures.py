@@ -34,10 +34,10 @@ EFFICIENCY = "efficiency"
 PARTS_OF_A_STEP = ("data", "forward", "backward", "communication", "optimizer", "host gap")
 LEARNING_ALIKE = "One device and several, trained alike"
 ABOUT_LEARNING = (
-    "ten steps from the same weights on the same samples, by all ranks and by one alone, without "
-    f"dropout, using plain SGD; equal: losses differ by less than {MOST_LOSS}, norms of gradients "
-    f"correlate above {LEAST_CORRELATION} and differ by less than {MOST_NORM:.0%}, weights differ "
-    f"by less than {MOST_WEIGHT:g}"
+    "ten steps from the same weights on the same samples, on all ranks and on a single one, "
+    "without dropout, using plain SGD; the two count as equal if losses differ by less than "
+    f"{MOST_LOSS}, norms of gradients correlate above {LEAST_CORRELATION} and differ by less than "
+    f"{MOST_NORM:.0%}, and weights differ by less than {MOST_WEIGHT:g}"
 )
 LINK_PROBE = "copy speeds: gpuproof run probe --probe.name=link"
 
@@ -58,7 +58,7 @@ def study_measures(study: ScaleStudy) -> Iterator[Measure]:
 
 
 class _Place:
-    """A batch size on a number of devices: what a result belongs to."""
+    """The point that a result belongs to: a batch size on a number of devices."""
 
     def __init__(self, batch_size: int, num_devices: int, law: Law | None, *, case: str = "main") -> None:
         self.labels = {"batch_size": batch_size, "num_devices": num_devices, "scaling": law}
@@ -78,7 +78,7 @@ class _Place:
         better: Better | None = None,
         **labels: Any,
     ) -> Measure:
-        """Return a result that belongs here."""
+        """Return a result that belongs to this point."""
         return Measure(
             name=f"{quantity}, {self.text}",
             case=self.case,
@@ -208,7 +208,7 @@ def _overheads(curve: ScaleCurve) -> Iterator[Measure]:
 
 
 def _predictions(curve: ScaleCurve) -> Iterator[Measure]:
-    """Yield predictions for more devices; a curve over several hosts is broken and has none."""
+    """Yield predictions for more devices; a curve across several hosts is interrupted and has none."""
     if curve.prediction is None:
         return
     for point in curve.prediction.points:
@@ -240,9 +240,8 @@ def law_lines(curve: ScaleCurve) -> Iterator[str]:
     if curve.prediction is not None:
         trial = curve.prediction.trial
         yield (
-            f"{name}: {curve.prediction.law}, without {trial.num_devices} devices, predicts an "
-            f"efficiency of {units.share(trial.predicted.centre)} there, and "
-            f"{units.share(trial.measured)} was measured"
+            f"{name}: {curve.prediction.law}, without {trial.num_devices} devices, predicts an efficiency of "
+            f"{units.share(trial.predicted.centre)} there, and {units.share(trial.measured)} was measured"
         )
     else:
         yield f"{name}: nothing is predicted: {curve.prediction_missing}"
@@ -253,7 +252,7 @@ def _law(law: FittedLaw) -> str:
         return f"no fit of {law.law}: {law.missing}"
     crosstalk = law.fit.crosstalk
     of_pairs = "" if crosstalk is None else f", κ {_plain(crosstalk)} for each pair of devices"
-    return f"{law.law}: σ {_plain(law.fit.serial)} cannot be divided{of_pairs}"
+    return f"{law.law}: fraction that cannot be divided: σ {_plain(law.fit.serial)}{of_pairs}"
 
 
 def _plain(interval: Interval) -> str:
@@ -261,14 +260,14 @@ def _plain(interval: Interval) -> str:
 
 
 def about_communication(points: Sequence[PointBreakdown]) -> Iterator[str]:
-    """Explain the three measures; empty if none was taken."""
+    """Explain the three communication measures; empty if none was taken."""
     if all(point.communication.sync_difference.missing == ALONE for point in points):
         return
     yield (
-        "three different values: added by averaging is what gradient averaging adds to a step "
-        "(minus what the same code adds in a group of one); exposed and overlapped are how long "
-        "collectives ran without and with concurrent computation, including waiting for other "
-        "ranks; all-reduces alone is the time of the same bytes by themselves"
+        "three different values: added by averaging is what gradient averaging adds to a step (minus what "
+        "the same code adds in a group of one); exposed and overlapped are how long collectives ran without "
+        "and with concurrent computation, including waiting for other ranks; all-reduces alone is the time "
+        "to all-reduce the same bytes with nothing else running"
     )
     ways = [way for way, _ in WAYS if way != "overlapped"]  # if exposed is missing, so is overlapped
     figures = [getattr(point.communication, way) for point in points for way in ways]
@@ -285,7 +284,7 @@ def about_phases(points: Sequence[PointBreakdown]) -> Iterator[str]:
     yield (
         "broken down after the window; residual: the window's mean step minus the sum; "
         "communication: what gradient averaging adds to the backward pass, including copies into "
-        "buckets; host gap: what a step takes beyond its phases"
+        "buckets; host gap: step time not covered by any phase"
     )
     remarks = [one.remark for one in phases]
     remarks += [one.communication_missing for one in phases if one.communication_missing != ALONE]
@@ -293,7 +292,7 @@ def about_phases(points: Sequence[PointBreakdown]) -> Iterator[str]:
 
 
 def about_learning(points: Sequence[PointBreakdown]) -> Iterator[str]:
-    """Explain what counts as equal, and why nothing was checked if so."""
+    """Explain what counts as equal or, if nothing was checked, why."""
     if any(point.alike is not None for point in points):
         yield ABOUT_LEARNING
     yield from dict.fromkeys(f"{LEARNING_ALIKE}: {x.alike_missing}" for x in points if x.alike_missing)

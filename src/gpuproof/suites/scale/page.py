@@ -124,7 +124,7 @@ def _recommendation(state: PointState) -> Cell:
 def overheads(measures: Sequence[Measure]) -> Pivot:
     """Tabulate by how much steps exceed their share of one device's step, in seconds and relatively."""
     return _pivot(
-        "Overhead of a step: what it takes beyond its share of one device's step",
+        "Overhead of a step: time beyond its share of one device's step",
         measures,
         OVERHEAD,
         measure_column("mean step", "mean step"),
@@ -136,7 +136,7 @@ def overheads(measures: Sequence[Measure]) -> Pivot:
 def predictions(measures: Sequence[Measure]) -> Pivot:
     """Tabulate predictions for more devices."""
     return _pivot(
-        "Predicted, not measured: beyond the limits of the host, as if its own links continued",
+        "Predicted, not measured: extrapolated beyond the host, as if its own links continued",
         measures,
         PREDICTION,
         measure_column(EFFICIENCY, EFFICIENCY),

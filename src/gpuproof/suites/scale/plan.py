@@ -3,10 +3,10 @@
 *Strong* scaling fixes the total batch of all devices; *weak* scaling fixes the batch per device. On one
 device both are the same, so it is measured once.
 
-Whether more devices pay off follows from prices given by the user. *By the piece*: host and devices are paid
-for while they work (rented, or bought and worn out), so several devices pay off if the speed-up exceeds the
-price ratio. *By the hour saved*: the additional devices are bought once, and pay for themselves through the
-hours saved on the same work.
+Whether more devices pay off is decided from prices given by the user. *By the piece*: host and devices are
+paid for while they are in use (rented, or bought and depreciated), so several devices pay off if the speed-up
+exceeds the price ratio. *By the hour saved*: the additional devices are bought once, and pay for themselves
+through the hours saved on the same workload.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Pays = Literal["pays", "does not pay", "cannot tell"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleOptions(Thresholds):
-    """The `scale` block of a recipe: what is measured, and the thresholds of the rule of thumb."""
+    """The `scale` block of a recipe: what to measure, and the thresholds of the rule of thumb."""
 
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128)
     """Batch sizes, in samples per step: the total of all devices (strong) or per device (weak)."""
     num_devices: tuple[int, ...] = (1,)
-    """Numbers of devices, one rank on each."""
+    """Device counts to run on, with one rank per device."""
     laws: tuple[Law, ...] = ("strong", "weak")
     """How the batch grows with the number of devices."""
     breakdown_runs: int = 5
@@ -49,20 +49,22 @@ class ScaleOptions(Thresholds):
     """Price of everything that is needed regardless of the number of devices, in the same currency and for
     the same period."""
     saved_hour_worth: float | None = None
-    """Value of having to wait one hour less; together with busy_hours_per_month it gives the payback time."""
+    """Value of one hour less of waiting; together with busy_hours_per_month it determines the payback
+    time."""
     busy_hours_per_month: float | None = None
     """Hours per month that one device would be busy."""
 
     memory_safety_margin: float = 0.8
-    """Largest share of a device's memory that the expected usage may take; points above it are reported."""
+    """Largest fraction of a device's memory that the expected usage may occupy; points above it are
+    reported."""
 
     def __post_init__(self) -> None:
         if not 0 < self.memory_safety_margin <= 1:
-            raise ValueError("memory_safety_margin must be a share, above 0 and at most 1")
+            raise ValueError("memory_safety_margin must be a fraction above 0 and at most 1")
         for name in ("batch_sizes", "num_devices", "laws"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"{name} needs values, each listed only once")
+                raise ValueError(f"{name} needs at least one value, without duplicates")
         if self.breakdown_runs < 0:
             raise ValueError("breakdown_runs must be 0 or more")
         prices = (self.device_price, self.saved_hour_worth, self.busy_hours_per_month)
@@ -91,7 +93,7 @@ class ScalePoint:
     batch_size: int
     num_devices: int
     law: Law | None
-    """None on one device, where both laws are the same."""
+    """The scaling law; None on one device, where both laws are the same."""
 
     @property
     def case_id(self) -> str:
@@ -119,7 +121,7 @@ class ScalePlan(Plan):
     """The hosts, if there are several; empty if all points run on one."""
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
-        """Yield launches that may start now; over hosts, one at a time, since all use the first host."""
+        """Yield launches that may start now; across hosts, one at a time, since all use the first host."""
         return iter(()) if self.places and running else Plan.next(self, running)
 
     def case(self, key: LaunchKey) -> Case:
@@ -135,14 +137,14 @@ class ScalePlan(Plan):
 
 
 def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> None:
-    """Reject numbers of devices that do not fill the given hosts one after another.
+    """Reject device counts that do not fill the given hosts one after another.
 
     Raises:
-        UsageError: a number does not fill them, or the hosts' number of devices is not known.
+        UsageError: a device count does not fill them, or the hosts' device count is unknown.
     """
     if any(place.num_devices is None for place in places):
         raise UsageError(
-            ("a scaling study fills its hosts one after another, and their number of devices is not known"),
+            "a scaling study fills its hosts one after another, and their number of devices is not known",
             place="--on",
             next_step="Give `gpus` for each host in the inventory, or name one host",
         )
@@ -150,8 +152,8 @@ def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> N
     for number in options.num_devices:
         if number > count and (number % count or number > count * len(places)):
             raise UsageError(
-                f"{number} devices do not fill whole hosts: {len(places)} with {count} devices "
-                "each were given",
+                f"{number} devices do not fill whole hosts: {len(places)} hosts with {count} "
+                "devices each were given",
                 place="scale.num_devices",
                 next_step=f"Give numbers up to {count}, and multiples of it up to {count * len(places)}",
             )
@@ -180,12 +182,12 @@ def read_options(config: RunConfig) -> ScaleOptions:
 
 
 def scale_points(options: ScaleOptions) -> list[ScalePoint]:
-    """Return the points, omitting those that give devices unequal batches."""
+    """Return the points, omitting those that assign unequal batches to devices."""
     return [point for point in _all_points(options) if point.is_divisible]
 
 
 def points_left_out(options: ScaleOptions) -> list[ScalePoint]:
-    """Return the points whose batch is not divisible by the number of devices."""
+    """Return the points with a batch that is not divisible by the device count."""
     return [point for point in _all_points(options) if not point.is_divisible]
 
 
@@ -201,7 +203,7 @@ def _all_points(options: ScaleOptions) -> list[ScalePoint]:
 def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
     """Plan every launch: replicate by replicate, shuffling the points within each.
 
-    If `places` are several hosts, a point uses the first hosts, as few as it needs.
+    If `places` contains several hosts, a point uses only as many of the first hosts as it needs.
 
     Raises:
         UsageError: a point is not a runnable recipe.
@@ -262,15 +264,15 @@ class Worth:
 
     num_devices: int
     price_ratio: float
-    """Price of the host and all devices divided by that of the host and one device: the speed-up above which
-    several devices pay off by the piece."""
+    """Price of the host with all devices divided by the price of the host with one device: the speed-up above
+    which several devices pay off by the piece."""
     cost_ratio: Interval
-    """Cost of the same work on several devices relative to one device; below 1 is cheaper."""
+    """Cost of the same workload on several devices relative to one device; below 1 is cheaper."""
     verdict: Pays
     extra_price: float
     """Price of the devices beyond the first."""
     payback: Payback | None
-    """None if the value of an hour is not given."""
+    """The time until the devices pay off; None if the value of an hour is not given."""
 
 
 def worth_of(speed_up: Interval, *, num_devices: int, prices: Prices) -> Worth:

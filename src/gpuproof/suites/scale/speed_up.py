@@ -34,7 +34,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOfThumb:
-    """What the rule of thumb says, and why."""
+    """Recommendation of the rule of thumb, with the reason."""
 
     advice: Advice
     reason: str
@@ -69,7 +69,7 @@ class SpeedUp:
 
     @property
     def ratio(self) -> float | None:
-        """Throughput of several devices divided by that of one; None if unknown."""
+        """Throughput of several devices relative to one device; None if unknown."""
         return None if self.comparison.ratio is None else self.comparison.ratio.centre
 
     @property
@@ -94,7 +94,7 @@ class SpeedUp:
 
     @property
     def recommendation(self) -> str:
-        """Recommend what to use if the interval excludes 1; else report what could not be shown."""
+        """Recommend what to use if the interval excludes 1; else report what could not be demonstrated."""
         comparison = self.comparison
         if comparison.verdict == "cannot tell":
             return f"cannot tell: {comparison.reason}"

@@ -1,7 +1,7 @@
 """Results of request windows: the highest rate found or the latency at a rate, and all warnings.
 
-For text, also the time to the first tokens, between chunks and per token, and token counts. Also the rate
-that the load client can achieve alone, since a search may end at that limit.
+Text results also include the time to the first tokens, between chunks and per token, and token counts. The
+rate that the load client can achieve alone is included too, since a search may end at that limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ ONE_LAUNCH_A_RATE = (
     "independent: the highest rate may be too high; run it again to have it confirmed"
 )
 UNSEEN = 3.0
-"""A random event that occurs on average three times per period is missed in 5 % of periods."""
+"""Expected number of occurrences: an event that occurs at random, on average three times per period, is
+missed in 5 % of periods."""
 
 WITHOUT_FIELD = {
     "ignore_eos": "the endpoint rejects ignore_eos: an answer may end before new_tokens tokens",
@@ -51,7 +52,7 @@ class ServingDetail:
 
     common: Common
     num_headlines: int
-    """Number of measures that belong to the run; they come before those of rates and windows."""
+    """Number of measures that belong to the run; they precede the measures of rates and windows."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -178,9 +179,7 @@ def _notes(run: ServingRun) -> list[str]:
     notes += [*_unseen(run), *_none_within(run)]
     if run.search is not None and run.search.wanted is not None and run.search.next_launch is None:
         time = units.seconds(run.config.serving.search_time_s)
-        notes.append(
-            f"the search ended at its time limit, {time} (serving.search_time_s): more time narrows the range"
-        )
+        notes.append(f"the search ended after {time} (serving.search_time_s): more time narrows the range")
     if sending := {served.window.num_clients for served in run.launches if served.chunks}:
         num = max(sending)
         notes.append(f"requests were sent by {num} client process{'es' * (num > 1)}")
@@ -190,9 +189,8 @@ def _notes(run: ServingRun) -> list[str]:
         notes.append("the endpoint rejects /completions: prompts were sent to /chat/completions")
     if num_resent := sum(served.window.num_resent for served in run.launches):
         notes.append(
-            f"{units.count(num_resent)} requests were sent again on a new connection, which is "
-            "included in their latency: the endpoint had silently closed the existing one; raise "
-            "its keep-alive time-out"
+            f"{units.count(num_resent)} requests were sent again on a new connection, which is included in "
+            "their latency: the endpoint had silently closed the existing one; raise its keep-alive time-out"
         )
     setup = run.launches[0].setup if run.launches else None
     if setup is not None:
@@ -205,7 +203,7 @@ def _notes(run: ServingRun) -> list[str]:
 
 
 def _none_within(run: ServingRun) -> list[str]:
-    """If no request met the bounds, report what to set so that they suit this model."""
+    """If no request met the bounds, suggest settings that suit this model."""
     within = [served.num_within for served in run.main]
     if run.is_of_before or run.search is not None or not within or any(num != 0 for num in within):
         return []
@@ -234,7 +232,7 @@ def _unseen(run: ServingRun) -> list[str]:
 
 
 def client_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the client's highest rate and its lateness at half of it, using a stand-in endpoint."""
+    """Yield the client's highest rate, and its lateness at half that rate, with a stand-in endpoint."""
     for alone in [served.window.client for served in run.launches if served.window.client][:1]:
         rate = units.rate(alone.rate_per_s, "requests")
         yield Measure(
@@ -249,7 +247,7 @@ def client_measures(run: ServingRun) -> Iterator[Measure]:
             value=alone.p99_late_s,
             unit="s",
             text=units.seconds(alone.p99_late_s),
-            detail=f"from schedule to issue, at {rate} of that server",
+            detail=f"from schedule to issue, with {rate} sent to that server",
         )
 
 
@@ -315,10 +313,14 @@ def _length_measures(run: ServingRun) -> Iterator[Measure]:
         counted = [tokens for counts in sides for tokens in counts.counted]
         if not asked:
             continue
-        missing = None if len(counted) == len(asked) else "the endpoint did not count those of each answer"
+        missing = (
+            None
+            if len(counted) == len(asked)
+            else "the endpoint did not return a token count with each answer"
+        )
         mean = sum(counted) / len(counted) if missing is None else None
         off = units.count(sum(counts.num_off for counts in sides))
-        detail = missing or f"mean, by the endpoint's count; {off} of {len(asked)} not as requested"
+        detail = missing or f"mean, as counted by the endpoint; {off} of {len(asked)} differ from the request"
         yield _mean_tokens(f"tokens of {name}", mean, detail, missing)
         requested = sum(asked) / len(asked)
         yield _mean_tokens(f"tokens of {name}, requested", requested, "mean of the requests answered", None)

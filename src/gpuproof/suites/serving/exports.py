@@ -52,7 +52,7 @@ def serving_exports(evidence: Evidence, run: ServingRun) -> Iterator[Export]:
 
 
 def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what applies to the entire run, then every window of requests."""
+    """Return what applies to the entire run, followed by every window of requests."""
     return {
         "kind": "serving",
         "model": run.config.model.name,
@@ -78,7 +78,7 @@ def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str,
 
 
 def _since(run: ServingRun) -> dict[str, Any]:
-    """Return the additional fields for runs that judge a rate by several launches."""
+    """Return the additional fields for runs that evaluate a rate over several launches."""
     client = run.search.client_limit_per_s if run.search else None
     return {
         "goodput_per_s": _mean([served.goodput_per_s for served in run.main]),
@@ -113,7 +113,7 @@ def _tokens_json(times_s: Numbers) -> dict[str, Any] | None:
 
 
 def serving_curve(run: ServingRun) -> Picture | None:
-    """Return the picture; None if it is not a search, or if it has fewer than two rates."""
+    """Return the picture; None if the run is not a search, or has fewer than two rates."""
     curves = {
         q: curve_points(run.launches, q) for q in sorted({*DRAWN, run.config.serving.latency_percentile})
     }
@@ -162,7 +162,7 @@ def _subtitle(run: ServingRun) -> str:
     served = {"endpoint": f"{serving.endpoint.model}, an endpoint", "noop": "a no-op server"}
     device = f" on {setup.device.name}, {setup.precision}" if setup else ""
     target = served.get(serving.target, f"{run.config.model.name}{device}")
-    return f"{target}; {serving.arrivals} arrivals, each latency from the scheduled one"
+    return f"{target}; {serving.arrivals} arrivals; latency is measured from the scheduled arrival"
 
 
 def _per_s(value: float | None) -> str:
@@ -220,7 +220,7 @@ def _bound_text(served: Served) -> str | None:
 
 
 def window_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the results of each window; the labels contain what else is known about it."""
+    """Yield the results of each window; its labels contain all other available data."""
     for number, served in enumerate(run.launches, start=1):
         row = window_row(served)
         words = ("replicate", "scenario", "offered_per_s", "bound", "arrival_seed")
@@ -237,7 +237,7 @@ def window_measures(run: ServingRun) -> Iterator[Measure]:
 
 
 def rate_rows(run: ServingRun) -> list[dict[str, Any]]:
-    """Return every bound at every rate, in order of rates, as in run_summary.json."""
+    """Return every bound at every rate, ordered by rate, as in run_summary.json."""
     return [
         {
             "rate_per_s": rate_per_s,

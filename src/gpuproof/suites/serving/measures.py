@@ -28,7 +28,7 @@ OUTCOMES = {
 }
 COMPARED = (50.0, 99.0)
 """Percentiles by which servers are compared if no bound is set: one for most requests, one for the tail."""
-METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
+METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high end"
 
 
 def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
@@ -94,7 +94,7 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
 
 
 def _bound_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return each judged bound: the percentile, and its interval for all future requests."""
+    """Return each evaluated bound: the percentile, and its interval for all future requests."""
     if run.judgement is None:
         return []
     bounds = bounds_judged(run.main[0].spec)
@@ -111,7 +111,8 @@ def _with_replicates(
 ) -> Measure:
     """Return a percentile of all requests, with each launch's percentile for comparisons.
 
-    A search ends at a rate that it chose, so its percentiles should not be compared with those of other runs.
+    A search ends at a rate that it chose, so its percentiles should not be compared with the percentiles of
+    other runs.
     """
     numbers = [value for value in values if value is not None and value < inf]
     if run.search is not None or len(numbers) < len(run.main):
@@ -129,10 +130,10 @@ def _bound_measure(standing: BoundStanding) -> Measure:
     at_most = (
         "no upper bound"
         if standing.percentile_at_most is None
-        else (f"at most {bound_value(standing.percentile_at_most, standing)} ({1 - RISK:.0%})")
+        else f"at most {bound_value(standing.percentile_at_most, standing)} ({1 - RISK:.0%})"
     )
     worth = (
-        f", worth {units.count(round(standing.effective_requests))} independent ones"
+        f", equivalent to {units.count(round(standing.effective_requests))} independent requests"
         if standing.effective_requests
         else ""
     )
@@ -170,7 +171,7 @@ def bound_unit(standing: BoundStanding) -> str:
 
 
 def bound_value(value: float | None, standing: BoundStanding) -> str:
-    """Format a value compared with a bound: seconds, or a share of the nearest of all bounds."""
+    """Format a value compared with a bound: seconds, or a fraction of the nearest bound."""
     if standing.name != ALL:
         return units.seconds(value)
     return units.MISSING if value is None else f"{units.share(value)} of the nearest bound"
@@ -187,7 +188,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
             value=search.ceiling_per_s,
             unit="requests/s",
             text=_rate(search.ceiling_per_s),
-            detail="all requests at once, in full batches: the maximum that the server can do",
+            detail="all requests at once, in full batches: the maximum rate that the server can reach",
         ),
     ]
     if run.knee_per_s is not None:
@@ -197,9 +198,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
                 value=run.knee_per_s,
                 unit="requests/s",
                 text=_rate(run.knee_per_s),
-                detail=(
-                    f"the rate at which the median latency starts to rise, out of {len(run.curve)} rates"
-                ),
+                detail=f"the rate at which the median latency starts to rise, out of {len(run.curve)} rates",
             )
         )
     return measures
@@ -212,10 +211,10 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
     upper = "no rate was refuted" if refuted is None else f"refuted at {_rate(refuted)}"
     upper = upper if client is None else f"{OUTCOMES['client']} from {_rate(client)} on"
     if run.is_of_before:
-        condition += ": by one launch per rate, as earlier versions judged"
+        condition += ": from one launch per rate, as in earlier versions"
         upper = "" if refuted is None else f"not met at {_rate(refuted)}"
     elif met is None:
-        condition += ": no rate that was tried is confirmed"
+        condition += ": none of the rates tried is confirmed"
     else:
         launches = run.at(met)
         requests = sum(served.window.num_requests for served in launches)
@@ -240,7 +239,7 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
 
 
 def _why_none(search: RateSearch, upper: str) -> str | None:
-    """Report why no highest rate is known: the client's limit is below the server's, or none is confirmed."""
+    """Report why the highest rate is unknown: the client limits it, or no rate is confirmed."""
     met = search.met_per_s
     if search.client_limit_per_s is not None:
         return f"{upper}; {'none' if met is None else _rate(met)} is confirmed, and the server may reach more"
@@ -285,7 +284,7 @@ def percentiles(
     times_s: Callable[[Served], Numbers],
     qs: Sequence[float],
 ) -> list[Measure]:
-    """Return percentiles over all launches; they are compared if no bound judges the same times."""
+    """Return percentiles over all launches; compared only if no bound applies to the same times."""
     is_judged = run.search is not None or name in {limit for limit, _, _ in _limits(run.config)}
     pooled_s = np.concatenate([np.asarray(times_s(served), dtype=np.float64) for served in run.main])
     measures = [_percentile_measure(name, percentile(pooled_s, q)) for q in qs]

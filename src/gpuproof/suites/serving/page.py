@@ -18,7 +18,7 @@ from gpuproof.verdict.page import curve, plain_chart
 
 RATE_OUTCOMES = {**OUTCOMES, "met": "confirmed", "missed": "refuted"}
 OF_A_RATE = {"share at most": "at most", "percentile at most": "at most"}
-"""Quantities of a rate for which the column has a shorter title, since it is next to the related column."""
+"""Metrics of a rate with a shorter column title, since the related column is next to them."""
 BEFORE_GOODPUT = ("launches within", "requests", "worth", "over", "share at most", "percentile")
 LATENCIES = {"p50": "p50 of a window", "p99": "p99 of a window"}
 RATES = {"answered": "answered", "goodput": "within all bounds"}

@@ -29,14 +29,14 @@ MIN_CONFIRMATIONS = 3
 STARTING_S = 5.0
 """Approximate maximum time that a launch takes before its first record and after its last."""
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75)
-"""The points of the curve below the highest rate, as shares of it."""
+"""Points of the curve below the highest rate, as fractions of that rate."""
 NEAR = 0.05
 """A point of the curve is not measured again if it is this close to a measured one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to launch next: a name, and the scenario with its rate."""
+    """The next launch: a name, and the scenario with its rate."""
 
     case_id: str
     scenario: Scenario
@@ -48,7 +48,7 @@ class Load:
 
 
 def is_search(serving: ServingSpec) -> bool:
-    """Report whether a recipe asks for the highest rate instead of giving one."""
+    """Report whether a recipe asks for the highest rate instead of specifying one."""
     return serving.scenario == "server" and serving.rate_per_s is None and serving.arrivals != "trace"
 
 
@@ -243,7 +243,7 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> ServingPlan:
     """Start with the scenario, or, for a search, with the offline rate.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: the scenario cannot run.
     """
     plan = ServingPlan(config=config)
     next(plan.next(()))  # rejects a recipe that cannot run here

@@ -1,12 +1,11 @@
-"""The search for the highest rate whose requests stay within their bounds, and the run around it.
+"""The search for the highest rate at which requests stay within bounds, and the run around it.
 
 Input: the finished launches. Output: which rates are confirmed, refuted or undecided, and the next launch.
-Nothing is
-guessed: an offline launch gives the server's maximum, and bisection between the highest confirmed and the
-lowest refuted rate narrows the range. If a rate in between cannot be decided in its time, the search narrows
-down the edges of that gap. Finally, the rate found gets all of its remaining time, in which it may still be
-refuted. The answer is a range. A rate at which the client's own limit would be measured is neither confirmed
-nor refuted, and the search ends below it.
+Nothing is guessed: an offline launch gives the server's maximum, and bisection between the highest confirmed
+and the lowest refuted rate narrows the range. If a rate in between cannot be decided within its time, the
+search narrows down the edges of that gap. Finally, the rate found is tested for all of its remaining time,
+and may still be refuted. The answer is a range. A rate at which the client's own limit would be measured is
+neither confirmed nor refuted, and the search ends below it.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ from gpuproof.records.work.serving import Scenario
 from gpuproof.statistics.percentiles import percentile
 
 LOWEST_SHARE = 1 / 64
-"""Share of the offline rate at which the search gives up: if even this is not confirmed, no rate is."""
+"""Fraction of the offline rate at which the search gives up: if even this rate is not confirmed, no rate
+is."""
 MOST_UNTOLD = 2
-"""The search for the lower edge of the gap stops after this many undecided rates; for the upper edge, after
-twice as many."""
+"""Number of undecided rates after which the search for the lower edge of the gap stops; twice as many for the
+upper edge."""
 HOPELESS = 3.0
-"""If a decision needs more than this multiple of the requests left for a rate, those are not spent."""
+"""Limit for a decision: if it needs more than this multiple of the requests left for a rate, they are not
+sent."""
 MIN_LATE_LAUNCHES = 2
-"""Number of launches in which a client must be late: in only one, something else may have delayed it."""
+"""Minimum number of launches in which the client must be late: in a single one, something else may have
+delayed it."""
 SPARE = 1.2
 """Factor by which more requests are sent than seem to be needed."""
 Rates: TypeAlias = Mapping[float, RateJudgement]
@@ -48,14 +50,14 @@ class ServingRun:
     failures: tuple[Failure, ...]
     doubts: tuple[Doubt, ...]
     search: RateSearch | None
-    """None if the recipe specifies a rate, or a scenario without one."""
+    """The search for the highest rate; None if the recipe specifies a rate, or a scenario without one."""
     rates: Rates
     """The combined result of the launches at each rate."""
     num_planned: int
 
     @property
     def main(self) -> tuple[Served, ...]:
-        """The main launches: those at the highest confirmed rate, or those of the single scenario."""
+        """The main launches: launches at the highest confirmed rate, or launches of the single scenario."""
         if self.search is None:
             return self.launches
         return self.at(self.search.met_per_s)
@@ -66,19 +68,19 @@ class ServingRun:
 
     @property
     def judgement(self) -> RateJudgement | None:
-        """What the run's main launches show about the bounds; None if there is no rate or bound."""
+        """Results of the run's main launches for the bounds; None if there is no rate or bound."""
         rate_per_s = self.main[0].window.offered_per_s if self.main else None
         judgement = None if rate_per_s is None else self.rates.get(rate_per_s)
         return judgement if judgement and judgement.standings else None
 
     @property
     def is_of_before(self) -> bool:
-        """Whether the run is from a version that judged each rate by a single launch."""
+        """Whether the run is from a version that evaluated each rate from a single launch."""
         return any(served.is_of_before for served in self.launches)
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """Rate and median latency of every schedule with answers, by rate."""
+        """Rate and median latency of every schedule with answers, sorted by rate."""
         points = [
             (served.window.offered_per_s, median.value)
             for served in self.launches
@@ -89,7 +91,7 @@ class ServingRun:
 
     @property
     def knee_per_s(self) -> float | None:
-        """The rate at which the curve turns up; None if it has no clear bend."""
+        """The rate at which the curve bends upwards; None if it has no clear bend."""
         index = find_knee(self.curve)
         return None if index is None else self.curve[index][0]
 
@@ -102,10 +104,10 @@ class Effort:
     """Minimum number of launches with fresh arrivals."""
     min_requests: int
     window_s: float
-    """Every launch has at least `min_requests` requests and lasts at least this long."""
+    """Minimum duration of every launch, which also has at least `min_requests` requests."""
     time_at_a_rate_s: float
-    """Maximum seconds of arrivals per rate: each rate gets its first launches, and only the rate found gets
-    all of this time."""
+    """Maximum duration of arrivals per rate, in seconds: each rate gets its first launches, and only the rate
+    found gets all of this time."""
 
     def first_requests(self, rate_per_s: float) -> int:
         """Return the number of requests in each of a rate's first launches."""
@@ -120,14 +122,14 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a finished launch contributes to the search."""
+    """Contribution of a finished launch to the search."""
 
     scenario: Scenario
     requests_per_s: float
     offered_per_s: float | None
     series: RequestSeries | None = None
     outcome_then: BoundOutcome | None = None
-    """The judgement stored by a version that judged each rate by a single launch; None for later versions."""
+    """The evaluation stored by a version that used a single launch per rate; None for later versions."""
     is_client_late: bool = False
     client: ClientAlone | None = None
     """Limit of the client alone, from the launch before a search with an endpoint."""
@@ -150,7 +152,7 @@ class Trial:
 def judge_rates(
     trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int, client_per_s: float = inf
 ) -> Rates:
-    """Judge every rate by its launches; rates above those the client can reliably send stay undecided."""
+    """Judge every rate by its launches; rates that the client cannot reliably send stay undecided."""
     by_rate: dict[float, list[Trial]] = {}
     for trial in trials:
         if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
@@ -176,7 +178,7 @@ def _judge_rate(
 
 
 def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
-    """Judge a rate from an earlier version: it is not met if at least one launch did not meet it."""
+    """Judge a rate from an earlier version: it misses its bounds if at least one launch does."""
     outcomes = [trial.outcome_then or "undecided" for trial in trials]
     worst: BoundOutcome = "met" if set(outcomes) == {"met"} else "missed"
     return RateJudgement(outcome=worst, num_launches=len(trials), num_requests=0, standings=())
@@ -214,7 +216,7 @@ class RateSearch:
 
     @property
     def untold(self) -> list[float]:
-        """Return the rates in between that are undecided after using up their time, lowest first."""
+        """Return the undecided rates between the edges that have used up their time, lowest first."""
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate
@@ -237,7 +239,7 @@ class RateSearch:
         return min(edge for edge in edges if edge is not None)
 
     def requests_left(self, rate_per_s: float) -> int:
-        """Return the number of requests in the next launch at a rate; 0 if it is settled or gets no more."""
+        """Return the number of requests in a rate's next launch; 0 if the rate is settled or given up."""
         first, most = self.effort.first_requests(rate_per_s), self.effort.most_requests(rate_per_s)
         judgement = self.rates.get(rate_per_s)
         if judgement is None:
@@ -287,17 +289,16 @@ class RateSearch:
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
-        """Return the highest rate and the requests its time still allows: rare stalls only show in many."""
+        """Return the highest rate and how many requests its time still allows; more reveal rare stalls."""
         rate = self.met_per_s
-        if (
-            rate is None or not self.rates[rate].standings
-        ):  # empty in runs from a version that judged by a single launch
+        # empty in runs from a version that evaluated a single launch per rate
+        if rate is None or not self.rates[rate].standings:
             return None
         left = self.effort.most_requests(rate) - self.rates[rate].num_requests
         return (rate, max(left, self.effort.first_requests(rate))) if left > 0 else None
 
     def _middle(self, low: float, high: float) -> float | None:
-        """Return the middle; None if the two are as close as required, or there is nothing to find."""
+        """Return the midpoint; None if both rates are as close as required, or nothing is left to find."""
         assert self.ceiling_per_s is not None
         lowest = max(self.ceiling_per_s * LOWEST_SHARE, self.lowest_per_s)
         is_near = high <= low * (1 + self.precision) if low else high <= lowest

@@ -19,7 +19,7 @@ class Sweep(PlannedSuite):
         return config.kind in ("training", "inference") and bool(config.matrix)
 
     def page(self, result: Result) -> Page:
-        """Lay out the points compared with the best one."""
+        """Lay out the points, each compared with the best one."""
         from gpuproof.suites.points.page import points_page
 
         return points_page(result)

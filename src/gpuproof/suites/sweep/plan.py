@@ -42,6 +42,6 @@ def begin(config: RunConfig, _places: Sequence[HostPlace]) -> Plan:
     """Plan the launches of all points.
 
     Raises:
-        UsageError: it cannot run.
+        UsageError: a point cannot run.
     """
     return check_points(plan(config))

@@ -14,7 +14,7 @@ from gpuproof.suites.validate.plan import StageOrder, begin_order
 
 
 class ValidateSuite(PlannedSuite):
-    """Run stages of recipes; each is concluded by its own suite, and all are judged together."""
+    """Run stages of recipes; each is evaluated by its own suite, then all are evaluated together."""
 
     name = NAME
     summary = "check whether this machine or cluster is ready: stages of measurements, rules, one verdict"
@@ -26,8 +26,8 @@ class ValidateSuite(PlannedSuite):
         """Plan the stages.
 
         Raises:
-            UsageError: it is not a training recipe, it is itself a sweep, a rule cannot judge, or there are
-                no hosts to plan for.
+            UsageError: the recipe is not for training or is itself a sweep, a rule cannot be evaluated, or
+                there are no hosts to plan for.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
@@ -43,7 +43,7 @@ class ValidateSuite(PlannedSuite):
         return order
 
     def remaining(self, state: Any) -> Remaining:
-        """Report what is left in the plan; the search for slow parts comes in addition to it."""
+        """Report what is left in the plan, which does not include the search for slow parts."""
         return Remaining(num_launches=state.num_left, seconds=state.seconds_left, basis="plan")
 
 

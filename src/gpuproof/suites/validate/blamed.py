@@ -1,4 +1,4 @@
-"""Blame outcomes: what stops a launch, what slows or corrupts a collective, what is undecided."""
+"""Blame outcomes: causes of stopped launches, of slow or corrupt collectives, and open questions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpuproof.verdict.blame.hang import explain_hang
 
 SOURCE = "tests of parts of it, see docs/guides/blame.md"
 ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
-"""Who acts on blamed items of a kind; an administrator for all others."""
+"""Who should act on blamed items, by kind; an administrator for all other kinds."""
 BLAME = "blame_search"
-"""The label that tells which search a measure is a test of."""
+"""Label of the search that a test result belongs to."""
 Names = Mapping[tuple[str, str], str]
 """The subject of each device, by host and by the index used by ranks."""
 
 
 def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Yield outcomes of hosts that others waited for, of everything accused, of undecided searches."""
+    """Yield outcomes for hosts that others waited for, blamed parts, and undecided searches."""
     yield from _stopped_hosts(order, launches)
     stage = next((stage for stage in order.stages if stage.name == "collective"), None)
     followed, names = order.followed(), device_names(launches)
@@ -48,7 +48,7 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 
 
 def blame_measures(order: StageOrder) -> Iterator[Measure]:
-    """Yield each test's result in a search; tests decide together, and no rule judges a single one."""
+    """Yield each test's result in a search; tests decide together, so no rule applies to one alone."""
     for suspect in order.followed():
         for search in suspect.searches:
             for number, test in enumerate(search.search.findings().tests):
@@ -66,7 +66,7 @@ def blame_measures(order: StageOrder) -> Iterator[Measure]:
 
 
 def _stopped_hosts(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
-    """Judge hosts whose ranks stopped while others waited; skip launches with truncated records."""
+    """Check for hosts with ranks that stopped while others waited; skip truncated launch records."""
     stages = {case.case_id: stage for stage in order.stages for case in stage.cases}
     for launch in launches:
         stage, hang = stages.get(launch.case.case_id), explain_hang(launch)
@@ -102,10 +102,11 @@ def _outcomes(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator
         yield _no_culprit(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
+    # the host is already known to be at fault, and is evaluated separately
     for (
         host,
         search,
-    ) in followed.inside.items():  # the host is already known to be at fault, and is judged separately
+    ) in followed.inside.items():
         if inside := _reason_open(search.search.findings()):
             yield _undecided(suspicion.reason.why, [*inside, *time], f"host/{host}"), False
 
@@ -125,7 +126,7 @@ def _accusations(followed: FollowedUp) -> Iterator[Blamed]:
 
 
 def _reason(followed: FollowedUp) -> str:
-    return followed.suspicion.reason.why or "the whole showed no problem, and parts were compared"
+    return followed.suspicion.reason.why or "no problem was seen overall, and parts were compared"
 
 
 def _accusation(blame: Blamed, followed: FollowedUp, names: Names) -> Outcome:
@@ -149,7 +150,7 @@ def _tests(followed: FollowedUp) -> Iterator[str]:
 
 
 def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
-    """Name devices as elsewhere: by UUID if they have one, on the host whose rank started."""
+    """Name devices as elsewhere: by UUID if available, and by the host on which the rank started."""
     if subject.startswith("link/") and "/gpu/" in subject:
         ends = subject.removeprefix("link/").split(">")
         return "link/" + ">".join(_subject(f"host/{end}", followed, names) for end in ends)
@@ -179,7 +180,7 @@ def _subject_of(followed: FollowedUp) -> str:
 
 
 def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
-    """Return the outcome if no culprit was found: an error if something is slow, else not tested."""
+    """Return the outcome if no culprit was found: an error if something is slow, else a skip."""
     explanation = "; ".join(reasons)
     return Outcome(
         status="SKIP" if why is None else "ERROR",
@@ -222,24 +223,25 @@ def _links(findings: Findings) -> Outcome:
 
 def _not_searched() -> Outcome:
     return skipped(
-        "no rule floor and no launch of it shows it to be slow; whether it is as fast as it could "
-        f"be is not known, and parts were not compared (with fewer than {MIN_PEERS} none can be "
-        "identified)",
-        "Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
+        "no rule with a floor and none of its launches shows it to be slow; whether it could be "
+        f"faster is unknown, and its parts were not compared (with fewer than {MIN_PEERS}, a slow "
+        "one cannot be identified)",
+        "Set a floor (--rules), or compare parts of the fleet: --validate.blame=always",
     )
 
 
 def conclude_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
-    """Judge the collectives that were measured without the accused."""
+    """Evaluate the collectives that were measured without the blamed members."""
     stages = [stage for stage in order.stages if stage.name == "collective"]
     added = order.added_cases()
     return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
 def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[StageResult]) -> list[Judged]:
-    """Return outcomes that pass without the accused, and so override outcomes that failed with them.
+    """Return all outcomes; failures that pass without the blamed members become advisory.
 
-    A rule that only applies to the first measurement stays: its result without the accused is unknown.
+    A rule that only applies to the first measurement stays required: its result without the blamed members is
+    unknown.
     """
     passed = {item.name for item in judged if item.outcome.status == "PASS"}
     replaced = [
@@ -260,7 +262,7 @@ def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[St
 
 
 def _is_of(item: Judged, case: StageCase, again: Collection[str]) -> bool:
-    """Report whether a non-passing outcome is about this entire case, and was judged `again`."""
+    """Report whether a non-passing outcome is about this entire case, and was evaluated `again`."""
     outcome, host = item.outcome, case.places[0].name
     if outcome.status not in ("FAIL", "WARN", "ERROR") or "/gpu/" in outcome.subject:
         return False

@@ -1,10 +1,11 @@
 """Which cells a validation requires: its recipe's rows, for its plan and the existing subjects.
 
 A recipe lists its rows (`validate.aspects`) before anything is measured, or uses `HARDWARE`: everything the
-hardware has. A label `each` stands for every value that it has in the plan (data types, operations, models).
-For each measured rate that nothing judged, there is a rule to fill in: people can agree on it, next to the
-measurement and published results for the same work. Its number is blank, and the file is rejected, with the
-line named, until it is filled in: another tool's result is not an agreement.
+hardware has. The label value `each` stands for every value in the plan (data types, operations, models). For
+each measured rate that was not checked, a rule to fill in is written, so that people can agree on a value;
+the measurement and published results for the same workload are listed next to it. Its number is blank, and
+until it is filled in, the file is rejected with the line in question: another tool's result is not an
+agreement.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from gpuproof.verdict.rules.refusals import published_rate
 
 EACH = "each"
 FEW = 2
-"""Number of subjects listed in the first line."""
+"""Maximum number of subjects listed in the first line."""
 ALONE = "training-one"
 HEAD = """\
 # What nothing judged. Each rule is a contract: it judges "at least" what is agreed, and READY says it so.
@@ -53,7 +54,7 @@ def judge_readiness(
 ) -> Readiness:
     """Return the verdict over all cells that the recipe requires, for all subjects that should exist.
 
-    `unsettled` maps each case whose rate had not settled to its warning.
+    `unsettled` maps each case with a rate that had not settled to its warning.
     """
     subjects = subjects_by_kind(subjects_there(facts))
     table = cells_of(
@@ -69,9 +70,9 @@ def judge_readiness(
 
 
 def required_rows(options: ValidateOptions, stages: Sequence[Stage]) -> tuple[RequiredAspect, ...]:
-    """Return the rows of a recipe; a label that is `each` gives one row for each value in the plan.
+    """Return the rows of a recipe; a label set to `each` produces one row per value in the plan.
 
-    A disk is required if a folder was given.
+    A disk is required only if a folder was given.
     """
     rows = [row for row in options.aspects if row.aspect != "storage" or options.storage_dir is not None]
     planned = _planned_values(options, stages)
@@ -127,7 +128,7 @@ def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
 
 
 def first_line(readiness: Readiness, ready_for: str | None) -> str:
-    """Explain the verdict: what would have been detected, what was agreed, what failed, what is open."""
+    """Explain the verdict: the detectable loss, and what was agreed, failed or is undecided."""
     if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
         cells = [cell for cell in readiness.cells if cell.standing == "passed"]
         titles = ", ".join(dict.fromkeys(cell.title for cell in cells if cell.aspect in RATES))
@@ -142,7 +143,7 @@ def first_line(readiness: Readiness, ready_for: str | None) -> str:
 
 
 def _standing_line(standing: Standing, cells: Sequence[AspectCell]) -> str:
-    """List the cells that failed or are open; empty if there are none."""
+    """List the cells that failed or are undecided; empty if there are none."""
     subjects = grouped((cell.title, cell.subject) for cell in cells if cell.standing == standing)
     word = "failed" if standing == "failed" else "not shown"
     named = "; ".join(f"{title} ({_subjects_text(names)})" for title, names in subjects.items())
@@ -172,7 +173,7 @@ def shown_by(cells: Sequence[AspectCell]) -> str:
 
 
 def rules_to_fill(cells: Sequence[AspectCell], measures: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Return the text of a rules file; None if no measured rate is open."""
+    """Return the text of a rules file; None if no measured rate is undecided."""
     rules: dict[str, None] = {}
     for cell in cells:
         of_cell = list(cell_measures(cell, measures)) if _is_open_rate(cell) else []

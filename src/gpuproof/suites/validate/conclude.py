@@ -79,16 +79,16 @@ class ValidateDetail:
     common: Common
     readiness: Readiness
     rates: tuple[RateRow, ...] = ()
-    """What was measured, what it was compared with, and what limited it."""
+    """The measured values, their references, and what limited them."""
     stages: tuple[StageRow, ...]
     rules_source: str
     num_rules: int
     rules_to_fill: str | None = None
-    """Rules for what was measured but not judged (--write-rules); None if everything was judged."""
+    """Rules for measurements that were not checked (--write-rules); None if all were checked."""
     drain: tuple[NodeToDrain, ...] = ()
     """The nodes that failed; gpuproof itself does not drain them."""
     chosen: ChosenHosts | None = None
-    """Where to run, if there are spare hosts."""
+    """Which hosts to run on, if some are spare."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -134,7 +134,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:
-    """Return the cases whose window ended before the controller had settled at the power cap."""
+    """Return the cases with a window that ended before the controller settled at the power cap."""
     return {
         one.case.case_id: doubt
         for one in results
@@ -181,7 +181,8 @@ def _result(
     has_enough = detail.chosen is not None and detail.chosen.is_enough
     allow = read_options(evidence.config).allow_exclusions or has_enough
     code = exit_code_of(readiness, allow_exclusions=allow)
-    if not num_launches and failures:  # nothing could be measured: the exit code is by cause, as in any run
+    # nothing could be measured: the exit code depends on the cause, as in any run
+    if not num_launches and failures:
         code = exit_code_for(failures, None, is_complete=False, has_points=False)
     return Result(
         suite=NAME,
@@ -238,7 +239,7 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
 
 
 def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
-    """Skip what was not measured on lost hosts: the loss of a host is judged only once."""
+    """Skip missing measurements from lost hosts: the loss of a host is counted only once."""
     lost = [f"host/{host}" for host in lost_of(evidence.launches)]
     return [
         item

@@ -104,7 +104,7 @@ def _expected_gpus(
 
 
 def count_outcomes(facts: FleetFacts) -> Iterator[Judged]:
-    """For each host, judge whether its GPUs exist and are distinct, and whether each was tested."""
+    """For each host, check whether its GPUs exist and are distinct, and whether each was tested."""
     gpus = gpus_by_host(facts)
     doubled = doubled_uuids(gpus.values())
     for host, of_host in gpus.items():
@@ -116,7 +116,7 @@ def count_outcomes(facts: FleetFacts) -> Iterator[Judged]:
         yield Judged(name=THERE, outcome=unanswered(subject, UNLISTED, LOOK))
     for host, reports in reports_by_host(facts.launches).items():
         if changes := _changes(reports):
-            reason = f"it reported otherwise in an earlier launch: {'; '.join(changes)}"
+            reason = f"it reported something else in an earlier launch: {'; '.join(changes)}"
             yield Judged(name=SAME, outcome=unanswered(f"host/{host}", reason, "Measure again, in one run"))
 
 
@@ -154,9 +154,13 @@ def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Out
         reason = f"the driver of {names} does not respond: {gpus.silent[0].get('reason')}"
         yield unanswered(subject, reason, "Check dmesg; reset the GPU or the host")
     for uuid, others in doubled.items():
-        reason = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} its GPU {uuid}, too"
-        step = "Name each machine only once (--on): two names for one machine count as one host"
-        yield unanswered(subject, f"{reason}: it is the same machine, or one of them reports another's", step)
+        reason = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} the same GPU {uuid}"
+        step = "List each machine only once (--on): two names for one machine count as one host"
+        yield unanswered(
+            subject,
+            f"{reason}: either they are the same machine, or one of them reports another's GPU",
+            step,
+        )
     if gpus.num_missing or not (gpus.silent or doubled):
         yield _count_outcome(gpus, there)
 
@@ -165,9 +169,7 @@ def _count_outcome(gpus: HostGpus, there: Sequence[str]) -> Outcome:
     subject, expected = f"host/{gpus.host}", gpus.expected
     if expected is None:
         if not there:
-            return not_applicable(
-                ("no driver lists a GPU here, and nothing says that there should be one"), subject
-            )
+            return not_applicable("no driver lists a GPU here, and none is expected", subject)
         return pass_or_fail(
             subject, True, _gpus(len(there)), expected="those listed", source=DRIVERS, next_step=LOOK
         )

@@ -1,7 +1,7 @@
 """A gate before a job: one word, one line and one exit code, from a short validation's result.
 
 The gate fails (exit code 3) only for something that was measured and is wrong. Anything that could not be
-judged is an error with another code, so that a node is never removed because an answer is missing.
+checked is an error with another code, so that a node is never removed because a result is missing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def _reason(result: Result, detail: ValidateDetail) -> str:
 
 
 def _cut_off(result: Result) -> Iterator[str]:
-    """Yield what ended a launch from outside, starting with the launcher's own words."""
+    """Yield the external causes that ended a launch, starting with the launcher's own message."""
     for failure in sorted(result.failures, key=lambda failure: failure.rank is not None):
         yield f"{failure.phase}: {failure.message}"

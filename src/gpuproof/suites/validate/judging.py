@@ -1,8 +1,8 @@
-"""What metrics and hosts are compared with: rules from the recipe, a file, and its options.
+"""Rules that metrics and hosts are checked against: from the recipe, a file, and options.
 
-All of them are judged by `verdict.rules`. A rule in the file replaces the recipe's rule of the same name. If
-this run provides nothing to judge a recipe's own rule by, the rule is skipped and says so; the unmeasured
-stage is judged separately.
+All of them are evaluated by `verdict.rules`. A rule in the file replaces the recipe's rule of the same name.
+If this run has no data for one of the recipe's own rules, the rule is skipped with that reason; the
+unmeasured stage is evaluated separately.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from gpuproof.verdict.rules import (
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
 from gpuproof.verdict.rules.outcomes import judge_far_under_peak, reason_none_published
 
-STEADY_STEP = "Check for heat, clocks, power and other users during the run (gpuproof report RUN)"
+STEADY_STEP = "Check temperature, clocks, power and other users during the run (gpuproof report RUN)"
 EFFICIENCY_STEP = "Compare collectives within and across hosts with the links' own speed"
 
 
@@ -54,7 +54,7 @@ def rules_of(options: ValidateOptions) -> tuple[Rules, Rules]:
     """Read the recipe's rules, except those that the file replaces, followed by the file's rules.
 
     Raises:
-        UsageError: a rule cannot judge; every mistake is listed with its line.
+        UsageError: a rule cannot be evaluated; every mistake is listed with its line.
     """
     of_recipe = rules_of_entries(
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
@@ -106,7 +106,7 @@ def judge_all(
 
 
 def _of_cells(facts: FleetFacts, options: ValidateOptions) -> FleetFacts:
-    """Keep the measures that READY requires; the others need nothing to be compared with."""
+    """Keep the measures that READY requires; the others do not need a reference."""
 
     def is_asked_for(measure: Measure) -> bool:
         of_name = (row.labels for row in options.aspects if row.measure == measure.name)
@@ -120,7 +120,7 @@ def short_of_rules(
 ) -> dict[str, Shortfall]:
     """Return, by case, the collective that misses a rule by the most; unjudged ones do not miss any.
 
-    It is judged as at the end of the run, using only the launches of the collective stage.
+    It is evaluated as at the end of the run, using only the launches of the collective stage.
     """
     cases = [case for case in stage.cases if launches.get(case.case_id)]
     recipes = Recipes(config)
@@ -182,7 +182,7 @@ def _reason_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], fac
 
 
 def _reason_none_published(rule: Rule, facts: FleetFacts) -> str | None:
-    """Report why a rule about published results cannot judge: no device has a match."""
+    """Report why a rule about published results cannot be evaluated: no device has a match."""
     if rule.expect.reference != PUBLISHED:
         return None
     picked = filter(rule.speaks_of, facts.measures)
@@ -215,7 +215,7 @@ def _left_out(name: str, reason: str) -> Judged:
 
 
 def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[Rule]:
-    """Yield the rules that options stand for: whether training kept its pace, and how well it scales."""
+    """Yield the rules that options imply: whether training kept its pace, and how well it scales."""
     bounds = {"step-time drift": options.max_drift, "spread of launches": options.max_spread}
     for measure in measures:
         is_training = measure.labels.get("stage") in ("training", "soak")
@@ -250,7 +250,7 @@ def _steadiness(measure: Measure, bound: float) -> Rule:
 def _bound_of_efficiency(
     measures: Sequence[Measure], options: ValidateOptions
 ) -> tuple[int, float] | str | None:
-    """Return the contract's bound and maximum number of devices, or the reason why it cannot judge."""
+    """Return the contract's bound and maximum device count, or why it cannot be evaluated."""
     if options.efficiency is None:
         return None
     efficiency = next((measure for measure in measures if measure.name == "scaling efficiency"), None)

@@ -1,9 +1,9 @@
-"""Results of each launch of the stages: concluded by its recipe's suite, assigned to a subject.
+"""Results of each stage's launches, evaluated by the recipe's suite and assigned to a subject.
 
 Measures keep their names and get the labels by which rules find them (stage, workload, dtype, at_once); a
-measure of one device or one host carries its name. A few metrics belong to the validation itself: whether
-step times rose during a launch, how much launches differ, and what share of its devices' individual speeds a
-job over all of them achieves.
+measure of a single device or host has it as its subject. A few metrics belong to the validation itself:
+whether step times rose during a launch, how much launches differ, and the fraction of its devices' combined
+individual speed that a job over all of them achieves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 
 MIN_STEPS = 40
-"""With fewer steps, a quarter contains too few for a stable level."""
+"""Minimum number of steps: with fewer, a quarter contains too few for a stable level."""
 MIN_LAUNCHES = 3
 FLOPS_PER_WATT = "FLOP/s per watt"
 PARTS = 4
@@ -52,9 +52,9 @@ class StageResult:
     launches: tuple[CaseRecords, ...]
     summaries: tuple[Launch, ...]
     result: Result | None
-    """None if there were no launches."""
+    """The conclusion of its suite; None if there were no launches."""
     summary: Mapping[str, Any]
-    """Its run_summary.json; empty if its suite does not write one."""
+    """Contents of its run_summary.json; empty if its suite does not write one."""
     subject: str
     """The device or host that the result belongs to, or the whole."""
 
@@ -66,8 +66,8 @@ OF_WINDOWS = (
     ("model.options.m, model.options.n and model.options.k", "validate.gemm_size"),
     ("model.options.buffer_bytes", "validate.memory_buffer_bytes"),
 )
-"""Texts in remedies, and the validation key to name instead; stages that use a model keep the recipe's own
-keys."""
+"""Texts in remedies, each with the validation key to show instead; stages that use a model keep the recipe's
+own keys."""
 
 
 def _with_own_keys(result: Result | None, case: StageCase) -> Result | None:
@@ -117,7 +117,7 @@ def _stage_result(
 def measures_of_collectives(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
-    """Yield the measures of a collective case as its conclusion will contain them, before it exists."""
+    """Yield a collective case's measures as its conclusion will contain them, before it is written."""
     launched = _stage_result(stage, case, recipes, launches)
     yield from (_label(measure, launched, _labels(launched)) for measure in collective_measures(launches))
 
@@ -164,7 +164,7 @@ def _label(
 
 
 def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[Measure]:
-    """Yield only one of two equal values, for a single device and for the launch as a whole.
+    """Of two equal values, for a single device and for the launch as a whole, yield only one.
 
     With the same unit, the launch's value is kept, since it has the interval; otherwise the device's value
     (FLOP/s) is.
@@ -220,7 +220,7 @@ def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measur
         value=None if worst is None else worst[0],
         unit="1",
         text=units.change(None if worst is None else worst[0]),
-        detail="median step of the last quarter over that of the first, minus 1; for the worst launch",
+        detail="median step of the last quarter divided by that of the first, minus 1; for the worst launch",
         statistic="highest of all launches",
         better="lower",
         labels=labels,
@@ -230,12 +230,12 @@ def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measur
 
 
 def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
-    """Return by what share steps became longer, with its interval; None if there are few steps.
+    """Return the fraction by which steps became longer, with its interval; None for few steps.
 
     Uses medians of the first and the last quarter, so that stalls of single steps do not count as drift. If
     steps are so autocorrelated that a quarter amounts to fewer than ten independent pieces, there is no
-    confidence interval. Instead, the range is given that parts of the two quarters allow; it stays narrow for
-    a ramp and becomes wide if times wander.
+    confidence interval. Instead, the range over parts of the two quarters is given; it stays narrow for a
+    ramp and becomes wide if times wander.
 
     >>> found = drift_of([1.0] * 100 + [1.3] * 100)
     >>> round(found[0], 3), round(found[1].low, 3)
@@ -279,7 +279,7 @@ def _spread(concluded: StageResult) -> Iterator[Measure]:
         value=value,
         unit="1",
         text=units.MISSING if value is None else units.share(value),
-        detail="highest minus lowest throughput over their mean",
+        detail="highest minus lowest throughput, divided by the mean",
         statistic="range",
         better="lower",
         num_samples=len(rates),
@@ -288,7 +288,7 @@ def _spread(concluded: StageResult) -> Iterator[Measure]:
 
 
 def _host_bandwidth(concluded: StageResult) -> Iterator[Measure]:
-    """Yield the only measure of host memory; it belongs to the host, as its CPU is not being tested."""
+    """Yield the only measure of host memory; it belongs to the host, since no CPU is being tested."""
     threads = next((setup.threads for launch in concluded.launches for setup in launch.setups), None)
     for measure in () if concluded.result is None else concluded.result.measures:
         if measure.name == "throughput" and measure.unit == "B/s":
@@ -297,7 +297,7 @@ def _host_bandwidth(concluded: StageResult) -> Iterator[Measure]:
 
 
 def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
-    """Yield the FLOP/s of a matrix product divided by its power draw, if both were measured."""
+    """Yield the FLOP/s of a matmul divided by its power draw, if both were measured."""
     product = next((m for m in measures if {"m", "n", "k"} <= m.labels.keys() and m.unit == "FLOP/s"), None)
     energy = next((m for m in measures if m.name == "energy" and m.value), None)
     if product is None or energy is None or energy.value is None:
@@ -339,7 +339,7 @@ def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
         value=value,
         unit="1",
         text=units.share(value),
-        detail=f"throughput of {num_devices} devices over {num_devices} times that of one{more}",
+        detail=f"throughput of {num_devices} devices divided by {num_devices} times that of one{more}",
         validity="INVALID" if is_implausible else None,
         case="training",
         statistic="ratio",

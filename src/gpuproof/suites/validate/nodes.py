@@ -1,9 +1,9 @@
-"""Which nodes to run on and which to drain, from the judgement of each; it drains nothing.
+"""Which nodes to run on and which to drain, based on their outcomes; nothing is drained here.
 
 A node to drain has a one-line reason that starts with `[node_problem]` if the node, or a part of it, needs
-repair, and with `[user_problem]` if all checks that failed there say that users should act. Something that
-could not be judged is not a reason to drain, nor is a metric that failed while other processes used the
-device: its speed then says nothing about the GPU, and a node must not be drained because of its users' work.
+repair, and with `[user_problem]` if all checks that failed there require action from users. A check without a
+verdict is not a reason to drain, nor is a metric that failed while other processes used the device: its speed
+is then not evidence about the GPU, and a node must not be drained because of its users' workloads.
 
 If there are spare hosts, a host may be chosen only if it passed all its checks; one that failed or is
 undecided may not. Among those that passed, hosts with the smallest loss come first. The loss is how far the
@@ -29,12 +29,13 @@ from gpuproof.verdict.rollup import Branch
 
 Problem = Literal["node_problem", "user_problem"]
 MOST_LETTERS = 200
-"""Maximum length of a reason, as schedulers show it in a column."""
+"""Maximum length of a reason, since schedulers show it in a column."""
 CHOSEN = "chosen-hosts"
 NOT_TOLD = ("place", "address", "instance_id")
 """Keys of a host in run.json that have another name in an inventory, or do not exist there."""
 NODES = "nodelist"
-"""Key of the scheduler's options in run.json; if it is used, these pass the nodes to the scheduler."""
+"""Key of the scheduler's options in run.json; if it is used, these options pass the nodes to the
+scheduler."""
 NEIGHBOURS = "gpu-neighbours"
 """The code of the warning about other processes."""
 
@@ -48,7 +49,7 @@ class NodeToDrain:
     reason: str
     """One line that starts with the problem."""
     findings: tuple[str, ...]
-    """Every required check that failed there, in full."""
+    """Every required check that failed on the node, in full."""
 
 
 def nodes_to_drain(judged: Sequence[Judged], indices: Mapping[str, int]) -> tuple[NodeToDrain, ...]:
@@ -132,7 +133,7 @@ class ChosenHosts:
     """Hosts that passed but are not needed, best first."""
     not_passed: tuple[str, ...]
     losses: Mapping[str, float]
-    """Per host that passed, how far its lowest rate is below the median of all hosts, as a share."""
+    """How far the lowest rate of each host that passed is below the median of all hosts, as a fraction."""
 
     @property
     def is_enough(self) -> bool:
@@ -143,7 +144,7 @@ class ChosenHosts:
 def choose_hosts(
     hosts: Sequence[str], tree: Branch, measures: Sequence[Measure], *, num_spares: int
 ) -> ChosenHosts:
-    """Choose all but `num_spares` of the hosts, using each host's judgements and measurements."""
+    """Choose all but `num_spares` of the hosts, using each host's verdict and measurements."""
     stands = {node_of(branch.subject): branch.standing for branch in tree.branches}
     passed = [host for host in hosts if stands.get(host) == "passed"]
     losses = losses_of(measures)
@@ -160,7 +161,7 @@ def choose_hosts(
 
 
 def losses_of(measures: Sequence[Measure]) -> dict[str, float]:
-    """Return, per host, how far its worst rate is below the median of all hosts, as a share."""
+    """Return, per host, how far its worst rate is below the median of all hosts, as a fraction."""
     lowest: dict[tuple[object, ...], dict[str, float]] = {}
     for measure in measures:
         host = node_of(measure.subject)
@@ -185,7 +186,7 @@ def _kind(measure: Measure) -> tuple[object, ...]:
 def lines_of(hosts: ChosenHosts) -> Iterator[str]:
     """Yield the lines of the report about the choice."""
     if not hosts.is_enough:
-        yield (f"{hosts.num_needed} hosts are needed, but only {len(hosts.chosen)} passed: too few to run on")
+        yield f"{hosts.num_needed} hosts are needed, but only {len(hosts.chosen)} passed: too few to run on"
     yield f"run on: {_names(hosts.chosen)}"
     yield f"spares that passed: {_names(hosts.spares)}"
     yield f"did not pass: {_names(hosts.not_passed)}"

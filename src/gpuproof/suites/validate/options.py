@@ -1,4 +1,4 @@
-"""The `validate` block of a recipe: which stages, how long, by what rules, and what is allowed."""
+"""The `validate` block of a recipe: which stages run, how long, by which rules, what is allowed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ HARDWARE = tuple(
     from_json(RequiredAspect, row, place="hardware.toml")
     for row in tomllib.loads(packaged_text("suites/validate/hardware.toml"))["aspects"]
 )
-"""What READY requires if the recipe does not list anything else: everything the hardware has."""
+"""Requirements for READY if the recipe does not list any: everything that the hardware has."""
 
 
 def rows_of_stage(stage: str) -> tuple[RequiredAspect, ...]:
@@ -64,10 +64,10 @@ def rows_of_stage(stage: str) -> tuple[RequiredAspect, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOptions:
-    """What is measured, and what it is compared with; other sections of the recipe describe training."""
+    """Measurements and what they are compared with; other sections of the recipe describe training."""
 
     stages: tuple[StageName, ...] = USUAL_STAGES
-    """What is measured, in this order: copies over links, patterns in memory, results that must be
+    """Stages to measure, in this order: copies over links, patterns in memory, results that must be
     bit-identical (fingerprint), gemm and memory on each device alone and on all devices concurrently, the
     memory of each host by its CPU (host_memory: advisory, only if listed), compute during communication
     (overlap), collective within each host and over all hosts, a large collective again with direct GPU
@@ -80,10 +80,10 @@ class ValidateOptions:
     """Whether gemm and memory are also measured on each device alone, not only on all of them
     concurrently."""
     gemm_size: int | Auto = AUTO
-    """Size of the square matrix products (m = n = k); auto depends on each device's memory: 8192 on
-    data-centre cards, 1024 on a CPU (records/sizes.csv)."""
+    """Size of the square matmuls (m = n = k); auto depends on each device's memory: 8192 on data-centre
+    cards, 1024 on a CPU (records/sizes.csv)."""
     gemm_precisions: tuple[Precision, ...] | Auto = ("bf16",)
-    """Data types of the matrix products, one launch each; auto is bf16 on GPUs and fp32 elsewhere."""
+    """Data types of the matmuls, one launch each; auto means bf16 on GPUs and fp32 elsewhere."""
     memory_buffer_bytes: Bytes | Auto = AUTO
     """Length of each buffer of the memory stage, in bytes or e.g. as 1G; auto depends on each device's memory
     and cache: 4G on an H100, 64M on a CPU."""
@@ -94,7 +94,7 @@ class ValidateOptions:
     start_s: float = 20.0
     """Expected start-up time of a launch, in seconds (importing torch, connecting ranks)."""
     collective_s: float = 90.0
-    """Expected time that a collective takes over all sizes, in seconds."""
+    """Expected time for a collective over all sizes, in seconds."""
     collective: dict[str, Any] | None = None
     """Keys of the section `collective` that apply to the collective stage; null is all_reduce from 8 KiB to 1
     GiB. For max_bytes, auto is 1 GiB over GPUs and 16 MiB elsewhere."""
@@ -105,8 +105,8 @@ class ValidateOptions:
     strategies: tuple[ParallelStrategy, ...] = ()
     """Additional ways of sharding the first model over all devices, e.g. fsdp."""
     on_gpus: dict[str, Any] = field(default_factory=dict)
-    """Recipe keys, by dotted name, that get other values if the training runs on GPUs, e.g. a model that
-    saturates them if the recipe's own is for a laptop."""
+    """Recipe keys, by dotted name, with other values for training on GPUs, e.g. a model that saturates them
+    if the recipe's own is for a laptop."""
     training_minutes: float = 4.0
     """Expected time of one training launch, since its length is given in steps and not in seconds."""
     soak_s: float = 3600.0
@@ -119,16 +119,17 @@ class ValidateOptions:
     storage_dir: str | None = None
     """Folder on every host in which a test file is written and read; without it, no disk is tested."""
     blame: Literal["when_slow", "always", "never"] = "when_slow"
-    """When to test parts of a host or the fleet to find what makes a collective slow, wrong or hang."""
+    """When to test parts of a host or the fleet to find what slows, corrupts or hangs a collective."""
     max_drift: float = 0.2
-    """Maximum share by which training steps may become longer during a launch."""
+    """Maximum fraction by which training steps may become longer during a launch."""
     max_spread: float = 0.1
-    """Maximum spread of training launches, as a share of their mean; needs at least three launches."""
+    """Maximum spread of training launches, as a fraction of their mean; needs at least three launches."""
     efficiency: dict[str, float] | None = None
-    """A scaling-efficiency contract: the maximum number of devices it applies to, and the share (8: 0.95)."""
+    """A scaling-efficiency contract: the maximum number of devices it applies to, and the required fraction
+    (8: 0.95)."""
     time_budget_s: float | None = None
-    """Time budget for the entire validation in seconds; what does not fit is skipped and reported as not
-    measured."""
+    """Time budget for the entire validation in seconds; anything that does not fit is skipped and reported as
+    not measured."""
     expected_hosts: tuple[str, ...] = ()
     """Expected hosts; a host that does not respond is NOT-READY."""
     expected_gpus: int | None = None
@@ -139,17 +140,17 @@ class ValidateOptions:
     """Product name of each host, as in hardware/skus.toml: it sets how many GPUs are expected, unless
     expected_gpus does. With null it is detected, and anything missing is advisory."""
     allow_cpu: bool = False
-    """Try the validation without a GPU; the verdict is INCONCLUSIVE at best."""
+    """Whether to try the validation without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
-    """Exit with code 0 if everything other than the named hosts and devices is ready."""
+    """Whether to exit with code 0 if everything other than the excluded hosts and devices is ready."""
     spares: int = 0
     """Number of spare hosts: at the end, the hosts to run on are chosen from the hosts that passed."""
     aspects: tuple[RequiredAspect, ...] = HARDWARE
-    """What READY requires: aspects and their subjects, each with the measure or checks that decide it."""
+    """Requirements for READY: aspects and their subjects, each with the measure or checks that decide it."""
     detects: float = 0.2
-    """Largest loss of a rate, as a share, that may go undetected if the verdict is READY."""
+    """Largest loss of a rate, as a fraction, that may go undetected if the verdict is READY."""
     ready_for: str | None = None
-    """What the machine is ready for, if less is required than everything the hardware has, e.g. a job."""
+    """What the machine is ready for, e.g. a job, if that requires less than everything the hardware has."""
     rules: tuple[Mapping[str, Any], ...] = ()
     """Rules for metrics and hosts (docs/guides/rules.md); without metric rules, nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
@@ -170,7 +171,7 @@ class ValidateOptions:
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """Data types of the matrix products, given whether there are GPUs (`on`)."""
+        """Data types of the matmuls, given whether there are GPUs (`on`)."""
         assert self.gemm_precisions != AUTO
         return self.gemm_precisions
 
@@ -192,26 +193,24 @@ class ValidateOptions:
 
     def __post_init__(self) -> None:
         if not self.stages or len(set(self.stages)) < len(self.stages):
-            raise ValueError("stages needs at least one, each listed only once")
+            raise ValueError("stages needs at least one stage, each listed only once")
         if "fingerprint_hot" in self.stages:
             raise ValueError("fingerprint_hot automatically follows a soak if fingerprint is a stage")
         if unknown := self.probes.keys() - set(get_args(ProbeName)):
-            raise ValueError(
-                f"{', '.join(sorted(unknown))}: not a probe; available: {', '.join(get_args(ProbeName))}"
-            )
+            raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(get_args(ProbeName))}")
         if "soak" in self.stages[:-1]:
-            raise ValueError("soak must come last: it warms up what the others would measure")
+            raise ValueError("soak must come last: it heats up what the other stages would measure")
         seconds = (self.window_s, self.soak_s, self.soak_launch_s, self.start_s, self.collective_s)
         if min(*seconds, self.training_minutes, self.time_budget_s or 1.0) <= 0:
             raise ValueError("seconds and minutes must be above 0")
         if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
-            raise ValueError("efficiency needs numbers of devices, each with a share from 0 to 1")
+            raise ValueError("efficiency needs numbers of devices, each with a fraction from 0 to 1")
         if not all(
             0 < share <= 0.5 for share in (self.detects, *(row.detects or 0.5 for row in self.aspects))
         ):
             raise ValueError(
-                "detects must be a share above 0 and at most 0.5: with a loss above half there is "
-                "no meaningful rate"
+                "detects must be a fraction above 0 and at most 0.5: with a loss above half there "
+                "is no meaningful rate"
             )
         self._check_machine()
 

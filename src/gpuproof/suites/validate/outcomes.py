@@ -1,10 +1,10 @@
 """Was everything measured, and are the values correct? Outcomes of hosts, devices and launches.
 
-These outcomes are not about speed: something that ran is not necessarily fast. What was skipped is SKIP, what
-could not be measured is ERROR, and what has nothing to measure is NOT-APPLICABLE, with the evidence. Wrong
-values are judged for the device that produced them, by probes and checked products. A probe judges itself,
-and its outcomes get the name of their stage here. Fingerprints of all hosts are compared together, regardless
-of each host's own result.
+These outcomes are not about speed: something that ran is not necessarily fast. Skipped cases are SKIP, cases
+that could not be measured are ERROR, and cases with nothing to measure are NOT-APPLICABLE, with the evidence.
+Wrong values are attributed to the device that produced them, by probes and checked matmuls. A probe evaluates
+its own results, and its outcomes are named after their stage here. Fingerprints of all hosts are compared
+together, regardless of each host's own result.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def stage_outcomes(
 def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> Iterator[Judged]:
     outcome = _outcome(concluded, left_out.get(concluded.case.case_id))
     if outcome.status == "FAIL" and are_devices_judged(concluded):
-        return  # the devices are judged separately
+        return  # the devices are evaluated separately
     labels = {"stage": concluded.stage.name, "case": concluded.case.name, **_dtype(concluded)}
     is_required = concluded.stage.is_required
     yield Judged(
@@ -81,7 +81,7 @@ def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> I
 
 
 def _dtype(concluded: StageResult) -> dict[str, str]:
-    """Label matrix-product launches with their data type, under the name that rows of aspects use."""
+    """Label matmul launches with their data type, under the name used by rows of aspects."""
     is_product = concluded.stage.name == "gemm"
     return {"dtype": PEAK_TYPE_OF_PRECISION[concluded.config.training.precision]} if is_product else {}
 
@@ -153,7 +153,7 @@ def _without_record(concluded: StageResult) -> Outcome | None:
 
 
 def _failure_outcome(concluded: StageResult, failure: Failure) -> Outcome:
-    """Return the outcome of a failed launch: not judged if the cause is outside the case."""
+    """Return the outcome of a failed launch: no verdict if the cause is outside the case."""
     message = (failure.message.strip().splitlines() or ["no message"])[0]
     who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
     if failure.is_unsupported and concluded.stage.name == "gemm":
@@ -198,11 +198,11 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
     visible = devices_by_host([launch for result in results for launch in result.launches])
     if visible and sum(visible.values()) == 1:
         host = next(iter(visible))
-        alone = f"{host} has one device, as it reports itself"
-        return not_applicable(f"{alone}: there is nothing to compare it or to communicate with")
+        alone = f"{host} reports only one device"
+        return not_applicable(f"{alone}: there is nothing to compare it with or to communicate with")
     seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
     return skipped(
-        f"{name} had nothing to launch over one device; devices that hosts see: {seen}",
+        f"{name} has nothing to launch on a single device; devices that hosts see: {seen}",
         "Test all devices: --nproc",
     )
 
@@ -261,7 +261,7 @@ def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
 
 
 def are_devices_judged(concluded: StageResult) -> bool:
-    """Report whether the devices with wrong values are judged separately."""
+    """Report whether the devices with wrong values are evaluated separately."""
     compared = () if concluded.result is None else concluded.result.measures
     done = all(launch.status == "done" for launch in concluded.launches)
     is_named = concluded.stage.name in FINGERPRINTS or any(

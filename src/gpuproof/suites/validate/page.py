@@ -1,7 +1,7 @@
 """The validation page, written for the recipient of the machine.
 
-It shows what the result means for them, what was measured and compared with what, what is still open, and the
-command that closes it. Below that, collapsed, are all aspects, subjects, checks, stages and metrics.
+It shows what the result means for them, the measurements and their references, the undecided aspects, and the
+command that decides them. Below that, collapsed, are all aspects, subjects, checks, stages and metrics.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ AGREE = (
     "gpuproof baseline record NAME RUN",
     "gpuproof validate --from RUN --write-rules agreed.yaml",
 )
-"""First the command for a machine that is known to be good, then the one for agreeing on values."""
+"""Suggested commands: one for a machine that is known to be good, and one for agreeing on values."""
 RESUME = "gpuproof validate --resume RUN"
-OTHERS = "others: published, with that tool; input data, duration and power are unknown, so it judges nothing"
+OTHERS = (
+    "others: published results from that tool; input data, duration and power are unknown, "
+    "so they do not affect the verdict"
+)
 MOST_OPEN = 8
 ADVISORY = {
     FLOPS_PER_WATT: "FLOP/s per watt of GEMM {}",
@@ -128,7 +131,7 @@ def _verdict(result: Result, readiness: Readiness, rates: Sequence[RateRow]) -> 
 
 
 def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterator[str]:
-    """List what is open: rates with their values, and their share of the data sheet or the MFU."""
+    """List what is undecided: rates with their values, and their fraction of data sheets or the MFU."""
     yield from dict.fromkeys(what_of(cell) for cell in cells if cell.aspect not in RATES)
     for row in (row for row in rates if row.standing == "undecided"):
         sheet = f" ({row.share_of_sheet})" if row.share_of_sheet else ""
@@ -136,19 +139,19 @@ def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterat
 
 
 def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell]) -> str | None:
-    """Return what to do about a reason, according to the check or open aspect that it comes from."""
+    """Return the next step for a reason, from the check or undecided aspect that it comes from."""
     steps = [(item.outcome.summary, item.outcome.next_step) for item in judged if item.is_required]
     steps += [(cell.reason or "", cell.next_step) for cell in cells]
     return next((step for summary, step in steps if summary and step and summary in reason), None)
 
 
 def _reasons(result: Result, readiness: Readiness) -> Iterator[str]:
-    """Yield why the verdict is not better, except for open aspects, each reason in a few lines."""
+    """Yield why the verdict is not better, except for undecided aspects, each reason in a few lines."""
     reasons = [reason for reason in readiness.reasons if not reason.startswith(OPEN)]
     reasons = [named(reason, result.device_indices) for reason in reasons]
     yield from (one_line(reason, room=MOST_OF_REASON) for reason in reasons[:MOST_REASONS])
     if len(reasons) > MOST_REASONS:
-        yield (f"and {units.count(len(reasons) - MOST_REASONS)} more reasons: the checks below list them all")
+        yield f"and {units.count(len(reasons) - MOST_REASONS)} more reasons: the checks below list them all"
 
 
 def _to_drain(detail: ValidateDetail) -> Iterator[Section]:
@@ -160,7 +163,7 @@ def _to_drain(detail: ValidateDetail) -> Iterator[Section]:
 
 
 def rates_table(rates: Sequence[RateRow]) -> Table:
-    """Lay out measurements: what they are compared with, share of the data sheet, what limited them."""
+    """Lay out measurements with their references, data-sheet fractions and limiting factors."""
     return table(
         "Measured",
         rates,
@@ -186,7 +189,7 @@ def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
 
 
 def still_open(readiness: Readiness) -> Iterator[Section]:
-    """Report why aspects are open, in one line for all with the same reason, and how to close them.
+    """Report why aspects are undecided, in one line per reason, and how to get them decided.
 
     A baseline should not be recorded on a machine on which something failed.
     """
@@ -204,19 +207,19 @@ def still_open(readiness: Readiness) -> Iterator[Section]:
 
 
 def failed_checks(judged: Sequence[Judged]) -> Iterator[Section]:
-    """Lay out the required checks that failed or could not judge, collapsed if there are many."""
+    """Lay out the required checks that failed or reached no verdict, collapsed if there are many."""
     for section in outcome_sections("Failed checks", [item for item in judged if is_grave(item)]):
         is_long = isinstance(section, Table) and len(section.rows) > MOST_FAILED
         yield replace(section, is_folded=True) if isinstance(section, Table) and is_long else section
 
 
 def is_grave(item: Judged) -> bool:
-    """Report whether a required check failed, or could not judge."""
+    """Report whether a required check failed or reached no verdict."""
     return item.is_required and item.outcome.status in ("FAIL", "ERROR")
 
 
 def cells_tables(cells: Sequence[AspectCell]) -> Iterator[Table]:
-    """Lay out what READY requires, collapsed: first what failed or is open, then what passed."""
+    """Lay out what READY requires, collapsed: first what failed or is undecided, then what passed."""
     title = "What READY needs"
     for name, kind in (("failed", "failed"), ("open", "undecided"), ("passed", "passed")):
         of_kind = [cell for cell in cells if cell.standing == kind]
@@ -224,7 +227,7 @@ def cells_tables(cells: Sequence[AspectCell]) -> Iterator[Table]:
 
 
 def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
-    """Lay out aspects with their subjects, and what would have been detected or how to judge them."""
+    """Lay out aspects with their subjects, and the detectable loss or how to evaluate them."""
     alike = grouped(((cell.aspect, cell.name, cell.standing, _how(cell)), cell) for cell in cells)
     return table(
         title,
@@ -239,7 +242,7 @@ def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
 
 
 def _subjects(cells: Sequence[AspectCell]) -> str:
-    """Name a single subject, or count several; reasons name the open ones."""
+    """Name a single subject, or count several; reasons name the undecided ones."""
     if cells[0].subject == WHOLE:
         return "all"
     kind = NOUNS.get(kind_of(cells[0].subject), "subjects")
@@ -288,7 +291,7 @@ def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequenc
 
 
 def _row_key(branch: Branch) -> object:
-    """Return the content of a branch's row and of the rows below it; equal ones are shown only once."""
+    """Return the content of a branch's row and of the rows below it; equal rows are shown only once."""
     parts = frozenset(_row_key(part) for part in branch.branches)
     return branch.standing, branch.failed, branch.undecided, parts
 
@@ -301,7 +304,7 @@ def _subject_text(branches: Sequence[Branch]) -> str:
 
 
 def _reason(branch: Branch) -> str:
-    """Return what failed in a part, and list what is open; the reasons are given further up the page."""
+    """Return what failed or is undecided in a part; the reasons are given further up the page."""
     names = dict.fromkeys(text.partition(": ")[0] for text in branch.undecided)
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *names))
 

@@ -1,4 +1,4 @@
-"""The parts of stages: their launches, where each is placed, and which subject it is about.
+"""The parts of stages: their launches, where each launch runs, and which subject it tests.
 
 The owner of a rank, a device or a fact is identified by the host's name in the inventory. Hosts may use
 another name for themselves, and several may share a name, so ranks are identified by their position in the
@@ -31,7 +31,7 @@ class Site:
 
     places: tuple[HostPlace, ...]
     num_devices: int
-    """Number of devices of a host for which the inventory does not give one."""
+    """Number of devices per host, if the inventory does not specify one."""
     devices: tuple[int, ...] | None
     """Indices of the devices used on each host; None means the first ones."""
     has_devices: bool
@@ -50,13 +50,13 @@ class StageCase:
     """One launch of a stage, repeated several times."""
 
     name: str
-    """The name without its host."""
+    """The case's name, without its host."""
     places: tuple[HostPlace, ...]
-    """A single host, or all hosts for one job over them."""
+    """Where it runs: on a single host, or on all hosts for one job over them."""
     ranks_per_host: int
     devices: tuple[int, ...] | None = None
     is_over_all: bool = False
-    """Whether it is one job over everything, whether that is one host or many."""
+    """Whether it is one job over all hosts, even if there is only one host."""
     is_of_one_device: bool = False
     """Whether its result is for a single device."""
     is_per_device: bool = False
@@ -83,7 +83,7 @@ class StageCase:
 
     @property
     def is_part_of_launch(self) -> bool:
-        """Whether it uses fewer ranks than the user's own launcher gives to each launch."""
+        """Whether it uses fewer ranks than the user's own launcher starts for each launch."""
         is_attached = self.attached_hosts is not None
         return is_attached and self.ranks_per_host != self.places[0].num_devices
 
@@ -103,7 +103,7 @@ class Stage:
 
 
 def seconds_of(launches: Iterable[StageCase]) -> float:
-    """Return the expected duration of launches: that of the busiest host, as hosts run in parallel."""
+    """Return the expected duration of launches on the busiest host, as hosts run in parallel."""
     by_host: defaultdict[str, float] = defaultdict(float)
     for case in launches:
         for place in case.places:
@@ -158,7 +158,7 @@ def on_devices(
 
 
 def over_all(site: Site, name: str, **fields: Any) -> StageCase:
-    """Return one job over all hosts' devices, with as many ranks on each host as the smallest has."""
+    """Return one job over all hosts, with as many ranks on each host as the smallest has devices."""
     count = min(site.count_on(place) for place in site.places)
     devices = first_devices(site, count)
     return StageCase(

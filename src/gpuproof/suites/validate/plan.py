@@ -1,10 +1,10 @@
 """Decide what to launch next: stage by stage, without lost hosts, within the time budget.
 
-The state does not depend on order: it contains which launches are settled, how long each took, and which
-hosts are lost. A resumed run therefore continues with the same plan, in whatever order its launches are read
-back. If a collective is suspicious, it is followed by searches among hosts and inside them, then by a test
-without the accused. Their progress also depends only on the launches of the collective stage and on the test
-results so far.
+The state does not depend on the order of launches: it records which launches are settled, how long each took,
+and which hosts are lost. A resumed run therefore continues with the same plan, in whatever order its launches
+are read back. If a collective is suspicious, it is followed by searches among hosts and inside them, then by
+a test without the blamed members. Their progress also depends only on the launches of the collective stage
+and on the test results so far.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StageOrder:
     taken_ms: Mapping[LaunchKey, int] = field(default_factory=dict)
     """Durations of settled launches."""
     seen: Mapping[LaunchKey, CollectiveSeen] = field(default_factory=dict)
-    """What was seen in collective launches."""
+    """Observations from collective launches."""
     tested: Mapping[str, float | None] = field(default_factory=dict)
     """Results of group tests, by case."""
     spent_ms: Mapping[str, int] = field(default_factory=dict)
@@ -76,9 +76,8 @@ class StageOrder:
         key, lost = launch_key(launch.case), lost_hosts(launch)
         is_test = key[0].startswith(PREFIX)
         if lost and not is_test and len(launch.case.placement.hosts) > 1:
-            return replace(
-                self, lost=self.lost | lost
-            )  # the job will be launched again on the remaining hosts
+            # the job will be launched again on the remaining hosts
+            return replace(self, lost=self.lost | lost)
         if key in self.taken_ms:
             return self
         taken = _taken_ms(launch)
@@ -131,20 +130,20 @@ class StageOrder:
             return ()
         seen: dict[str, list[CollectiveSeen]] = {case.case_id: [] for case in stage.cases}
         for (case_id, _), launch in sorted(self.seen.items()):
-            if case_id in seen:  # and not a measurement without the accused
+            if case_id in seen:  # and not a measurement without the blamed members
                 seen[case_id].append(launch)
         launches = {case_id: [launch.records for launch in of_case] for case_id, of_case in seen.items()}
         short = short_of_rules(stage, launches, self.config, self.options)
         return tuple(suspicions(stage.cases, seen, short, self.options))
 
     def added_cases(self) -> tuple[StageCase, ...]:
-        """Return the collectives without the accused, if these can be excluded."""
+        """Return the collectives without the blamed members, if these can be excluded."""
         if not (self.options.allow_exclusions or self.options.spares > 0):
             return ()
         return tuple(without_accused(self.followed()))
 
     def _follow_up(self, running: Collection[LaunchKey]) -> Iterator[Case | None]:
-        """Yield group tests, then the collectives without the accused; None means one is running."""
+        """Yield group tests, then the collectives without blamed members; None means one is running."""
         searches = [search for suspect in self.followed() for search in suspect.searches]
         for search in searches:
             if self.has_time_for(search):
@@ -168,7 +167,7 @@ class StageOrder:
         return budget_s is None or spent + TEST_S <= budget_s
 
     def places_of(self, case: StageCase) -> tuple[HostPlace, ...]:
-        """Return the places of a case that are not lost: a job over several hosts continues with them."""
+        """Return the hosts of a case that are not lost: a job over several hosts continues on these."""
         return tuple(place for place in case.places if place.name not in self.lost)
 
     def _open(self, stage: Stage) -> Iterator[tuple[StageCase, int]]:
@@ -197,14 +196,14 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
     """Return the state before the first launch.
 
     Raises:
-        UsageError: a stage has no recipe that can run, or it is meant for a queue.
+        UsageError: a stage has no recipe that can run, or the validation is meant for a queue.
     """
     if not places:
         raise UsageError(
             "each stage of a validation depends on earlier results, and a queue has no hosts to continue on",
             place="--on",
             next_step="In Slurm, start it inside an allocation (salloc). In Kubernetes, name the "
-            "node in the file of --on kubernetes:FILE: node_selector "
+            "node in the file passed to --on kubernetes:FILE: node_selector "
             "{kubernetes.io/hostname: NODE}, gpus_per_node (all of them) and "
             "max_launches: 1",
         )
@@ -213,7 +212,7 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
         raise UsageError(
             f"{options.spares} spares out of {len(places)} hosts leave none to run on",
             place="--spares",
-            next_step="Name more hosts (--on), or fewer spares",
+            next_step="List more hosts (--on), or set fewer spares",
         )
     order = planned_order(config, places, options)
     for stage in order.stages:
@@ -226,7 +225,7 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
 
 
 def planned_order(config: RunConfig, places: Sequence[HostPlace], options: ValidateOptions) -> StageOrder:
-    """Return the plan of a run without checking it: what was launched before can be launched."""
+    """Return the plan of a run without checking it: a case launched once can be launched again."""
     site = site_of(config, places)
     options = options.on(gpus=site.has_gpus)
     return StageOrder(config=config, options=options, stages=stages_of(config, options, site))
@@ -251,7 +250,7 @@ class FollowedUp:
     suspicion: SlowCollective
     search: Blaming
     inside: Mapping[str, Blaming]
-    """Searches among the devices of each accused host, by host name."""
+    """Searches among the devices of each blamed host, by host name."""
 
     @property
     def searches(self) -> tuple[Blaming, ...]:
@@ -305,7 +304,7 @@ def _accused_members(search: Blaming) -> tuple[str, ...]:
 
 
 def without_accused(followed: Sequence[FollowedUp]) -> Iterator[StageCase]:
-    """Yield the collectives once more, excluding the accused hosts or devices."""
+    """Yield the collectives once more, excluding the blamed hosts or devices."""
     for search in followed:
         case, accused = search.suspicion.case, _accused_members(search.search)
         if not accused or not search.is_over:

@@ -1,8 +1,8 @@
-"""The page's first table: what was measured, what was expected, and the share of the data sheet.
+"""The page's first table: measured values, expected values, and data-sheet fractions.
 
 A row is one rate for all subjects of a kind: GEMM with one data type, the memory, one link direction, a
-collective, a training. Its text comes from measures, outcomes and known facts about the boards. The pictures
-are also built here: hosts by checks, how much slower each subject is, and the tests for blame.
+collective, or a training run. Its text comes from measures, outcomes and known facts about the boards. The
+charts are also built here: hosts by checks, how much slower each subject is, and the tests for blame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
 WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
 ALL = "all together"
 AROUND = (0.9, 1.1)
-"""The minimum range of a chart, as shares of peer performance; a smaller range would magnify noise."""
+"""The minimum range of a chart, as fractions of peer performance; a smaller range would magnify noise."""
 MOST_PEERS = 4
 """Maximum number of charts of subjects against their peers; those with a slow subject come first."""
 
@@ -43,11 +43,11 @@ class RateRow:
 
     what: str
     of: str
-    """Its only subject, or the number of subjects, plus the one with the lowest value if values differ."""
+    """The only subject, or the number of subjects and, if values differ, the one with the lowest value."""
     value: str
-    """With several subjects, the lowest and the highest value."""
+    """The value as text; with several subjects, the lowest and the highest value."""
     expected: str
-    """What it was compared with, and the source."""
+    """The value it was compared with, and the source."""
     published: str
     """Results that others measured with other tools; they have no effect on the verdict."""
     share_of_sheet: str
@@ -85,7 +85,7 @@ def _measures_of(cell: AspectCell, measures: Sequence[Measure]) -> list[Measure]
 
 
 def what_of(cell: AspectCell, measure: Measure | None = None) -> str:
-    """Return the name of a cell's subject; for a link, the measure gives the direction."""
+    """Return the name of a cell's subject; for a link, the measure contains the direction."""
     labels = {**cell.labels, **({} if measure is None else measure.labels)}
     match cell.aspect:
         case "compute":
@@ -156,7 +156,7 @@ def _text(measure: Measure) -> str:
 
 
 def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], facts: FleetFacts) -> str:
-    """Return the share of the data sheet that the lowest value reached; for training, the MFU."""
+    """Return the fraction of the data sheet that the lowest value reached; for training, the MFU."""
     for measure in of_row[:1]:
         sheet = dense_rate(measure, facts)
         if sheet is not None and measure.value is not None:
@@ -172,7 +172,7 @@ def _limits(of_row: Sequence[Measure], measures: Sequence[Measure]) -> Iterator[
 
 
 def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
-    """Yield the checks that judged something, by host; equal ones share a column. None for one host."""
+    """Yield the checks with results by host; equal hosts share a column. Nothing for one host."""
     by_check = grouped((judged.name, judged) for judged in outcomes)
     judging = {
         name: judged
@@ -242,7 +242,7 @@ def peer_charts(outcomes: Sequence[Judged]) -> Iterator[Chart]:
 
 
 def _as_measure(outcome: Outcome) -> Measure:
-    """Return what was judged, as a measure with an interval that a chart can draw."""
+    """Return the evaluated value, as a measure with an interval that a chart can draw."""
     low, high = outcome.measured_low, outcome.measured_high
     interval = None
     if low is not None and high is not None:

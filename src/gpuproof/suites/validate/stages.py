@@ -1,7 +1,7 @@
 """The stages of a validation, each with a name and its launches.
 
 Each measurement is one function in `STAGES`, which yields what to launch, with which recipe and where. Each
-launch has its own recipe and is concluded by that recipe's suite. Probe stages examine one property of
+launch has its own recipe and is evaluated by that recipe's suite. Probe stages examine one property of
 devices, links or a disk, or look for silent data corruption.
 """
 
@@ -34,7 +34,7 @@ from gpuproof.suites.validate.placing import (
 PROBE_S = 60.0
 """Expected duration of a probe's own work on one host."""
 WARMUP_SHARE = 0.5
-"""Expected warm-up time, as a share of the window."""
+"""Expected warm-up time, as a fraction of the window."""
 GEMMS_PER_STEP = 4
 PASSES_PER_STEP = 4
 COLLECTIVE: Mapping[str, Any] = {
@@ -44,7 +44,7 @@ COLLECTIVE: Mapping[str, Any] = {
     "factor": 8,
 }
 COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
-"""Large enough that bandwidth dominates rather than latency."""
+"""Size that is large enough for bandwidth, not latency, to dominate."""
 COMPARED_S = 10.0
 """Expected duration, not including start-up."""
 SWITCHES: Mapping[str, CommunicationProfile] = {
@@ -52,7 +52,7 @@ SWITCHES: Mapping[str, CommunicationProfile] = {
     "fabric": "no_fabric",
     "gpudirect": "no_gpudirect",
 }
-"""What each profile disables, by the label of the results measured with and without it."""
+"""The feature that each profile disables, by the label of the results measured with and without it."""
 
 
 def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -68,7 +68,7 @@ def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 def fingerprint(
     config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
 ) -> Iterator[StageCase]:
-    """Yield the same work for every device, to compare all hosts, and each device with its repeats."""
+    """Yield the same workload for every device, to compare all hosts, and each device's repeats."""
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
@@ -132,7 +132,7 @@ def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[s
 
 
 def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[Stage, ...]:
-    """Return the stages of a recipe in order; what the soak heated up is then compared once more."""
+    """Return the stages of a recipe in order; after the soak, heated devices are compared once more."""
     names = options.stages
     if "soak" in names and "fingerprint" in names:
         names = (*names, "fingerprint_hot")
@@ -158,7 +158,7 @@ def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
     """Return the recipe for a case's launches.
 
     Raises:
-        UsageError: it cannot be run.
+        UsageError: the recipe cannot be run.
     """
     keys = {
         "benchmark.of_device": True,
@@ -183,7 +183,7 @@ class Recipes:
         """Return the recipe for a case's launches.
 
         Raises:
-            UsageError: it cannot be run.
+            UsageError: the recipe cannot be run.
         """
         content = repr((case.of_model, case.repeats, case.ranks_per_host, case.devices, case.values))
         if content not in self._recipes:
@@ -192,7 +192,7 @@ class Recipes:
 
 
 def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Sequence[HostPlace]) -> Case:
-    """Build a launch on the places that remain for the case.
+    """Build a launch on the hosts that remain for the case.
 
     Raises:
         UsageError: the recipe cannot be run.

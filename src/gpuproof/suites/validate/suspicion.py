@@ -1,8 +1,8 @@
 """Was a collective slow or wrong, or did it hang? Decides when and how to search for the culprit.
 
 Slowness is determined by the rules (`judging.short_of_rules`), by comparison with other hosts' own
-collectives, and by other launches of the same collective. If none of these can decide, this is reported, and
-the collective is not assumed to be fast.
+collectives, and by other launches of the same collective. If none of these is conclusive, this is reported,
+and the collective is not assumed to be fast.
 
 In the search, a group of hosts, or of one host's devices, becomes a case: one collective operation of one
 size over the group. A link direction is tested by a broadcast over the pair, in which the root sends and the
@@ -39,11 +39,12 @@ CLEAR = 3.0
 LEAST_SLOWER."""
 LEAST_SLOWER = 0.05
 APART = 0.2
-"""If launches of one collective differ by more than this share of the fastest one, they differ too much."""
+"""If launches of one collective differ by more than this fraction of the fastest one, they differ too
+much."""
 MIN_PEERS, MIN_LAUNCHES = 3, 3
 SOUGHT_SHARE = 0.8
-"""The slowdown to search for, as a share of the observed one: a part of the group may be slowed by less than
-the whole."""
+"""The slowdown to search for, as a fraction of the observed one: a part of the group may be slowed by less
+than the whole."""
 NOTHING_THROUGH = 0.9
 """The slowdown to search for if results are wrong or a job hangs; such tests have the value 0."""
 MOST_NOISE = 0.9
@@ -74,12 +75,12 @@ class Shortfall:
     """How a collective falls short."""
 
     why: str | None
-    """None if nothing is wrong, but a search was requested."""
+    """Description of the problem; None if there is none, but a search was requested."""
     share: float
-    """Shortfall as a share of what it should reach; 1 if nothing correct gets through."""
+    """Shortfall as a fraction of what the collective should reach; 1 if nothing correct gets through."""
     operation: str | None = None
     size_bytes: int | None = None
-    """None for both means the first requested operation, at its largest size."""
+    """None for both operation and size means the first requested operation, at its largest size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ class SlowCollective:
     hosts: tuple[str, ...]
     reason: Shortfall
     slowdown: float
-    """The slowdown to search for, as a share."""
+    """The slowdown to search for, as a fraction."""
     noise: float
 
 
@@ -191,7 +192,7 @@ def _breakage(launches: Sequence[CollectiveSeen]) -> Shortfall | None:
 
 
 def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> Shortfall | None:
-    """Return how much slower it is than on other hosts, or than its own other launches were."""
+    """Return how much slower a collective is than on other hosts, or than its other launches were."""
     best, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if best is not None and len(peers) >= MIN_PEERS and best < median(peers) * (1 - bound):
         short = 1 - best / median(peers)
@@ -210,14 +211,14 @@ class Blaming:
     """A search over a fleet's hosts or one host's devices, with the results of its launches."""
 
     config: RunConfig
-    """A collective recipe, the operation and size of which are tested."""
+    """A collective recipe; its operation and size are tested."""
     search: BlameSearch
     part: Part
     places: Mapping[str, HostPlace] = field(default_factory=dict)
-    """For members that are hosts, one place each; for members that are devices, the one host of all."""
+    """Location of each member if members are hosts; their shared host if members are devices."""
     name: str = "blame"
     figures: Mapping[str, float | None] = field(default_factory=dict)
-    """Test results by case, for finished launches; includes those of later rounds if a run is resumed."""
+    """Test results by case, for finished launches; includes results of later rounds if a run is resumed."""
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield the tests of this round that are neither running nor done; none once the search is over."""
@@ -228,7 +229,7 @@ class Blaming:
     def settle(self, launch: CaseRecords) -> Blaming:
         """Return the state after a launch finished; launches outside this search change nothing.
 
-        A round is judged once all its tests have finished, in any order.
+        A round is evaluated once all its tests have finished, in any order.
         """
         if not launch.case.case_id.startswith(f"{self.name}-"):
             return self

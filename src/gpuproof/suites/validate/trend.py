@@ -13,9 +13,9 @@ from gpuproof.records.result import Measure, MeasureInterval
 from gpuproof.statistics.distributions import student_t_quantile
 
 FEWEST = 5
-"""Launches needed for a line with an interval; if there are fewer, they are divided into blocks."""
+"""Number of launches needed for a line with an interval; fewer launches are divided into blocks."""
 BLOCKS = 12
-"""Number of blocks for all launches together, if there are fewer launches."""
+"""Total number of blocks into which the launches are divided if there are too few."""
 LEAST_STEPS = 10
 """Minimum number of steps per block."""
 LEVEL = 0.95
@@ -27,7 +27,7 @@ MOST_ALIKE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """By how much steps became longer from the start of a line to its end, as a share."""
+    """By how much steps became longer from the start of a line to its end, as a fraction."""
 
     rise: float
     low: float
@@ -38,11 +38,11 @@ class Trend:
 def trend_of(launches: Sequence[Sequence[float]]) -> Trend | None:
     """Return the trend of step times over launches in order; None if there are too few.
 
-    A least-squares line through the mean step time of each launch, or of blocks with equal numbers of steps.
-    Each is placed by the time spent until then: 0 at the start of the first, 1 at the end of the last. The
-    slope's interval is based on Student's t. It is widened by (1 + r) / (1 - r) if neighbouring residuals are
-    correlated, where r is their correlation, corrected for its bias in short series (Kendall, 1954: r + (1 +
-    4 r) / n for a fitted straight line).
+    The trend is a least-squares line through the mean step time of each launch, or of blocks with equal
+    numbers of steps. Each value is positioned at the fraction of time spent until then: 0 at the start of the
+    first launch, 1 at the end of the last. The slope's interval is based on Student's t. It is widened by (1
+    + r) / (1 - r) if neighbouring residuals are correlated, where r is their correlation, corrected for its
+    bias in short series (Kendall, 1954: r + (1 + 4 r) / n for a fitted straight line).
 
     >>> found = trend_of([[1.0 + 0.05 * launch] * 50 for launch in range(9)])
     >>> round(found.rise, 2), found.num_points
@@ -62,7 +62,7 @@ def trend_of(launches: Sequence[Sequence[float]]) -> Trend | None:
 
 
 def _blocks(times_s: Sequence[float], *, num_launches: int) -> list[np.ndarray]:
-    """Cut a launch into blocks; into one if there are enough launches."""
+    """Split a launch into blocks; into a single block if there are enough launches."""
     if not len(times_s):
         return []
     most = len(times_s) // LEAST_STEPS
@@ -85,7 +85,7 @@ def _reach(x: np.ndarray, residuals: np.ndarray) -> float:
 
 
 def trend_measure(launches: Sequence[Launch]) -> Measure:
-    """Return the trend of a soak as a measure, named after the drift that it is judged as."""
+    """Return the trend of a soak as a measure, with the name under which drift is checked."""
     ordered = sorted(launches, key=lambda launch: launch.case.replicate)
     trend = trend_of([launch.step_times_s for launch in ordered])
     return Measure(
@@ -93,7 +93,7 @@ def trend_measure(launches: Sequence[Launch]) -> Measure:
         value=None if trend is None else trend.rise,
         unit="1",
         text=units.change(None if trend is None else trend.rise),
-        detail=(f"rise of a line through the mean step times of {len(ordered)} launches, from start to end"),
+        detail=f"rise of a line through the mean step times of {len(ordered)} launches, from start to end",
         statistic="least-squares line",
         better="lower",
         num_samples=None if trend is None else trend.num_points,

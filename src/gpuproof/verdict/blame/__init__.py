@@ -1,1 +1,1 @@
-"""Find what makes a group that works together slow or hang, by a search with group tests."""
+"""Find what slows or hangs a group that works together, using a search with group tests."""

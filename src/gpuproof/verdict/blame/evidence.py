@@ -1,9 +1,9 @@
-"""Is a group slow? Weighs each new value, compared with groups of the same size.
+"""Is a group slow? Weighs each new value against groups of the same size.
 
 A higher value is better, e.g. bandwidth or another rate. Only groups of the same size are compared, within a
-round or with earlier rounds. The weight of a value is the logarithm of a likelihood ratio: that the group is
-slower by `slowdown` or more, against that it is as fast as the level. Errors are modelled as Student's t with
-4 degrees of freedom, so that a single outlier decides little. A step of the search requests groups, and
+round or with earlier rounds. The weight of a value is the log-likelihood ratio of two hypotheses: that the
+group is slower by `slowdown` or more, and that it is as fast as the level. Errors are modelled as Student's t
+with 4 degrees of freedom, so that a single outlier decides little. A step of the search requests groups, and
 determines what follows from their verdicts (`Step`, `StepOutcome`).
 
 >>> level = Level(value=100.0, num_values=8)
@@ -22,30 +22,30 @@ from typing import Literal, Protocol
 SLOW = log(1000.0)
 """Weight above which a group is slow: it is then a thousand times more likely than not."""
 FAST = -log(100.0)
-"""Weight below which a group is not slow. Taking a slow group for a fast one costs tests; the opposite error
-accuses someone."""
+"""Weight below which a group is not slow. Mistaking a slow group for a fast one costs tests; the opposite
+error blames a healthy member."""
 FAILED = log(1000.0) / 3
 """Weight of a test without a value: three of them in a row, with no value in between, count as slow."""
 MOST_TRIES = 9
 """Number of tests of one group after which it is left undecided."""
 DEGREES = 4.0
 LONGEST_MEMORY = 3
-"""Maximum number of values that a level from earlier rounds counts as, so that it follows if the level
-drifts."""
+"""Maximum number of values that a level from earlier rounds counts as, so that the level can follow a
+drift."""
 CHANCE = 1.4
-"""The fastest of eight is on average this many standard deviations above the middle."""
+"""The fastest of eight groups is on average this many standard deviations above the middle."""
 FOLLOWED = 1 / 3
-"""A value changes the level from earlier rounds only if it differs from it by at most this share of the
-slowdown."""
+"""Maximum difference from the level of earlier rounds, as a fraction of the slowdown, at which a value still
+changes that level."""
 LEAST_NOISE = 1e-4
-"""Minimum relative noise; values that are equal to the last digit were rounded."""
+"""Minimum relative noise; values that agree to the last digit were rounded."""
 
 Verdict = Literal["slow", "fast", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Subjects that are tested together; for a pair, the value is that of the link between the two."""
+    """Subjects that are tested together; for a pair, the value is for the link between the two."""
 
     members: tuple[str, ...]
     one_way: bool = False
@@ -68,7 +68,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupValues:
-    """A group's values from one round, or from several rounds if earlier ones could not be judged."""
+    """A group's values from one round, or from several rounds if earlier ones were inconclusive."""
 
     group: Group
     values: tuple[float, ...]
@@ -82,7 +82,7 @@ def level_of(
     """Return the level of one kind of group; None if no two values agree on it.
 
     Values of groups with only good members take precedence; then values that agree with the previous level.
-    Otherwise the level is that of the fastest groups, if there are two values, and either most groups are as
+    Otherwise the fastest groups determine the level, if there are two values, and either most groups are as
     fast or the fastest one was fast twice: a slow group is never fast, and a group that is fast by chance is
     not fast again.
     """
@@ -97,7 +97,7 @@ def level_of(
         return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
-    # The fastest of several is partly chance: a group that is below the middle by as much is not slower.
+    # The fastest of several is partly chance: a group that is this far below the middle is not slower.
     fastest = max(figures, key=lambda group: median_low(group.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
     close = [group for group in figures if median_low(group.values) >= slowest]
@@ -138,7 +138,7 @@ class Accusation:
     """A member, or a link between two, that repeated tests show to be slow."""
 
     members: tuple[str, ...]
-    """One member; two for a link, which is not attributed to either end."""
+    """The member; both ends for a link, which is not attributed to either end."""
     groups: tuple[Group, ...]
     """The tests that confirmed it."""
     directions: tuple[tuple[str, str], ...] = ()
@@ -167,7 +167,7 @@ class StepOutcome:
 
 
 class Step(Protocol):
-    """One question of the search, with everything that is known about its suspects."""
+    """One question of the search, with all available information about its suspects."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ class Step(Protocol):
         """Return what follows from the verdicts of all groups that it requested."""
 
     def instead(self) -> Step | None:
-        """Return the step to take with fewer partners; None if nothing can be done."""
+        """Return the step to take with fewer partners; None if there is no such step."""
 
 
 def filled(members: Sequence[str], partners: Sequence[str], size: int) -> Group | None:

@@ -1,4 +1,4 @@
-"""What a search for slow members found and missed, and what is to blame, with the evidence."""
+"""Findings of a search for slow members, what it missed, and what is to blame, with the evidence."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpuproof.base import units
 from gpuproof.verdict.blame.evidence import Accusation, Group, Undecided
 
 NOTICED = 0.5
-"""A confirming test counts as slow if it is slower by more than this share of the slowdown."""
+"""A confirming test counts as slow if it is slower by more than this fraction of the slowdown."""
 NOTHING = 0.99
-"""If it is slower by more than this, nothing got through."""
+"""If a test is slower by more than this, nothing got through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blamed:
-    """What is to blame, as a subject of the result, with the evidence in words."""
+    """The culprit, as a subject of the result, with the evidence in words."""
 
     subject: str
     part: Literal["gpu", "link", "nic", "host"]
@@ -28,7 +28,7 @@ class Blamed:
 
 
 def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> tuple[Blamed, ...]:
-    """Report which host is to blame; `inside` is the search among the devices of an accused host.
+    """Report which host is to blame; `inside` is the search among the devices of a blamed host.
 
     Without that search, a host and its NIC cannot be distinguished. If the devices all perform the same, the
     only suspect left is the path out of the host.
@@ -51,7 +51,7 @@ def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> 
 
 
 def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator[Blamed]:
-    """Name the faulty part of a host, as far as tests among its devices showed it."""
+    """Name the faulty part of a host, as far as tests among its devices can tell."""
     if inside is not None and (inside.accused or inside.links):
         for accusation in inside.accused:
             yield Blamed(
@@ -78,7 +78,7 @@ def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator
         subject=f"host/{host}",
         part="host",
         evidence=f"{evidence}; this does not distinguish the host from its NIC",
-        next_step=f"Check the NIC of {host} and its port, its clocks, and what else it is doing",
+        next_step=f"Check the NIC of {host} and its port, its clocks, and what else the host is doing",
     )
 
 
@@ -119,11 +119,11 @@ class GroupTest:
     value: float | None
     """The result; None if the test gave no value."""
     level: float | None
-    """What good groups of this size reached; None if it was never known."""
+    """Level that good groups of this size reached; None if it was never determined."""
 
     @property
     def slower_by(self) -> float | None:
-        """Share by which it was below the level; 1 means that nothing got through."""
+        """Fraction by which it was below the level; 1 means that nothing got through."""
         if self.value == 0:
             return 1.0
         return None if self.value is None or not self.level else 1 - self.value / self.level
@@ -135,7 +135,8 @@ class Finding:
 
     members: tuple[str, ...]
     slower_by: float | None
-    """Mean over the tests that confirmed it; None if these gave no value: tests that include it fail."""
+    """Mean slowdown over the tests that confirmed it; None if these gave no value: tests that include it
+    fail."""
     directions: tuple[tuple[str, str], ...]
     tests: tuple[GroupTest, ...]
     """The evidence: every test that included it."""
@@ -179,7 +180,7 @@ def conclude(
     num_rounds: int,
     every_link: bool,
 ) -> Findings:
-    """Return what is known, with the evidence for each accusation."""
+    """Return the findings so far, with the evidence for each blamed part."""
     accusations = [_finding(accusation, tests) for accusation in accused]
     named = {
         member for accusation in accusations if len(accusation.members) == 1 for member in accusation.members
@@ -244,7 +245,7 @@ def _covers_links(test: GroupTest, *, every_link: bool) -> bool:
 
 
 def _tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool) -> np.ndarray[Any, Any]:
-    """Return, for every two members, whether a test used their link; True on the diagonal."""
+    """Return, for each pair of members, whether a test used their link; True on the diagonal."""
     position = {member: number for number, member in enumerate(members)}
     tried = np.eye(len(members), dtype=bool)
     for test in tests:

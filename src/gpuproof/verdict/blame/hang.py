@@ -1,4 +1,4 @@
-"""What hangs: at which collective operation ranks wait, and which ranks did not reach it.
+"""Analyse hangs: which collective operation ranks wait at, and which ranks did not reach it.
 
 Input: the last report of every rank, with the progress of its device. A waiting rank and one that is waited
 for look the same from the host; they are distinguished by how many operations each has requested and started.
@@ -26,7 +26,7 @@ class Hang:
     waiting: tuple[int, ...]
     """Ranks that reached it."""
     late: tuple[int, ...]
-    """Ranks whose last report is from elsewhere."""
+    """Ranks that had not reached it, according to their last report."""
     silent: tuple[int, ...]
     """Ranks that reported nothing: stopped, or on a host that is unreachable."""
     hosts: Mapping[int, str]
@@ -40,12 +40,12 @@ class Hang:
 
     @property
     def text(self) -> str:
-        """What a person needs to know, as one sentence."""
+        """Summary for the user, as one sentence."""
         where = self.operation or "a step"
         where = f"{where} (number {self.number})" if self.number is not None else where
         waiting = f"{self._named(self.waiting)} {_verb(self.waiting, 'wait')} in {where}"
         if not self.late and not self.silent:
-            return f"all ranks have reached {where}, and it does not finish: check the links between them"
+            return f"all ranks have reached {where}, but it does not finish: check the links between them"
         late = f", which {self._named(self.late)} did not reach" if self.late else ""
         silent = f"; {self._named(self.silent)} reported nothing" if self.silent else ""
         return f"{waiting}{late}{silent}"
@@ -76,9 +76,8 @@ def explain_hang(records: CaseRecords) -> Hang | None:
     if not progress:
         return None
     calls = [call for state in progress.values() for call in state.calls]
-    last = max(
-        calls, key=lambda call: call.number, default=None
-    )  # the operation that the furthest ranks have reached
+    # the operation that the furthest ranks have reached
+    last = max(calls, key=lambda call: call.number, default=None)
     late = _late(progress, last)
     return Hang(
         operation=_operation(last, progress),

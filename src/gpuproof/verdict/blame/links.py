@@ -22,7 +22,7 @@ every link."""
 CONFIRMATIONS = 6
 """Confirmations per link, each consisting of a slow pair and two fast tests of its ends. By chance, an end
 that is slow in half of its tests looks like this in a quarter of cases, and six times in a row in 1 of 4,096
-(less for an end that is slow in another share)."""
+(less often for an end that is slow in any other fraction of tests)."""
 CONTROL = 2
 """Number of partners that are tested with each other, so that a pair can be compared within its own round."""
 
@@ -59,7 +59,7 @@ class Quarters:
         return tuple(groups)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Continue with what is slow together; if three are slow, both ends are in their common quarter."""
+        """Continue with pairs that are slow; if three are, both ends are in the quarter that they share."""
         slow = [
             both for both, verdict in zip(self._both(), verdicts.values(), strict=True) if verdict == "slow"
         ]
@@ -77,14 +77,14 @@ def slow_together(members: Sequence[str]) -> StepOutcome:
     """Report that members are slow together but not in smaller parts."""
     return StepOutcome(
         undecided=(
-            unclear(members, ("slow together, but not in parts: it is intermittent, or needs all of them")),
+            unclear(members, "slow together, but not in parts: it is intermittent, or needs all of them"),
         )
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllPairs:
-    """Every pair of some members: N − 1 rounds if N is even, as in a tournament."""
+    """Tests every pair of some members: N − 1 rounds if N is even, as in a tournament."""
 
     suspects: tuple[str, ...]
     are_good: bool
@@ -95,7 +95,7 @@ class AllPairs:
         return tuple(pairs_in_rounds(self.suspects))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear members of fast pairs. If both are clear, a slow pair is a link; the others are judged."""
+        """Clear members of fast pairs; a slow pair of clear members is a slow link. Evaluate the rest."""
         fast = {
             member for group, verdict in verdicts.items() if verdict == "fast" for member in group.members
         }
@@ -127,9 +127,7 @@ class AllPairs:
         )
         if len(with_good) >= 2:
             return StepOutcome(accused=(Accusation(members=(member,), groups=with_good),))
-        return StepOutcome(
-            undecided=(unclear((member,), "fewer than two good partners were tested with it"),)
-        )
+        return StepOutcome(undecided=(unclear((member,), "it was tested with fewer than two good partners"),))
 
     def instead(self) -> Step | None:
         """Return None: this step does not need partners."""
@@ -153,13 +151,13 @@ def pairs_in_rounds(members: Sequence[str]) -> Iterator[Group]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneByOne:
-    """Each member with its own good partner; slow ones again with a different partner."""
+    """Tests each member with its own good partner, and slow ones again with a different partner."""
 
     todo: tuple[str, ...]
     once: tuple[tuple[str, str], ...] = ()
     """Members that were slow once, each with the partner it was slow with."""
     in_doubt: tuple[str, ...] = ()
-    """Members that must be tested, too, if any of these is slow."""
+    """Members that must be tested, too, if any of the suspects is slow."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -181,7 +179,7 @@ class OneByOne:
         return (control, *groups) if groups else None
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse members slow with two partners; one slow with only one may have a slow link to it."""
+        """Accuse members slow with two partners; slowness with only one may be due to the link to it."""
         _, *groups = verdicts
         before, again, outcomes = dict(self.once), [], []
         for group in groups:
@@ -206,7 +204,7 @@ class OneByOne:
         return self._doubting(merged(outcomes, left))
 
     def _doubting(self, outcome: StepOutcome) -> StepOutcome:
-        """Add the members in doubt if one of these was found to be slow."""
+        """Add the members in doubt if one of the tested members was found to be slow."""
         if not (self.in_doubt and outcome.accused):
             return outcome
         tried = {*self.suspects, *outcome.cleared}
@@ -214,7 +212,7 @@ class OneByOne:
         return replace(outcome, steps=(*outcome.steps, OneByOne(todo=others)), doubted=others)
 
     def instead(self) -> Step | None:
-        """Return None: without good partners, nothing can be accused."""
+        """Return None: without good partners, nothing can be blamed."""
         return None
 
 
@@ -230,7 +228,7 @@ def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmLink:
-    """A slow pair again, and both ends with other partners: only slow, fast, fast confirms the link."""
+    """Tests a slow pair again, and its ends with others: only slow, fast, fast confirms the link."""
 
     ends: tuple[str, str]
     confirmed: tuple[Group, ...] = ()
@@ -272,7 +270,7 @@ class ConfirmLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directions:
-    """In which direction is a link slow? One sends and the other receives, then the reverse."""
+    """In which direction is a link slow? One end sends and the other receives, then vice versa."""
 
     ends: tuple[str, str]
     confirmed: tuple[Group, ...]
@@ -304,5 +302,5 @@ class Directions:
         return StepOutcome(accused=(Accusation(members=self.ends, groups=groups, directions=ways),))
 
     def instead(self) -> Step | None:
-        """Accuse the link without directions: comparing a direction takes two partners."""
+        """Blame the link without directions: comparing directions requires two partners."""
         return replace(self, is_tried=False) if self.is_tried else None

@@ -18,7 +18,7 @@ from gpuproof.verdict.blame.evidence import (
 from gpuproof.verdict.blame.links import CONTROL, ConfirmLink, OneByOne, search_links
 
 HALVED_FOR = 2
-"""After this many members were found in one group by halving, the rest are tested one by one, which costs
+"""Number of members found in one group by halving after which the rest are tested one by one, which costs
 less."""
 SPOT_PAIRS = 8
 MANY_PAIRS = 2
@@ -26,7 +26,7 @@ MANY_PAIRS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What the steps for one group share."""
+    """State shared by the steps for one group."""
 
     origin: tuple[str, ...]
     """The group that was slow together."""
@@ -34,16 +34,16 @@ class Suspicion:
     """Size to which tests are filled up."""
     every_link: bool
     num_accused: int = 0
-    """Number of members accused so far."""
+    """Number of members blamed so far."""
     is_careful: bool = False
-    """Search again, with a group of good members next to each test: the level may have moved in the
-    meantime."""
+    """Whether this is a repeated search, with a group of good members next to each test, since the level may
+    have moved in the meantime."""
 
     def fill(self, *parts: Sequence[str], partners: Sequence[str]) -> tuple[Group, ...] | None:
         """Return a group for each part, filled up; None if there are too few partners.
 
         Partners from outside the group come first: a member that was cleared in this group may be slow
-        occasionally. A careful search adds a group of partners only, if there are enough.
+        occasionally. A careful search also adds a group that consists only of partners, if there are enough.
         """
         members = set(self.origin)
         free = sorted(partners, key=members.__contains__)
@@ -61,7 +61,7 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """All members in groups of one size; the remainder comes after that, filled up."""
+    """Tests all members in groups of one size; the remainder follows, filled up to that size."""
 
     suspects: tuple[str, ...]
     size: int
@@ -101,7 +101,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotCheck:
-    """Groups that perform the same may each contain a slow member; pairs across them then differ."""
+    """Groups that perform the same may each contain a slow member; pairs across groups then differ."""
 
     members: tuple[str, ...]
 
@@ -140,7 +140,7 @@ class Whole:
 
     about: Suspicion
     is_repeat: bool = False
-    """The group was slow before, but none of its members is: is it still slow?"""
+    """Whether the group is tested again, because it was slow before but none of its members was."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ class Whole:
         return about.fill(about.origin, partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear them, or look for the slow member, or for a link between good ones."""
+        """Clear them, or look for the slow member, or for a link between good members."""
         about = self.about
         match next(iter(verdicts.values())):
             case "undecided":
@@ -192,7 +192,7 @@ class Halve:
         return self.about.fill(*halves(self.about.origin), partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Continue with the slow half; if neither is slow, check whether the whole group still is."""
+        """Continue with the slow half; if neither is slow, check whether the whole group is still slow."""
         both = list(zip(halves(self.about.origin), verdicts.values(), strict=False))
         steps: list[Step] = [narrowed(self.about, half, ()) for half, verdict in both if verdict == "slow"]
         if all(verdict == "fast" for _, verdict in both):
@@ -217,7 +217,7 @@ def narrowed(about: Suspicion, candidates: tuple[str, ...], skipped: tuple[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrow:
-    """Is the slow one in the first half of the candidates? If not, it is in the second."""
+    """Is the slow member in the first half of the candidates? If not, it is in the second."""
 
     about: Suspicion
     candidates: tuple[str, ...]

@@ -1,10 +1,9 @@
-"""What makes a group slow? A search with group tests, as an immutable value; it starts nothing.
+"""Find what makes a group slow, using group tests. The search is immutable and starts nothing.
 
 Call `begin` with the members, get disjoint groups from `next_round`, test them (one collective or job on
 each, concurrently or not), pass the values to `settle`, and repeat until a round is empty. `findings` then
-reports what is slow. Higher values are better; None stands for a test without a value, and 0 for one in which
-nothing got through. What all groups have in common cannot be detected, since groups are compared with each
-other.
+reports what is slow. Higher values are better; None means that a test had no value, and 0 that nothing got
+through. A problem shared by all groups cannot be detected, since groups are compared with each other.
 
 >>> search = begin([f"n{i}" for i in range(8)], noise=0.01, slowdown=0.1)
 >>> while groups := search.next_round():
@@ -40,11 +39,11 @@ from gpuproof.verdict.blame.links import AllPairs
 from gpuproof.verdict.blame.members import Screen
 
 FEW_MEMBERS = 7
-"""Up to this many members, all pairs are tested; with more, groups."""
+"""Maximum number of members among which all pairs are tested; with more, groups are tested."""
 LEAST_GROUPS = 4
 LEAST_OVER_NOISE = 2.5
-"""A slowdown smaller than this, in standard deviations of a test, needs so many tests that some member would
-be accused by chance."""
+"""Minimum slowdown to search for, in standard deviations of a test: a smaller one needs so many tests that
+some member would be blamed by chance."""
 Kind = tuple[int, bool]
 
 
@@ -54,7 +53,7 @@ class GroupRequest:
 
     group: Group
     is_due: bool = True
-    """Whether to test it in the next round with room for it."""
+    """Whether to test it in the next round that has room for it."""
     waiting: tuple[float, ...] = ()
     """Values that could not be weighed yet because there is no level."""
     weight: float = 0.0
@@ -112,7 +111,7 @@ class BlameSearch:
         return planned._heard(heard)._weighed(heard)._stepped()
 
     def findings(self) -> Findings:
-        """Return what is known now; anything that a running search has not decided yet is undecided."""
+        """Return the findings so far; anything not yet decided by a running search is undecided."""
         planned = self._planned()
         left = tuple(
             Undecided(members=entry.step.suspects, why="the search did not finish") for entry in planned.open
@@ -141,7 +140,7 @@ class BlameSearch:
             search = planned._with_instead()
 
     def _with_requests(self) -> BlameSearch:
-        """Return the search whose steps all have groups, with partners that no other step needs."""
+        """Return the search with groups for all steps, using partners that no other step needs."""
         taken = {m for entry in self.open for a in entry.requests for m in a.group.members}
         suspects = {m for entry in self.open for m in entry.step.suspects}
         now: list[Open] = []
@@ -170,7 +169,7 @@ class BlameSearch:
         instead = first.step.instead()
         if instead is not None:
             return replace(self, open=(Open(step=instead), *others))
-        few = f"too few healthy partners: only {len(self.good)} are known to compare with"
+        few = f"too few healthy partners to compare with: only {len(self.good)} are known"
         undecided = (*self.undecided, Undecided(members=first.step.suspects, why=few))
         return replace(self, open=tuple(others), undecided=undecided)
 
@@ -320,13 +319,14 @@ def begin(
     link between its members, as all_to_all does but a ring does not.
 
     Raises:
-        ValueError: a member is listed twice, noise is negative, or the slowdown is not a share.
+        ValueError: a member is listed twice, noise is negative, or the slowdown is not a fraction.
     """
     if len(set(members)) != len(members):
         raise ValueError("a member is listed twice")
     if not (0 <= noise < 1 and 0 < slowdown <= 1):
         raise ValueError(
-            f"noise {noise} and slowdown {slowdown} are shares: at least 0, and above 0, up to 1"
+            f"noise {noise} must be at least 0 and below 1, and slowdown {slowdown} must be above 0 and "
+            "at most 1"
         )
     names = tuple(members)
     why = reason_hopeless(names, noise=noise, slowdown=slowdown)
@@ -345,15 +345,14 @@ def reason_hopeless(members: Sequence[str], *, noise: float, slowdown: float) ->
     """Explain why nothing could be identified; None if a search may find something."""
     if len(members) < 3:
         return (
-            "with fewer than three members none can be identified: a pair's value is that of the "
-            "link between its ends"
+            "with fewer than three members, the slow one cannot be identified: a pair's value is "
+            "that of the link between its ends"
         )
     if noise * LEAST_OVER_NOISE > slowdown:
         least = noise * LEAST_OVER_NOISE
         return (
             f"noise is too large: tests scatter by {units.share(noise)}, so only a slowdown of "
-            f"{units.share(least)} or more could be found, but the target was "
-            f"{units.share(slowdown)}"
+            f"{units.share(least)} or more could be found, but the target was {units.share(slowdown)}"
         )
     return None
 

@@ -22,7 +22,7 @@ def unanswered(subject: str, reason: str, next_step: str) -> Outcome:
 
 
 def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
-    """Yield each listed GPU that is to be judged, under the subject of its measures.
+    """Yield each listed GPU that is to be checked, under the subject of its measures.
 
     For a partitioned GPU, these are the instances in use, and the GPU itself.
     """
@@ -69,7 +69,7 @@ def no_gpu(facts: FleetFacts) -> Outcome:
 
 
 def gpu_check(name: str, summary: str) -> Callable[[Callable[[str, Device], Outcome]], FactCheck]:
-    """Create a check of every expected GPU; the function below judges one GPU by subject and facts."""
+    """Create a check of every expected GPU; the function below checks one GPU by subject and facts."""
     return lambda judge: check(name, summary)(
         lambda facts: with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
     )

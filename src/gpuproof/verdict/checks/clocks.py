@@ -1,8 +1,9 @@
 """Do the clocks of hosts agree? If not, records from several hosts cannot be put in order.
 
 Input: launches across several hosts. All ranks of a launch end their window together, after waiting for each
-other, and each rank reported its host's wall-clock time together with that of the clock that times windows.
-So the end of the window is known on every host's wall clock, to within the duration of the last wait.
+other, and each rank reported its host's wall-clock time together with the time of the clock used to time
+windows. So the end of the window is known on every host's wall clock, to within the duration of the last
+wait.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gpuproof.verdict.checks.answers import unanswered
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_APART_S = 1.0
-"""Clocks synchronised by NTP are off by milliseconds; ranks that end together are apart by far less."""
+"""Maximum difference: clocks synchronised by NTP are off by milliseconds, and ranks that end together differ
+by far less."""
 NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 
 
@@ -52,13 +54,13 @@ def _ahead_s(launch: CaseRecords) -> Mapping[str, float]:
 def _of_host(host: str, ahead_s: float | None) -> Outcome:
     subject = f"host/{host}"
     if ahead_s is None:
-        reason = "it took part in no launch across several hosts, which is needed to compare clocks"
-        return unanswered(subject, reason, "Run a collective or a training across all hosts")
+        reason = "it did not take part in any launch across several hosts, which is needed to compare clocks"
+        return unanswered(subject, reason, "Run a collective or a training job across all hosts")
     way = "ahead of" if ahead_s > 0 else "behind"
     return pass_or_fail(
         subject,
         abs(ahead_s) <= MOST_APART_S,
-        f"its clock is {seconds(abs(ahead_s))} {way} the middle of all",
+        f"its clock is {seconds(abs(ahead_s))} {way} the median of all hosts",
         expected=f"within {seconds(MOST_APART_S)} of it",
         source=NTP_PAGE,
         next_step="Start chrony or another NTP client there: chronyc tracking",

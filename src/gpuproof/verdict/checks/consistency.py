@@ -1,4 +1,4 @@
-"""Are hosts, and GPUs of one type, the same? Outliers are named together with the difference."""
+"""Are all hosts, and all GPUs of one type, the same? Outliers are listed with the difference."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ OF_GPUS: Mapping[str, str] = {
     "application clock": "clock_sm_application_mhz",
     "ECC mode": "ecc_mode",
 }
-"""What to compare between GPUs, with the fact that contains it."""
+"""Settings to compare between GPUs, with the fact that contains each of them."""
 LACKING = {
     True: "it did not report its {}",
-    False: "no other reported its {}: there is nothing to compare with",
+    False: "no others reported their {}: there is nothing to compare with",
 }
 NEEDS_GPU = ("driver", "CUDA", "NCCL")
-"""Facts that a host without a GPU does not need to have."""
+"""Facts that a host without a GPU does not need to report."""
 
 
 def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:

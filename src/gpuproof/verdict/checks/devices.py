@@ -23,6 +23,7 @@ NEVER = (
     UNSUPPORTED,
     *("the driver does not give it", "the driver does not provide it", "this card or kernel has no "),
     *("the amdgpu driver has no file", "only measured for the whole GPU", "this driver's NVML is too old"),
+    *("the driver does not report XIDs", "amdgpu only announces events", "Intel's drivers report resets"),
 )
 """How a reason begins if the board or its driver never reports a fact; all but the first are from runs of
 older versions. Every other reason means that the fact could not be read this time."""

@@ -1,4 +1,4 @@
-"""What drivers reported during the run, combined with what ran, our tests, and other hosts.
+"""Driver reports during the run, combined with what ran, our tests, and other hosts.
 
 An incident fails its GPU if the table says to reset the GPU, to restart the machine, or to inspect the board.
 If the table says to restart an application, or to ignore the incident, it is reported and blocks nothing.
@@ -23,20 +23,16 @@ from gpuproof.verdict.incidents import Incident, conclude, incidents_in
 GRAVEST = ("FAIL", "ERROR", "WARN")
 XIDS = find_event("xid", "79").reference
 MOST_NAMED = 6
-"""Number of incidents of a GPU that an outcome names; the rest are counted."""
+"""Maximum number of incidents per GPU that an outcome lists; the rest are counted."""
 Concluded = tuple[Incident, EventKind]
 
 
 @check("xid", "no driver reported a GPU error")
 def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge what drivers reported about each GPU; events that are only advisory pass, and are named."""
+    """Evaluate driver reports about each GPU; events that are only advisory pass, and are listed."""
     subjects = [subject for subject, _ in listed_gpus(facts)]
     if facts.events is None and subjects:
-        return [
-            unanswered(
-                "whole", "driver events were not recorded", "Run it with monitoring, which records them"
-            )
-        ]
+        return [unanswered("whole", "driver events were not recorded", "Run with monitoring to record them")]
     concluded = _concluded(facts)
     grave = (s for s, pairs in concluded.items() if any(said.status != "WARN" for _, said in pairs))
     hosts = [subject for subject in grave if subject.count("/") == 1]
@@ -70,7 +66,7 @@ def _is_of_job(incident: Incident, conclusion: EventKind) -> bool:
 
 
 def _of_job(pairs: Sequence[Concluded]) -> Outcome:
-    """Report, only once, what a job left behind on its hosts."""
+    """Report, only once, the events that a job caused on its hosts when it ended."""
     most = max((one for one, _ in pairs), key=lambda one: one.num_events)
     hosts = dict.fromkeys(host_of(one.subject) or "" for one, _ in pairs)
     total = sum(one.num_events for one, _ in pairs)

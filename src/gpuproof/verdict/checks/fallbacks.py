@@ -36,7 +36,7 @@ def has_active_port(facts: HostFacts) -> bool:
 
 
 def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
-    """Return which of these settings, as set, costs speed, and its effect; None if none was reported."""
+    """Return which of these settings cost speed as set, with their effects; None without a report."""
     settings = facts.get("environment")
     if settings is None:
         return None
@@ -51,7 +51,7 @@ def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
 
 @check("infiniband", "every port is active")
 def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether each InfiniBand or RoCE port is active, and as fast as those of the other hosts."""
+    """Judge whether each InfiniBand or RoCE port is active, and no host lacks ports that others have."""
     rates = {port["rate"] for node in facts.hosts.values() for port in _ports(node) or () if port["rate"]}
 
     def judge(subject: str, node: HostFacts) -> Outcome:
@@ -77,9 +77,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     return of_hosts(facts, judge)
 
 
-@host_check(
-    "network", "hosts communicate over InfiniBand if they have it", alone="nothing goes over a network"
-)
+@host_check("network", "hosts communicate over InfiniBand if they have it", alone="nothing uses a network")
 def judge_network(subject: str, node: HostFacts) -> Outcome:
     """Judge whether a host with active ports was configured to use sockets."""
     if _ports(node) is None:
@@ -95,7 +93,7 @@ def judge_network(subject: str, node: HostFacts) -> Outcome:
         subject,
         not reasons,
         "; ".join(reasons) or "no setting prevents NCCL from using InfiniBand",
-        expected="InfiniBand or RoCE in use, which this host has",
+        expected="InfiniBand or RoCE, which this host has, in use",
         source=PAGE,
         next_step="Unset it; NCCL_DEBUG=INFO shows which network NCCL uses",
         responsible="user",
@@ -159,9 +157,7 @@ def judge_numa(subject: str, node: HostFacts) -> Outcome:
     """Judge whether processes may use a CPU on each GPU's NUMA node."""
     affinity = node.get("affinity")
     if affinity is None:
-        return unanswered(
-            subject, "it did not report its NUMA nodes: the run is from an older version", RUN_AGAIN
-        )
+        return unanswered(subject, "it reported no NUMA nodes: the run is from an older version", RUN_AGAIN)
     nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
     if len(nodes) < 2 or not devices:
         return not_applicable(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
@@ -219,7 +215,7 @@ def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
 def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
     step = "Start one rank per GPU (--nproc); check CUDA_VISIBLE_DEVICES and the launcher"
     if not ranks:
-        reason = "it took part in no launch: nothing was measured on it"
+        reason = "it did not take part in any launch: nothing was measured on it"
         return skipped(reason, step, subject, responsible="user")
     alone = "only in launches with one rank: none of its links were used"
     seen = alone if ranks == 1 else f"in a launch of {ranks} ranks"
@@ -255,7 +251,7 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
             f"ranks communicated over {', '.join(sorted(names))}",
             expected="nccl, or another GPU backend",
             source=BACKENDS_PAGE,
-            next_step=("Set distributed.backend to auto and distributed.device to cuda; check torch's build"),
+            next_step="Set distributed.backend to auto and distributed.device to cuda; check torch's build",
             responsible="user",
         )
         for host, names in of_hosts.items()

@@ -1,8 +1,8 @@
-"""Did the chosen options make a difference? One that should have but did not was likely inactive.
+"""Did the chosen options make the expected difference? If not, they were likely inactive.
 
-Measures that differ in only one label are compared, e.g. fp8 with bf16, or a fabric switched on with off. An
-option had no effect if the two are within the spread of both. The published case is a rack that measured the
-same with its NVLink fabric disabled, and passed.
+Measures that differ in only one label are compared, e.g. fp8 with bf16, or results with a fabric switched on
+and off. An option had no effect if the difference is within the spread of both measures. The published case
+is a rack that measured the same with its NVLink fabric disabled, and still passed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ FASTER: tuple[tuple[str, Any, Any], ...] = (
 """A label, the value that should be faster, and the value it is compared with."""
 TRANSPORTS = frozenset({"fabric", "peer_to_peer", "gpudirect"})
 LEAST_EFFECT = 0.02
-"""A difference that is no larger than this, or than the intervals of both measures, does not count."""
+"""Minimum relative difference; one that is no larger than this, or than the intervals of both measures, does
+not count."""
 SOURCE = "the same work without the option, in the same run"
 
 
@@ -49,9 +50,8 @@ def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:
                 other = by_work.get((_key(measure, {**measure.labels, label: slower}), measure.subject))
                 same = measure.subject, label, measure.value, measure.unit
                 if other is not None and other.value and measure.value and same not in seen:
-                    seen.add(
-                        same
-                    )  # a value may occur twice: once for its size, and once as the highest of all sizes
+                    # a value may occur twice: once for its size, and once as the highest of all sizes
+                    seen.add(same)
                     yield _compared(measure, other, label, f"{label} {faster} against {slower}")
 
 
@@ -72,7 +72,7 @@ def _compared(measure: Measure, other: Measure, label: str, what: str) -> Outcom
         source=SOURCE,
         next_step="NCCL_DEBUG=INFO lists the transports that NCCL uses"
         if label in TRANSPORTS
-        else "Check whether the option was active: the run's report lists what kernels were given",
+        else "Check whether the option was active: the run's report lists what was passed to kernels",
         responsible="user",
         warns=True,
     )

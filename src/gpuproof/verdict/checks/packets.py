@@ -1,10 +1,10 @@
-"""Do links lose packets? Judged by TCP retransmissions per link, as the senders' kernels count.
+"""Do links lose packets? Judged by TCP retransmissions per link, as counted by senders' kernels.
 
 A link that loses packets stalls occasionally, which the median of a test does not show. Input: the
 connections of every rank in launches across several hosts. If losses affect everything that a host sends, or
-everything that is sent to it, the host is named; otherwise the link is named, in the direction of the loss.
-InfiniBand and RoCE ports count RDMA retransmissions themselves: a host with such a port is judged by both. On
-these ports, out-of-order packets do not count as losses, since adaptive routing causes them.
+everything that is sent to it, the host is reported; otherwise the link is reported, in the direction of the
+loss. InfiniBand and RoCE ports count RDMA retransmissions themselves: a host with such a port is checked
+using both. On these ports, out-of-order packets do not count as losses, since adaptive routing causes them.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_LOST = 0.02
-"""Share of segments that may be lost. Hosts on a shared busy machine were observed to resend up to 1.3 %
+"""Fraction of segments that may be lost. Hosts on a shared busy machine were observed to resend up to 1.3 %
 without a loss."""
 WARNED = 0.005
-"""A passing link gets a warning from this share on."""
+"""Fraction of resent segments above which a passing link gets a warning."""
 CHUNK_SEGMENTS = 45
 """Number of segments that the kernel sends, and loses or resends, at once: 64 KiB in segments of 1,448
 bytes."""
 ACCUSING = 0.01
-"""Probability that a link that loses `MOST_LOST` of its packets looks as bad as an accused link."""
+"""Probability that a link that loses `MOST_LOST` of its packets looks as bad as a flagged link."""
 PASSING = 0.05
-"""Probability that a link that loses this much looks as good as a link that passes."""
+"""Probability that a link that loses too much looks as good as a link that passes."""
 FEWEST_SENT = 150
-"""Number of segments that exclude this loss if none were resent. With fewer, there was only rendezvous
-traffic, and the link is untested."""
+"""Minimum number of segments to rule out such a loss if none were resent. With fewer, there was only
+rendezvous traffic, and the link is untested."""
 FEWEST_AGAIN = 10
-"""If this many segments are resent, it is not by chance."""
+"""Minimum number of resent segments that cannot be due to chance."""
 SOURCE = "https://man7.org/linux/man-pages/man7/tcp.7.html (TCP_INFO)"
 NEXT = "Check cables, ports and buffers on the path: ethtool -S on both ends, and the switch's counters"
 Link = tuple[str, str]
@@ -52,7 +52,7 @@ class _Counted:
     sent: Counter[Link] = field(default_factory=Counter)
     again: Counter[Link] = field(default_factory=Counter)
     missing: dict[str, str] = field(default_factory=dict)
-    """Hosts whose kernels reported nothing, with the reason."""
+    """Hosts with kernels that reported nothing, with the reason."""
     hosts: set[str] = field(default_factory=set)
 
     def links_by(self, end: int) -> defaultdict[str, list[Link]]:
@@ -66,16 +66,16 @@ class _Counted:
         return self.again[link] / max(1, self.sent[link])
 
     def is_doubtful(self, link: Link) -> bool:
-        """Return whether it may lose too much, although so few segments cannot show this."""
+        """Return whether a link may lose too much, but has too few segments to show it."""
         return self.again[link] >= FEWEST_AGAIN and self.most_lost(link) > MOST_LOST
 
     def is_lossy(self, link: Link) -> bool:
-        """Return whether it loses more than `MOST_LOST`, even if whole chunks were resent."""
+        """Return whether a link loses more than `MOST_LOST`, even if whole chunks were resent."""
         again, sent = self.again[link] / CHUNK_SEGMENTS, self.sent[link] / CHUNK_SEGMENTS
         return 0 < again < sent and beta_quantile(again, sent - again + 1, ACCUSING) > MOST_LOST
 
     def most_lost(self, link: Link) -> float:
-        """Return the upper bound of the share lost (Clopper and Pearson 1934)."""
+        """Return the upper bound of the fraction lost (Clopper and Pearson 1934)."""
         again, sent = self.again[link], self.sent[link]
         return 1.0 if again >= sent else beta_quantile(again + 1, sent - again, 1 - PASSING)
 
@@ -148,18 +148,16 @@ def _expected() -> str:
 
 
 def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFacts) -> Outcome:
-    """Judge a host if none of its outgoing links is accused of losing packets."""
+    """Check a host if none of its outgoing links is flagged for losing packets."""
     subject = f"host/{host}"
     rdma = _of_rdma(host, facts) if has_active_port(facts.hosts.get(host, {})) else None
     if rdma is not None and rdma.status == "FAIL":
         return rdma
     if host not in counted.hosts:
         reason = counted.missing.get(host, "no launch across several hosts reported its connections")
-        return unanswered(subject, reason, "Run a collective or a training across all hosts")
+        return unanswered(subject, reason, "Run a collective or a training job across all hosts")
     if not links and counted.missing:
-        return unanswered(
-            subject, "its peers are unknown: other hosts reported nothing", "Check the other hosts"
-        )
+        return unanswered(subject, "its peers are unknown: others reported nothing", "Check the other hosts")
     if not links:
         return not_applicable("it had no TCP connection to another host", subject)
     tried = [link for link in links if counted.most_lost(link) <= MOST_LOST]
@@ -168,7 +166,7 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
         widest = max(doubtful or links, key=lambda link: counted.sent[link])
         return _too_few(widest, counted) if rdma is None or counted.again[widest] else rdma
     worst = max(tried, key=counted.share)
-    most, of_links = share(counted.share(worst)), f"{len(tried)} links tested, of {len(links)}"
+    most, of_links = share(counted.share(worst)), f"{len(tried)} of {len(links)} links tested"
     return pass_or_fail(
         subject,
         counted.share(worst) <= WARNED,
@@ -181,7 +179,7 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
 
 
 def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
-    """Judge a host by the share of packets that its InfiniBand and RoCE ports resent."""
+    """Judge a host by the fraction of packets that its InfiniBand and RoCE ports resent."""
     counted, unknown = _count_rdma(host, facts)
     lossy = [port for port in counted.sent if counted.is_lossy(port)]
     tried = lossy or [port for port in counted.sent if counted.most_lost(port) <= MOST_LOST]

@@ -1,9 +1,9 @@
 """Did a port count errors during a launch? Ports of InfiniBand, RoCE and Ethernet, and PCIe links.
 
-`records/ports.csv` defines each counter, with its source. No source gives a limit, so an increase is only a
-warning that does not affect the verdict. It becomes a failure if something over that port was slow or wrong,
-or if packets were lost: then the port and its link are a cause. A counter that stays at 0 is evidence only if
-there was traffic over the port and its driver maintains the counter.
+`records/ports.csv` defines each counter, with its source. No source specifies a limit, so an increase is only
+a warning that does not affect the verdict. It becomes a failure if something over that port was slow or
+wrong, or if packets were lost: then the port and its link are a cause. A counter that stays at 0 is evidence
+only if there was traffic over the port and its driver maintains the counter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OVER_PORTS = ("links", "collective", "lost packets")
 
 @check(NAME, "no error counter of a port increases")
 def judge_port_errors(facts: FleetFacts) -> Sequence[Outcome]:
-    """Warn about each host on whose ports an error counter increased during a launch."""
+    """Warn about each host with a port error counter that increased during a launch."""
     return [_of_host(host, beside) for host, beside in facts.ports.items()] or [
         skipped("no launch recorded port counters", "Measure with monitoring.enabled")
     ]
@@ -60,7 +60,7 @@ def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judge
 
 
 def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
-    """Return the hosts between or within which something failed; if two are slow, it is their link."""
+    """Return the hosts between or within which something failed; for the whole, only if two exist."""
     subject, stage = item.outcome.subject, item.labels.get("stage")
     is_over_ports = item.name.startswith("who slows ") or {item.name, stage} & {*OVER_PORTS}
     if item.outcome.status != "FAIL" or not is_over_ports:
@@ -133,7 +133,7 @@ def _errors(change: PortChange, *, silent: bool) -> list[str]:
 
 
 def _tells(change: PortChange) -> bool:
-    """Return whether an error on this port would show: it had traffic, and its driver counts errors."""
+    """Return whether an error on this port would be noticed: it had traffic, and errors are counted."""
     return bool(change.total(*TRAFFIC) and _errors(change, silent=False))
 
 

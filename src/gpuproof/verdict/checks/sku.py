@@ -1,8 +1,7 @@
-"""Does each machine have all its product has, and software newer than security notices require?
+"""Does each machine match its product, and is its software free of known security notices?
 
-Input: what hosts report, and the product if given (--sku). A detected product is only advisory, since a
-virtual machine may have been given a part of a product. If several products fit, what they have in common is
-judged.
+Input: what hosts report, and the product if given (--sku). A detected product is only a hint, since a virtual
+machine may have only part of one. If several products fit, only what they have in common is checked.
 """
 
 from __future__ import annotations
@@ -34,12 +33,13 @@ WORDS = {
     "ports": "ports up at full rate: {:g}",
 }
 IDLE = {"pcie_gen": " at most in its slot, not read under load", "pcie_width": " as negotiated when idle"}
-"""The fact to use for links without readings under load: the generation drops when idle, so the slot's
-generation is used."""
+"""Text added for links without readings under load: the generation drops when idle, so the slot's generation
+is used."""
 OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
 ENOUGH_OF = {"memory_gb": 0.95}
-"""Drivers report up to 5 % less than data sheets print: for the 80 GB of an H100, 85.5e9 bytes."""
-LOOK = "Check dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; a smaller machine is another --sku"
+"""Fraction that is enough: drivers report up to 5 % less than data sheets state, e.g. 85.5e9 bytes for the 80
+GB of an H100."""
+LOOK = "Check dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; for a smaller machine, use another --sku"
 
 
 def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[str, float]) -> float | None:
@@ -100,9 +100,9 @@ def _of_host(subject: str, node: HostFacts, facts: FleetFacts) -> Outcome:
     )
 
 
-@host_check("security notices", ("no driver or container toolkit is older than a security notice requires"))
+@host_check("security notices", "no driver or container toolkit is older than a security notice requires")
 def judge_versions(subject: str, node: HostFacts) -> Outcome:
-    """Compare versions with their branch's lowest one without a notice; older ones are advisory."""
+    """Compare versions with the lowest of their branch without a notice; older ones are advisory."""
     drivers = (node.get("accelerators") or {}).get("drivers") or {}
     toolkit = ((node.get("settings") or {}).get("container toolkit") or {}).get("value")
     pairs = (

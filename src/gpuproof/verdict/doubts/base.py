@@ -1,10 +1,10 @@
-"""What a validity rule sees, and how it reports its findings.
+"""The input of a validity rule, and how the rule reports its findings.
 
 INVALID: the results contradict each other, what is physically possible, or the request.
 SUSPECT: something disturbed or weakened the measurement. VALID: none of this was found.
 
-One disturbance shows in several ways: if other processes use the CPUs, steps scatter and drift, and launches
-differ. So the warning that likely causes the others comes first, and is named in one line.
+One disturbance has several symptoms: if other processes use the CPUs, steps scatter and drift, and launches
+differ. So the warning that likely causes the others comes first, and is reported in one line.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
 """The code of the warning about a window that ended before the controller at the power cap had settled."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
-"""By the code of a warning, its cause in a few words, ordered by how likely it is to cause the others.
-Warnings that identify a specific cause come first, those that only describe a symptom later, and last those
-that depend on how much was requested or how results may be quoted."""
+"""Cause of each warning in a few words, keyed by its code and ordered by how likely it is to cause the
+others. Warnings that identify a specific cause come first, those that only describe a symptom later, and last
+those that depend on how much was requested or how results may be quoted."""
 LAST = len(LIKELY)
 GRAVEST: Final[Sequence[Validity]] = ("INVALID", "SUSPECT", "VALID")
 
@@ -48,7 +48,7 @@ class Measured:
     clock_max_mhz: float | None = None
     """The highest clock that its devices may run at; None if it was not read."""
     power_cap: PowerCapWindow | None = None
-    """What its window shows at the power cap; None if the device was not at the cap."""
+    """Findings about its window at the power cap; None if the device was not at the cap."""
     served: Served | None = None
     """The requests in its window; None if it did not serve any."""
     collectives: CollectiveLaunch | None = None

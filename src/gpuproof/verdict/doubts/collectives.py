@@ -1,4 +1,4 @@
-"""Are results without a model, from many ranks, credible? Correct, similar ranks, steady times."""
+"""Are results from many ranks, without a model, credible: correct, similar and steady?"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpuproof.statistics.dispersion import noise
 from gpuproof.verdict.doubts.base import WRONG, Measured, Rule, invalid, suspect
 
 RANKS_APART = 0.2
-"""Allowed difference, as a share of the fastest rank's mean time: ranks of a symmetric operation wait for
+"""Allowed difference, as a fraction of the fastest rank's mean time: ranks of a symmetric operation wait for
 each other and finish together."""
 SCATTER = 0.25
-"""Interquartile range of the iterations divided by their median; an operation is short compared with a
-step."""
+"""Maximum interquartile range of the iterations, divided by their median; an operation is short compared with
+a step."""
 FEW_ITERATIONS = 10
 SAID_OF: Mapping[Basis, str] = {
     "own steps": "without gradient sync, after the window; in the window all ranks wait for the slowest",
@@ -36,7 +36,7 @@ def wrong_results(measured: Measured) -> Iterator[Doubt]:
             WRONG,
             f"{count(worst.num_wrong)} of {count(worst.num_checked)} elements of {_name(worst)} are wrong; "
             f"{len(wrong)} of {len(_figures(measured))} sizes have wrong results, seen on rank {ranks}",
-            ("Do not use this machine: data is corrupted in transit. Run on fewer ranks to find out where"),
+            "Do not use this machine: data is corrupted in transit. Run on fewer ranks to find out where",
         )
 
 
@@ -57,8 +57,8 @@ def operations_left_out(measured: Measured) -> Iterator[Doubt]:
     if missing:
         yield suspect(
             "not-measured",
-            f"nothing was measured for {', '.join(missing)}: no size has an element, and a time, "
-            "for each rank",
+            f"nothing was measured for {', '.join(missing)}: at no size did each rank have an "
+            "element and a time",
             "Raise collective.min_bytes (-b) and max_bytes (-e)",
         )
 
@@ -72,14 +72,14 @@ def uneven_ranks(measured: Measured) -> Iterator[Doubt]:
         slowest = worst.rank_times_s.index(max(worst.rank_times_s))
         yield suspect(
             "ranks-differ",
-            f"at {len(apart)} of {len(symmetric)} sizes ranks took different times; most at {_name(worst)}, "
-            f"where rank {slowest} took {share(worst.rank_spread)} longer than the fastest",
-            ("Raise collective.warmup_iterations (-w) and iterations (-n); check that rank's host and links"),
+            f"at {len(apart)} of {len(symmetric)} sizes the ranks took different amounts of time; most at "
+            f"{_name(worst)}, where rank {slowest} took {share(worst.rank_spread)} longer than the fastest",
+            "Raise collective.warmup_iterations (-w) and iterations (-n); check that rank's host and links",
         )
 
 
 def scattered(measured: Measured) -> Iterator[Doubt]:
-    """Find sizes at which iterations scatter, or are too few to judge."""
+    """Find sizes at which iterations scatter, or are too few to evaluate."""
     figures = _figures(measured)
     if few := [operation for operation in figures if len(operation.iterations_s) < FEW_ITERATIONS]:
         yield suspect(
@@ -138,14 +138,14 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
 
 
 def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
-    """Find results with repeats that scatter, or are too few to judge. Random reads always differ."""
+    """Find results with repeats that scatter, or are too few to evaluate. Random reads always differ."""
     timed = [value for value in _values(measured) if value.durations_s and "access" not in value.labels]
     if few := [value for value in timed if len(value.durations_s) < FEW_ITERATIONS]:
         yield suspect(
             "few-steps",
             f"too few repeats were timed: {len(few[0].durations_s)}, and at least {FEW_ITERATIONS} "
             "are needed",
-            "Raise the iterations of the probe",
+            "Raise the probe's number of iterations",
         )
     wide = [(spread, value) for value in timed if (spread := noise(value.durations_s) or 0.0) > SCATTER]
     if wide:
@@ -156,7 +156,7 @@ def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
             f"for {len(wide)} of {len(timed)} results the interquartile range of the times is more "
             f"than {share(SCATTER)} of their median; largest at {worst.subject}: {share(spread)} "
             f"of {seconds(middle_s)}",
-            "Raise the iterations of the probe, look for other users of the links or the CPUs",
+            "Raise the probe's number of iterations, look for other users of the links or the CPUs",
         )
 
 
@@ -172,10 +172,10 @@ OF_COLLECTIVES: tuple[Rule, ...] = (
     uneven_ranks,
     scattered,
 )
-"""Applies to launches that measure operations across all ranks, which take different times at different sizes
-by design."""
+"""Applies to launches that measure operations across all ranks, which take different amounts of time at
+different sizes by design."""
 OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats)
-"""Applies to launches that examine one property, and do not run steps of equal work."""
+"""Applies to launches that examine one property, and do not run steps with equal workloads."""
 
 
 def unequal_ranks(measured: Measured) -> Iterator[Doubt]:

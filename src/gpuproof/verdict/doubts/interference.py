@@ -1,4 +1,4 @@
-"""Did others use part of the machine, or did a device throttle, while a window was measured?"""
+"""Did other processes use the machine, or did a device throttle, while a window was measured?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ FAULT = "device-fault"
 NEIGHBOURS_CODE = "cpu-neighbours"
 """The code of the warning about other processes on the CPUs."""
 NEIGHBOUR_CPUS = 0.25
-"""Number of CPUs used by other processes that may matter …"""
+"""Number of CPUs used by other processes above which they may matter."""
 RUN_QUEUE_SHARE = 0.02
-"""… if this case's threads also waited for a CPU for this share of the time in which they had work …"""
+"""They matter if this case's threads also waited for a CPU for more than this fraction of their working
+time."""
 FULL_HOST = 0.95
-"""… or, if it is unknown how long they waited, if the host was this busy."""
+"""Utilisation of the host's CPUs that counts instead if the waiting time is unknown."""
 STEAL_SHARE = 0.02
 
 
@@ -76,7 +77,7 @@ def _span_s(window: Window) -> float:
 
 
 def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
-    """Return whether threads waited for CPUs for a certain share of the time in which they had work.
+    """Return whether threads waited for CPUs for a certain fraction of their working time.
 
     Steps are assumed to work throughout the window, with each rank on at least one CPU: a thread that feeds a
     GPU is busy for only a small part of it, but its waiting is still compared with the window. Requests are
@@ -93,7 +94,7 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
 
 
 def fill_the_cpus(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
-    """Return whether others used part of fully busy CPUs, for records without our waiting time."""
+    """Return whether others shared fully busy CPUs, for records without our own waiting time."""
     return busy_cpus - launch_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
 
 

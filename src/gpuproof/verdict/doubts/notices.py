@@ -1,4 +1,4 @@
-"""Why results are doubted, as shown on a page: each fault once, and effects of others separately.
+"""Warnings as shown on a page: each fault once, and effects of other processes separately.
 
 Input: the warnings stored in a result. Output: notices that name the launches and devices of a fault, and a
 collapsed table of the traces that a disturbance or an unsteady machine left in step times, with remedies.
@@ -16,19 +16,19 @@ from gpuproof.records.page.tables import Column, table
 from gpuproof.records.result import Doubt, weakening
 from gpuproof.verdict.doubts.base import LIKELY, likely_first
 
-CODES: Final = "docs/verdicts.md explains for each [code] why it matters and what to do"
+CODES: Final = "docs/verdicts.md explains each [code]"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
 """Traces that other processes leave in step times."""
 OF_ITSELF = ("stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
 """Traces of an unsteady machine or recipe; if there are two or more, they are reported in one line."""
 SEEN_TO_CHANGE = {"stalled", "unsteady", "noisy"}
-"""At least one of them must be present: warnings about too few launches, or about windows that cannot be
-judged, do not show a change."""
+"""Codes, at least one of which must be present: warnings about too few launches, or about windows that cannot
+be evaluated, are not evidence of a change."""
 UNSTEADY: Final = "step time changed, and nothing else that was observed explains it"
 OWN_MACHINE: Final = (
     "Warm up and measure longer (benchmark.warmup_steps, benchmark.measure_seconds); if it "
-    "persists, check clocks and temperature, or use a machine whose host serves nobody else"
+    "persists, check clocks and temperature, or use a machine whose host serves no one else"
 )
 LAUNCH = re.compile(r" \(launch (\d+)\)")
 GPU = re.compile(r"\bGPU (\d+)")
@@ -59,7 +59,7 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
 def doubt_notices(
     doubts: Sequence[Doubt], *, num_launches: int | None = None, side: str = ""
 ) -> tuple[Notice, ...]:
-    """Lay out warnings, with those of one fault in one notice; `side` is put before their word."""
+    """Lay out warnings, with one notice per fault; `side` is put before their word."""
     alike = grouped(((x.validity, x.code, x.remedy, _what(x.reason)), x) for x in doubts).values()
     return tuple(_notice(_joined(same, num_launches), side) for same in alike)
 
@@ -111,7 +111,7 @@ def _contributing(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
 
 
 def _folded(followed: Sequence[Doubt]) -> Table:
-    """Lay out in full what the one line summarises."""
+    """Lay out in full the warnings that the one line summarises."""
     listed = table(
         f"{len(followed)} more, shown in full",
         followed,

@@ -1,7 +1,7 @@
 """Are a launch's results consistent with each other, with the request, and with what is possible?
 
-A result carries the name of its precision, so it is mislabelled if its FLOPs ran in another one: INVALID if
-that applies to most of them; SUSPECT above a share that a part deliberately kept in fp32 does not reach.
+A result is labelled with its precision, so it is mislabelled if its FLOPs ran in another one: INVALID if most
+of them did; SUSPECT above a fraction that a part deliberately kept in fp32 does not reach.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from gpuproof.records.what_ran import Compilation, Effective, ObservedWork, shar
 from gpuproof.verdict.doubts.base import WRONG, Measured, invalid, suspect
 
 AGREEMENT = 0.02
-"""Device time and wall time may differ by up to this share without an explanation."""
+"""Device time and wall time may differ by up to this fraction without an explanation."""
 COUNTS_AGREE = 0.01
-"""The closed form and torch's counter omit the same operations, so they agree exactly."""
+"""Allowed relative difference; none is expected, because the closed-form FLOP count and torch's counter omit
+the same operations."""
 ELSEWHERE = 0.05
-"""Share of the FLOPs that may run in an arithmetic or layout that was not requested."""
+"""Fraction of the FLOPs that may run in a precision or layout that was not requested."""
 MOSTLY = 0.5
 SPARSITY_AGREES = 0.001
-"""Share of the weights by which pruning may miss its target sparsity."""
+"""Fraction of the weights by which pruning may miss its target sparsity."""
 TYPES = {
     "fp64": "float64",
     "fp32": "float32",
@@ -48,7 +49,7 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
         if window.items != expected:
             yield invalid(
                 "items-disagree",
-                f"rank {window.rank} counts {count(window.items)} items, but its steps make "
+                f"rank {window.rank} counts {count(window.items)} items, but its steps add up to "
                 f"{count(expected)}",
             )
         if window.steps_s > window.wall_s * (1 + AGREEMENT):
@@ -93,7 +94,7 @@ def over_ceiling(measured: Measured) -> Iterator[Doubt]:
             "over-peak",
             f"{over}; a clock above the data sheet's, or kernels that skip what a causal mask "
             "hides, may explain it",
-            "Do not quote it as a share of the peak: check the clock that the device ran at",
+            "Do not quote it as a percentage of the peak: check the clock that the device ran at",
         )
 
 
@@ -105,7 +106,7 @@ FORM = "Register the workload with a closed form of its work"
 
 
 def uncounted_work(measured: Measured) -> Iterator[Doubt]:
-    """Find steps whose work is unknown, so that an impossible rate would go undetected."""
+    """Find steps with an unknown amount of work, so that an impossible rate would go undetected."""
     setup = measured.launch.setup
     if measured.launch.flops_per_step or setup.bytes_per_step:
         return
@@ -119,7 +120,7 @@ def uncounted_work(measured: Measured) -> Iterator[Doubt]:
 
 
 def other_than_configured(measured: Measured) -> Iterator[Doubt]:
-    """Find work that did not run as requested: arithmetic, layout, compilation."""
+    """Find work that did not run with the requested precision, layout or compilation."""
     launch = measured.launch
     for effective in launch.effective:
         if effective.work:
@@ -195,9 +196,8 @@ def _pruning(launch: Launch) -> Iterator[Doubt]:
         if abs(masked - pruned.target_sparsity) > SPARSITY_AGREES:
             yield invalid(
                 "other-sparsity",
-                f"{share(pruned.target_sparsity)} of the weights should be zero, but "
-                f"{share(masked)} are, on rank {pruned.rank} after update "
-                f"{count(pruned.num_updates)}",
+                f"{share(pruned.target_sparsity)} of the weights should be zero, but {share(masked)} are, on "
+                f"rank {pruned.rank} after update {count(pruned.num_updates)}",
                 f"Train longer: the target is reached at step {count(pruned.end_step)}, set by "
                 "training.pruning.end_step",
             )
@@ -227,7 +227,7 @@ def _compilation(compilation: Compilation) -> Iterator[Doubt]:
         yield suspect(
             "compiled-in-window",
             f"torch.compile ran {count(compilation.compiled_in_window)} times inside the window of "
-            f"rank {compilation.rank}: it used part of its time",
+            f"rank {compilation.rank}, taking up part of its time",
             "Warm up longer (benchmark.warmup_steps), or set training.compile.dynamic to true",
         )
 
@@ -276,15 +276,14 @@ def _over_measured(launch: Launch) -> Iterator[Doubt]:
             yield suspect(
                 f"over-measured-{'compute' if work == 'products' else 'memory'}",
                 f"{text(reached)} is above the {text(ceiling.value_per_s)} "
-                f"(+{share(ceiling.relative_spread)} spread) that plain {work} reached here after "
-                "the window",
+                f"(+{share(ceiling.relative_spread)} spread) that plain {work} reached here after the window",
                 "Find out which is wrong: clocks or other processes that changed in between, data "
                 "that stays in a cache, or an overestimate of the work",
             )
 
 
 def wrong_products(measured: Measured) -> Iterator[Doubt]:
-    """Find products that differ from a reference product."""
+    """Find matmul results that differ from a reference."""
     wrong = [check for check in measured.launch.checks if check.value]
     if wrong:
         first = wrong[0]

@@ -38,8 +38,8 @@ from gpuproof.verdict.doubts.window import (
 
 LAUNCHES_DIFFER = "launches-differ"
 WIDE_INTERVAL = 0.05
-"""Distance from the centre to the farther end of the interval, relative to the centre; if it is larger, the
-run says little."""
+"""Maximum distance from the centre to the farther end of the interval, relative to the centre; if it is
+larger, the run says little."""
 FEW_LAUNCHES = 10
 """If at most this many launches would be enough, launches do not differ much; there are just too few."""
 OF_STEPS: tuple[Rule, ...] = (
@@ -72,7 +72,7 @@ def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
 
 
 def _rules_of(measured: Measured) -> tuple[Rule, ...]:
-    """Return the rules for the launch's kind of work, without importing those of other kinds."""
+    """Return the rules for the launch's kind of workload, without importing those for other kinds."""
     if measured.probe is not None:
         from gpuproof.verdict.doubts.collectives import OF_PROBES
 
@@ -105,9 +105,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
     if reach == target:
         reach = f"just over {target}"  # otherwise both would be printed the same
     if is_known and isinstance(enough, int) and enough <= FEW_LAUNCHES:
-        reason = (
-            f"{number} launches are too few to judge: the interval of the {of} is {reach} wide; {enough} "
-        )
+        reason = f"{number} launches are too few: the interval of the {of} is {reach} wide; {enough} "
         return [
             suspect(
                 LAUNCHES_DIFFER,
@@ -128,7 +126,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
 
 
 def weighed(doubts: Sequence[Doubt], *, is_of_device: bool) -> tuple[Doubt, ...]:
-    """Return warnings by severity; host and loader count if rates should be the device's, or differ."""
+    """Return warnings by severity; host and loader count for device rates, or if launches differ."""
     counts = is_of_device or any(doubt.code == LAUNCHES_DIFFER for doubt in doubts)
     codes = set(LIMITS.values()) if counts else set()
     return invalid_first(replace(x, validity="SUSPECT") if x.code in codes else x for x in doubts)

@@ -18,13 +18,13 @@ HEAD = 20
 """Fraction of a window that is compared with the rest to find a slow start."""
 FAILED_SHARE = 0.001
 OTHER_SHARE = 0.01
-"""Share of prompts or answers whose lengths may differ from the request."""
+"""Allowed fraction of prompts or answers with lengths that differ from the request."""
 STEADY = ("poisson", "constant", "gamma")
 """Arrivals at a constant rate, for which a growing queue shows that the rate is too high."""
 
 
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:
-    """Find reasons why the latencies in a window are not those of the server."""
+    """Find reasons why the latencies in a window do not represent the server."""
     if measured.served is not None:
         for rule in (
             _surplus_tokens,
@@ -40,7 +40,7 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
 
 
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests,)
-"""Applies to launches that answer requests: a batch is not a step of equal work."""
+"""Applies to launches that answer requests: a batch is not a step with a fixed workload."""
 
 
 def _surplus_tokens(served: Served) -> Iterator[Doubt]:
@@ -59,8 +59,8 @@ def _miscounted_tokens(served: Served) -> Iterator[Doubt]:
         yield suspect(
             code="tokens-miscounted",
             reason=f"for {count(served.num_miscounted)} of {count(len(served.latencies_s))} "
-            "answers the server counted fewer tokens than it sent chunks with text, of at "
-            "least one token each",
+            "answers the server counted fewer tokens than the text chunks that it sent, "
+            "each of which has at least one token",
             remedy="Check what it counts as usage.completion_tokens, which time per token depends on",
         )
 
@@ -69,7 +69,7 @@ def _other_lengths(served: Served) -> Iterator[Doubt]:
     """Compare the endpoint's token counts with what was requested."""
     for what, counts, remedy in (
         ("prompts", served.prompts, "Compare by the counted tokens, or set serving.prompt_tokens higher"),
-        ("answers", served.answers, ("Have the server respect ignore_eos, or compare by the counted tokens")),
+        ("answers", served.answers, "Have the server respect ignore_eos, or compare by the counted tokens"),
     ):
         num = len(counts.asked)
         if counts.num_off <= OTHER_SHARE * num:
@@ -78,8 +78,8 @@ def _other_lengths(served: Served) -> Iterator[Doubt]:
         yield suspect(
             code=f"{what}-of-other-length",
             reason=f"{count(counts.num_off)} of {count(num)} {what} ({share(counts.num_off / num)}) "
-            "have a different length by the server's count than requested: requested "
-            f"{mean(counts.asked):.4g} tokens on average{means}",
+            "have a length, as counted by the server, that differs from the request: "
+            f"requested {mean(counts.asked):.4g} tokens on average{means}",
             remedy=remedy,
         )
 
@@ -111,7 +111,7 @@ def _late_generator(served: Served) -> Iterator[Doubt]:
         code="generator-late",
         reason=f"the generator issued 1 % of its requests at least {seconds(late_s)} late; the "
         f"median latency is {seconds(typical_s)}",
-        remedy="Give it a dedicated CPU, or lower the rate; latency counts from the schedule anyway",
+        remedy="Give it a dedicated CPU, or lower the rate; latency is measured from the schedule anyway",
     )
 
 
@@ -150,7 +150,10 @@ def _slow_start(served: Served) -> Iterator[Doubt]:
         reason="the first twentieth of the window's requests had a median latency of "
         f"{seconds(first)}, the others {seconds(rest)}: the server was not warm, or was "
         "catching up with a backlog",
-        remedy=("Send it requests before the run, or set serving.window_s higher, so that they matter less"),
+        remedy=(
+            "Send it requests before the run, or set serving.window_s higher, so that the "
+            "first ones matter less"
+        ),
     )
 
 

@@ -19,20 +19,22 @@ from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, 
 from gpuproof.verdict.doubts.plausibility import AGREEMENT
 
 OFTEN = 0.10
-"""If more than this share of steps found the device idle when the host launched them, an unmeasured wait may
-matter."""
+"""Fraction of steps that found the device idle when the host launched them, above which an unmeasured wait
+may matter."""
 HOST_GAP = 0.05
-"""On a CPU, almost nothing runs between steps, so a gap of this share is a contradiction …"""
+"""On a CPU, almost nothing runs between steps, so a gap of more than this fraction of the window is a
+contradiction."""
 HOST_GAP_S = 0.05
-"""… if it is also longer than this: a busy scheduler can take milliseconds, within a step or between two."""
+"""The gap must also be longer than this, in seconds: a busy scheduler can take milliseconds, within a step or
+between two steps."""
 FEW_STEPS = 10
 NOISE = 0.10
-"""Interquartile range of the step times divided by their median."""
+"""Maximum interquartile range of the step times, divided by their median."""
 STEADINESS_UNKNOWN = "steadiness-unknown"
 GROWTH = 0.05
 """Threshold for the growth of decode steps over a window, above which an unknown cause counts."""
 PRECISION_REACHED = "precision reached"
-"""The reason that a worker gives if it ended a window because the mean step was known precisely enough."""
+"""Reason that a worker reports if it ended a window because the mean step time was known precisely enough."""
 LIMITS: Mapping[str, str] = {"host": "host-bound", "data loading": "data-bound"}
 """Codes for limits that do not disturb a launch: the host or the loader sets the rate."""
 FASTER_LOADER = (
@@ -42,10 +44,10 @@ SIZES = {
     "gemm": "model.options.m, model.options.n and model.options.k",
     "memory": "model.options.buffer_bytes",
 }
-"""For each workload, the keys that determine the work per step."""
+"""For each workload, the keys that determine the amount of work per step."""
 READY_BEFORE = 0.10
-"""Share of the window's batches that may have been ready before it started. A loader that never ran dry made
-the rest in time, so it keeps up with at least 1 - 0.10 = 90 % of the printed rate."""
+"""Fraction of the window's batches that may have been ready before it started. A loader that never ran dry
+produced the rest in time, so it keeps up with at least 1 - 0.10 = 90 % of the reported rate."""
 
 
 def too_short(measured: Measured) -> Iterator[Doubt]:
@@ -69,7 +71,7 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
         yield suspect(
             "imprecise",
             f"the mean step is {_reach_text(window.relative_half_width, target)}: {window.stop_reason}",
-            "Raise benchmark.measure_seconds, request less, or find out what makes steps differ",
+            "Raise benchmark.measure_seconds, request less precision, or find out what makes steps differ",
         )
     if window.num_steps < FEW_STEPS:
         yield suspect(
@@ -112,7 +114,7 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
         yield Doubt(
             validity="INVALID" if contradicts else "SUSPECT",
             code="gap-between-steps",
-            reason=(f"{share(gap)} of the window is outside all steps, where next to nothing of ours runs"),
+            reason=f"{share(gap)} of the window is outside all steps, where almost none of our code runs",
             remedy="Something stopped the process: check for other processes, and run it again",
         )
     elif window.clock != "host" and not launch.case.measures_latency and gap <= HOST_BOUND:
@@ -154,7 +156,7 @@ def _more_work(launch: Launch) -> str:
 
 
 def unsteady(measured: Measured) -> Iterator[Doubt]:
-    """Find step times that scatter, shift or stall, and windows that cannot be judged for this."""
+    """Find step times that scatter, shift or stall, and windows where this cannot be determined."""
     launch = measured.launch
     if measured.power_cap is not None:
         yield from _at_power_cap(measured.power_cap)
@@ -178,15 +180,15 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
         yield suspect(
             "periodic-steps",
             f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} "
-            f"times the median, at the same places in every {steps.period} steps, with "
-            f"{share(steps.lost_share)} of the window above it: steps of unequal work",
+            f"times the median, at the same positions in every {steps.period} steps, and their "
+            f"excess is {share(steps.lost_share)} of the window: steps of unequal work",
             f"Measure whole cycles of {steps.period} steps, or find out what happens in them: "
             "pruning, saving, logs",
         )
     elif steps.stalled:
         yield _stalled(
             f"{count(steps.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} "
-            f"times the median, with {share(steps.lost_share)} of the window above it"
+            f"times the median, and their excess is {share(steps.lost_share)} of the window"
         )
 
 
@@ -206,16 +208,17 @@ def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
             "Warm up longer (benchmark.warmup_steps), or check clocks and temperature",
         )
     elif window.verdict == "cannot tell":
-        detects = "any" if window.detects is None else f"one of under {share(window.detects)}"
+        detects = "any" if window.detects is None else f"any under {share(window.detects)}"
         yield suspect(
             STEADINESS_UNKNOWN,
             f"cannot tell whether step time was steady at the power cap: {periods_text(window)} "
-            f"differ so much that a drift across the window would not show if it was {detects}",
+            f"differ so much that drift across the window ({detects}) would go undetected",
             "Raise benchmark.measure_seconds, or find out what makes periods differ",
         )
     if window.stalled:
         yield _stalled(
-            f"steps far over the slow half of a period took {share(window.lost_share)} of the window"
+            f"steps far above the slow half of a period exceeded it by {share(window.lost_share)} "
+            "of the window in total"
         )
 
 
@@ -265,7 +268,7 @@ def growing(measured: Measured) -> Iterator[Doubt]:
 
 
 def not_finite(measured: Measured) -> Iterator[Doubt]:
-    """Find windows whose steps produce NaN or infinities: their times may be meaningless."""
+    """Find windows with steps that produce NaN or infinities: their times may be meaningless."""
     launch = measured.launch
     what = "the loss" if launch.case.model_work.trains else "outputs"
     for window in launch.windows:
@@ -294,13 +297,13 @@ def made_before(measured: Measured) -> Iterator[Doubt]:
             "made-before",
             f"{count(used.batches_ahead if used else None)} batches may have been ready when the "
             f"window started, {share(min(1.0, ready))} of all that it used: the loader may be "
-            "slower than this",
+            "slower than the reported rate",
             f"{_longer(launch)}, or lower data.prefetch_factor or data.num_workers",
         )
 
 
 def batches_ready_share(launch: Launch) -> float | None:
-    """Return the batches possibly ready before the window, divided by all used; None with no loader."""
+    """Return the fraction of used batches possibly ready before the window; None with no loader."""
     used, window = launch.setup.data_used, launch.slowest
     if used is None or used.loading != "loader":
         return None

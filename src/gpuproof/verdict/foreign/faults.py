@@ -1,4 +1,4 @@
-"""Find thresholds that could not judge anything, based on their own file and published values.
+"""Find thresholds that are useless as checks, based on their own file and published values.
 
 Nothing here is specific to one board: a floor is compared with zero, with the comment that explains it, with
 the other boards in its file, with the limits of network cards and data sheets, and with published values for
@@ -28,12 +28,12 @@ MEANT = re.compile(r"to get ~?\s*([\d.]+)")
 SAME = 0.05
 """Tolerance for rounding between two numbers that should be equal."""
 SAME_EFFECT = 0.01
-"""If measurements with and without an option differ by no more than this, they count as equal."""
+"""Maximum difference at which measurements with and without an option count as equal."""
 APART = 3.0
-"""If the floors of two types that a matrix engine multiplies equally fast differ by this ratio, one of them
-is wrong. Boards whose bf16 rate is half of fp16 (MI100) stay below it."""
+"""If the floors of two data types that a matrix engine multiplies equally fast differ by this ratio, one of
+the floors is wrong. Boards with half the rate in bf16 as in fp16 (MI100) stay below it."""
 SLIPPED = 0.1
-"""Below this share of the usual value, a digit is probably missing."""
+"""Fraction of the usual value below which a digit is probably missing."""
 CHIP = re.compile(r"\b(?:MI|[A-Z]{1,2})\d+[A-Z]?\b")
 """Matches the chip in a board's name, e.g. H200 in `NVIDIA H200 NVL`."""
 PARTS = {"device memory": "memory", "host link": "host", "device link": "pair"}
@@ -86,7 +86,7 @@ def _contradicted(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
 
 
 def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find memory floors out of proportion to the board's arithmetic."""
+    """Find memory floors out of proportion to the board's compute rate."""
     compute = {
         t.conditions.get("board"): t.value for t in thresholds if t.quantity == "sm stress" and t.value
     }
@@ -101,9 +101,8 @@ def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
     for threshold, ratio in ratios.values():
         if ratio < middle * SLIPPED:
             reason = (
-                f"{with_unit(threshold.value or 0, 'B/s')} is {share(ratio / middle)} of the "
-                "median of boards in this file, relative to their arithmetic: one of its two "
-                "numbers is wrong"
+                f"{with_unit(threshold.value or 0, 'B/s')} is {share(ratio / middle)} of the median of "
+                "boards in this file, relative to their arithmetic rate: one of its two numbers is wrong"
             )
             yield threshold, "vacuous", reason
 
@@ -193,7 +192,7 @@ def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshol
 
 
 def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors for collectives within a host that exceed all published values, or that have none."""
+    """Find floors for collectives within a host that exceed all published values, or without any."""
     for threshold in thresholds:
         labels = threshold.conditions
         chip, size = labels.get("chip"), labels.get("size_bytes")
@@ -228,13 +227,13 @@ def _unknown(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault
 
 
 def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors that all boards with the chip pass, or none do, using the test that judges rules."""
+    """Find floors that all boards with the chip pass, or none pass, using the same test as rules."""
     for threshold in thresholds:
         value = threshold.value or 0.0
         if not threshold.is_floor or value <= 0:
             continue
         if threshold.quantity == "share of a baseline" and value < VACUOUS_OF_USUAL:
-            yield threshold, "vacuous", (f"below {share(VACUOUS_OF_USUAL)} of a baseline is outright broken")
+            yield threshold, "vacuous", f"below {share(VACUOUS_OF_USUAL)} of a baseline is outright broken"
         boards = _boards_of(threshold)
         rates = board_rates(_parts_of(threshold), boards)
         labels = {**threshold.conditions, **({"num_ranks": None} if _is_collective(threshold) else {})}
@@ -244,7 +243,7 @@ def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
             yield (
                 threshold,
                 "impossible",
-                (f"{edge} is above {with_unit(most[0], threshold.unit)}, {most[1]}"),
+                f"{edge} is above {with_unit(most[0], threshold.unit)}, {most[1]}",
             )
         elif rates and value < VACUOUS_SHARE * min(rates)[0]:
             least = f"{with_unit(min(rates)[0], threshold.unit)}, the rate of {min(rates)[1]}"

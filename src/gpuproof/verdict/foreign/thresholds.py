@@ -5,15 +5,15 @@ direction, operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_
 model, and comment. An empty cell is unknown. A row with an empty board applies to any machine.
 
 *DCGM* (`diag-skus.yaml`): a list of boards, with a floor for each test. Bandwidths are in approximate MB/s,
-arithmetic in GFLOP/s, power in W. The comment above a number often says what was measured, and what share of
-that measurement the number is.
+compute rates in GFLOP/s, power in W. The comment above a number often says what was measured, and what
+fraction of that measurement the number is.
 
-*SuperBench*: metrics selected by pattern, each with a condition on its value or on its share of a baseline. A
+*SuperBench*: metrics selected by pattern, each with a condition on its value or on its ratio to a baseline. A
 condition is parsed, never run: `lambda x:x<-0.05` is a floor of 0.95 of the baseline.
 
 *AzureHPC node health checks*: lines of `HOSTS || check arguments`, one file per virtual machine type. GPU
-bandwidths are in GB/s, network card bandwidths in Gb/s. The lines that list a machine's network cards give
-the upper bound for traffic over them.
+bandwidths are in GB/s, network card bandwidths in Gb/s. The upper bound for traffic over a machine's network
+cards is taken from the lines that list these cards.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
 
 
 def read_dcgm(text: str, *, source: str) -> list[Threshold]:
-    """Read the floors for memory bandwidth, arithmetic and power of every board.
+    """Read the minimum memory bandwidth, compute rate and power of every board.
 
     Raises:
-        UsageError: it is not YAML, or has no boards.
+        UsageError: the file is not YAML, or has no boards.
     """
     document, lines = read_document(text, source=source), text.splitlines()
     data = document.data
@@ -143,7 +143,7 @@ def read_superbench(text: str, *, source: str) -> list[Threshold]:
     """Read rules with functions `value` and `variance`; rules that count others (`multi_rules`) are separate.
 
     Raises:
-        UsageError: it is not YAML, or has no rules.
+        UsageError: the file is not YAML, or has no rules.
     """
     document = read_document(text, source=source)
     data: Any = document.data
@@ -263,7 +263,7 @@ class Threshold:
     """The quantity's name in published values: matrix multiply, device memory, host link, all_reduce,
     training …"""
     value: float | None
-    """In `unit`; None if the file gives none, so that nothing is compared."""
+    """The value in `unit`; None if the file does not specify a value, so that nothing is compared."""
     unit: str
     is_floor: bool = True
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -274,7 +274,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdFault:
-    """Reason why a threshold cannot judge."""
+    """Reason why a threshold cannot be used for evaluation."""
 
     place: str
     name: str
@@ -291,5 +291,5 @@ def needing_some(thresholds: Sequence[Threshold], *, source: str, form: str) -> 
     """
     if not thresholds:
         cause = f"no threshold was found: it is not a {form} file"
-        raise ConfigError([Mistake(place=source, cause=cause, next_step="Name another format with --from")])
+        raise ConfigError([Mistake(place=source, cause=cause, next_step="Choose another format with --from")])
     return list(thresholds)

@@ -1,4 +1,4 @@
-"""Rules: load them, reject those that cannot judge, and compare measurements with them.
+"""Rules: load them, reject those that can never be evaluated, and compare measurements with them.
 
 `load_rules(file)` and `read_rules(text)` return rules; `judge_rules(rules, facts)` returns outcomes, and
 `judge_measures(rules, facts)` returns them next to the measure they apply to.

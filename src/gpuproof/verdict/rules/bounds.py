@@ -1,7 +1,7 @@
-"""Upper bounds: what a board's data sheet, and the network between hosts, allow.
+"""Upper bounds set by a board's data sheet and by the network between hosts.
 
-A board's rate is that of its data type, memory or links. It is looked up by the driver's exact name; a
-simulated device declares its rate. An unknown board has none.
+A board's rate is the peak rate of its data type, memory or links. It is looked up by the driver's exact name;
+a simulated device declares its rate. For an unknown board, there is no rate.
 
 With N hosts, each host must send or receive a minimum part of the data over its own network cards, however
 the operation is implemented. If `c` is the total one-way bandwidth of one host's cards, the algorithm
@@ -57,7 +57,7 @@ def algorithm_bound(
 ) -> float | None:
     """Return the maximum algorithm bandwidth between hosts, in B/s; None if no network is needed.
 
-    The network itself may do the reduction: this cannot be ruled out.
+    Assumes that the network itself may do the reduction, since this cannot be ruled out.
     """
     n = num_hosts
     if n < 2 or operation not in get_args(Operation):
@@ -134,7 +134,7 @@ def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
 
 
 def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
-    """Return the most that any known board can do for a measure, in FLOP/s or B/s, and the board.
+    """Return the maximum over all known boards for a measure, in FLOP/s or B/s, and the board.
 
     For a total over several devices, the limit is multiplied by their number.
     """
@@ -164,7 +164,7 @@ def highest_rate(
 
 
 def types_of(dtype: object) -> list[str]:
-    """Return the data type, or all types if no known board has it."""
+    """Return the data type, or all types if no known board supports it."""
     has_rate = bool(board_rates([str(dtype)], board_names()))
     return [str(dtype)] if has_rate else list(PEAK_TYPE_OF_PRECISION)
 
@@ -254,7 +254,7 @@ def _network_ceiling(measure: Measure, facts: FleetFacts) -> tuple[float, str] |
         ranks_per_host=ranks // num_hosts,
         cards_bytes_per_s=slowest,
     )
-    why = f"which {num_hosts} hosts with {bandwidth(slowest)} of network cards each cannot exceed"
+    why = f"which {num_hosts} hosts with {bandwidth(slowest)} of network bandwidth each cannot exceed"
     return None if bound is None else (bound, why)
 
 

@@ -1,11 +1,11 @@
-"""Compare measures with rules: one outcome per subject, or an error if a rule could not judge.
+"""Compare measures with rules: one outcome per subject, or an error if a rule cannot be applied.
 
 In: rules and all known facts about a fleet. Out: outcomes by rule name. Nothing passes unmeasured: a rule
 that matches nothing, a subject without its measure, a missing or impossible value, and a published result or
 baseline for something else are all errors. All required rules share one error rate, and so do all advisory
-rules: required rules wrongly accuse a subject in at most `REQUIRED_ERROR_RATE` of healthy fleets, advisory
-ones in at most `statistics.outliers.ERROR_RATE`. Rules of form `equal` compare subjects' digests or values
-here; each other form has its own module.
+rules: required rules wrongly flag a subject in at most `REQUIRED_ERROR_RATE` of healthy fleets, advisory ones
+in at most `statistics.outliers.ERROR_RATE`. Rules of form `equal` compare subjects' digests or values here;
+each other form has its own module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FINISH = "Find the launch that failed, and finish the run with --resume"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standards:
-    """The data shared by all rules of a file when they are judged."""
+    """The data shared by all rules of a file when they are evaluated."""
 
     facts: FleetFacts
     named: Mapping[str, Sequence[Measure]]
@@ -152,13 +152,13 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
 
 
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
-    """Report why a value cannot be judged, and what to do."""
+    """Report why a value cannot be evaluated, and what to do."""
     if (reason := reason_no_value(measure)) is not None:
         return reason, FINISH
     if (reason := reason_implausible(measure, facts)) is not None:
         return (
             reason,
-            ("Check the sizes, data types and clocks of the measurement: an impossible value is meaningless"),
+            "Check the sizes, data types and clocks of the measurement: an impossible value is meaningless",
         )
     return None
 
@@ -215,7 +215,7 @@ def _reason_refused(
 
 
 def _advice(facts: FleetFacts) -> str:
-    """Distinguish a rule that is wrong from one whose measure was lost with a failed launch."""
+    """Distinguish a rule that is wrong from a rule for a measure that was lost with a failed launch."""
     if any(launch.primary_failure is not None for launch in facts.launches):
         return f"{FINISH}; correct the rule if a different measure was intended"
     return "Correct the rule" if facts.measures else FINISH
@@ -255,7 +255,7 @@ def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
 
 
 def judge_equal(rule: Rule, measures: Sequence[Measure]) -> MeasureOutcomes:
-    """Judge whether all measures of the same work agree in their digest or, without one, their value."""
+    """Check if all measures of the same workload agree in their digest or, without one, their value."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
         work = key_of(measure), str(measure.labels.get("round"))
@@ -293,7 +293,7 @@ def _sameness(rule: Rule, measure: Measure, value: str, common: str, values: Seq
         measure.subject,
         value == common,
         value,
-        expected=f"{common}, as given by {values.count(common)} of {len(values)}",
+        expected=f"{common}, as reported by {values.count(common)} of {len(values)}",
         source="the other subjects in the same run",
         next_step=rule.next_step,
         responsible=rule.responsible,

@@ -1,9 +1,9 @@
-"""Read rules (YAML or JSON), and reject those that could never judge anything.
+"""Read rules (YAML or JSON), and reject those that could never decide anything.
 
 In: text. Out: `Rules`, or one `ConfigError` that lists every mistake with its line: a value that is not a
-number, a floor that everything passes, a rule with two expectations or none, an unknown published result.
+number, a minimum that everything passes, a rule with two expectations or none, an unknown published result.
 Limits that can be ruled out by name and unit alone are rejected here; limits that depend on a board or on
-measures are rejected in `refusals`, when rules are judged.
+measures are rejected in `refusals`, when rules are evaluated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def load_rules(source: str) -> Rules:
     """Read a rules file.
 
     Raises:
-        UsageError: the file cannot be read or is wrong; see `read_rules`.
+        UsageError: the file cannot be read or is invalid; see `read_rules`.
     """
     return _rules_of(open_document(source, what="rules"))
 
@@ -78,8 +78,8 @@ def read_rules(text: str, *, source: str) -> Rules:
     """Read rules from text; messages refer to it as `source`.
 
     Raises:
-        UsageError: it is not YAML, or has an unknown key or a rule that cannot judge; lists every mistake by
-            line.
+        UsageError: the text is not YAML, or has an unknown key or a rule that cannot be evaluated; lists
+            every mistake by line.
     """
     return _rules_of(read_document(text, source=source))
 
@@ -87,10 +87,10 @@ def read_rules(text: str, *, source: str) -> Rules:
 def rules_of_entries(
     entries: Sequence[Mapping[str, Any]], *, source: str, lines: Sequence[int] = ()
 ) -> Rules:
-    """Read a recipe's rules, given each rule's line; without lines, messages give the rule's number.
+    """Read a recipe's rules, given each rule's line; without lines, messages show the rule's number.
 
     Raises:
-        UsageError: a rule cannot judge.
+        UsageError: a rule cannot be evaluated.
     """
     if not entries:
         return ()
@@ -121,7 +121,7 @@ def rule_sets() -> list[str]:
 
 
 def _check_entries(document: Document) -> None:
-    """Validate each entry only as the form that it has, so that mistakes are reported once."""
+    """Validate each entry only against its own form, so that mistakes are reported once."""
     assert isinstance(document.data, dict)
     entries = document.data["rules"]
     mistakes: list[Mistake] = []
@@ -202,7 +202,7 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
             yield error.cause, error.next_step or ""
     if form in ("peers", "equal") and entry.each == "whole":
         yield (
-            ("`each: whole` is a single subject, with nothing to compare it with"),
+            "`each: whole` is a single subject, with nothing to compare it with",
             "Write each: gpu, host or link",
         )
 
@@ -211,7 +211,7 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     expect = entry.expect
     has_number = form in NUMBERS
     if has_number and expect.unit is None:
-        yield "a number without a unit is not an expectation", "Add unit, matching the measure"
+        yield "a number without a unit is not an expectation", "Add a unit that matches the measure"
     if expect.unit is not None and not has_number:
         yield f"unit has no meaning with {form}", "Remove it"
     if expect.ignoring and form != "reference":
@@ -221,7 +221,7 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
     if entry.contract and not has_number:
         yield f"contract has no meaning with {form}", "Remove it, or give at_least or at_most"
     if isinstance(expect.baseline, float) and entry.tolerance is not None:
-        yield "the share of the baseline already is the tolerance", "Remove tolerance"
+        yield "the fraction of the baseline is already the tolerance", "Remove tolerance"
 
 
 def _faults_of_measure(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
@@ -257,9 +257,9 @@ def _built(entry: Entry, document: Document, number: int) -> Rules:
 
 
 def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rules:
-    """Return a required rule per measure in a baseline, so that a run can be compared with all of it.
+    """Return a required rule per measure in a baseline, so that a run is compared with all of them.
 
-    `share` is the share of the centre that is enough; None uses the baseline's own spread.
+    `share` is the fraction of the centre that is enough; None uses the baseline's own spread.
     """
     source = f"baseline {baseline.name}"
     return tuple(_rule_of(entry, source=source, share=share) for entry in baseline.entries)

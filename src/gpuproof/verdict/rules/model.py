@@ -1,4 +1,4 @@
-"""Rules as written in a file and as judged, and the quantities and units they may use.
+"""Rules as written in a file and as evaluated, and the quantities and units they may use.
 
 A rule selects measures by name and labels, and states which subjects each need one and what is expected. A
 check asks a registered question about the environment. Both say whether READY requires them. gpuproof's
@@ -6,7 +6,7 @@ measures are listed here with their units; a plug-in's become known when they ar
 and thresholds from other tools, have quantities, which are listed in their table.
 
 >>> reason_no_limit("at_most", 1000.0, "step-time drift", "1")
-'at most 1,000 is no limit: nothing that works exceeds 1'
+'at most 1,000 is not a valid limit: nothing that works exceeds 1'
 >>> reason_no_limit("at_most", 0.2, "step-time drift", "1")
 """
 
@@ -31,23 +31,23 @@ MeasureOutcomes = Iterator[tuple[Measure, Outcome]]
 Form = Literal["at_least", "at_most", "reference", "baseline", "peers", "equal"]
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 REQUIRED_ERROR_RATE = 0.005
-"""Maximum share of healthy fleets in which a required rule accuses any subject, over all subjects and
+"""Maximum fraction of healthy fleets in which a required rule flags any subject, over all subjects and
 tests."""
 MOST_TOLERANCE = 0.5
-"""A tolerance of more than half would pass broken hardware."""
+"""Maximum tolerance: more than half would pass broken hardware."""
 NEXT_STEP = "Check the subject's own measures (clocks, temperature, power, links), and rerun it alone"
 MORE_THAN_THERE_IS = 1.05
-"""An efficiency above this is not a real speed-up: the two sides did not do the same work in the same way."""
+"""Maximum credible efficiency: above this, the two sides did not run the same workload in the same way."""
 SPEED_SHARES = ("MFU", "memory bandwidth use")
-"""Measures given as a share of the board's data-sheet rate, which are therefore measures of speed too."""
+"""Measures given as a fraction of the board's data-sheet rate, which are therefore measures of speed too."""
 NOT_SPEED = ("exposed communication", "p99 lateness", "time")
 """Measures in seconds that do not say how fast a device is."""
 COUNTS_OF_WRONG = ("wrong values", "fingerprint")
 RATIOS = ("step-time drift", "spread of launches")
-"""Ratios that are best at 0. At 1, a step takes twice as long, or one launch is infinitely slow relative to
+"""Ratios for which 0 is best. At 1, a step takes twice as long, or one launch is infinitely slow relative to
 another."""
 A_RATE = "…/s"
-"""Stands for any rate in place of a unit."""
+"""Placeholder for the unit of any rate."""
 UNITS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("throughput", "per device", "median device", "all hosts"), (A_RATE,)),
     **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
@@ -88,7 +88,7 @@ NUMBERS = ("at_least", "at_most")
 
 
 class MeasureMatch(StrictModel):
-    """Selects the measures that a rule judges: those with this name and all labels; `case` is a label."""
+    """Selects the measures for a rule: those with this name and all labels; `case` is a label."""
 
     name: Text
     """The measure's name, such as throughput."""
@@ -109,12 +109,12 @@ class MeasureMatch(StrictModel):
 
 
 class Expected(StrictModel):
-    """What a rule expects: exactly one of at_least, at_most, reference, baseline, peers, equal."""
+    """The expectation of a rule: exactly one of at_least, at_most, reference, baseline, peers, equal."""
 
     at_least: float | None = None
-    """The lowest good value, in `unit`."""
+    """The lowest acceptable value, in `unit`."""
     at_most: float | None = None
-    """The highest good value, in `unit`."""
+    """The highest acceptable value, in `unit`."""
     unit: Text | None = None
     """The unit of at_least or at_most, which must match the measure's: FLOP/s, B/s, s, 1."""
     reference: Text | None = None
@@ -124,7 +124,7 @@ class Expected(StrictModel):
     )
     """Conditions of the published result to ignore."""
     baseline: Annotated[float, Field(gt=0, le=1)] | Literal["measured"] | None = None
-    """The share of the fleet's baseline that is enough, or `measured` to use the baseline's own spread."""
+    """The fraction of the fleet's baseline that is enough, or `measured` to use the baseline's own spread."""
     peers: Literal[True] | None = None
     """Whether no subject may be an outlier among subjects of its type."""
     equal: Literal[True] | None = None
@@ -132,17 +132,17 @@ class Expected(StrictModel):
 
     @property
     def forms(self) -> list[Form]:
-        """The single expectation of a rule, in the form used to judge it."""
+        """The single expectation of a rule, in the form used to evaluate it."""
         return [form for form in FORMS if getattr(self, form) is not None]
 
     @property
     def form(self) -> Form:
-        """What is expected."""
+        """The form of the expectation."""
         return self.forms[0]
 
     @property
     def number(self) -> float | None:
-        """For at_least and at_most, the limit in `unit`; for baseline, the share (None uses its spread)."""
+        """The limit in `unit` for at_least and at_most; the fraction for baseline (None uses its spread)."""
         share = None if self.baseline == "measured" else self.baseline
         return next((number for number in (self.at_least, self.at_most, share) if number is not None), None)
 
@@ -163,13 +163,13 @@ class RuleEntry(StrictModel):
     """The subjects that each need a measure: gpu, host, link or whole (the entire run); any: one measure
     suffices."""
     measure: MeasureMatch
-    """The measures that it judges."""
+    """The measures that the rule applies to."""
     expect: Expected
-    """What is expected of each."""
+    """The expectation for each of them."""
     tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
-    """Tolerated deviation, as a share; `measured` uses the measured spread."""
+    """Tolerated deviation, as a fraction; `measured` uses the measured spread."""
     contract: bool = False
-    """Whether the number is a contract, judged as *at least X* regardless of what a healthy machine could
+    """Whether the number is a contract, checked as *at least X* regardless of what a healthy machine could
     do."""
     next_step: Text = NEXT_STEP
     """What to do if it fails."""
@@ -178,16 +178,17 @@ class RuleEntry(StrictModel):
 
 
 class Rule(RuleEntry):
-    """A rule about measures, in the form used to judge it."""
+    """A rule about measures, in the form used to evaluate it."""
 
     place: str
     """FILE:LINE."""
     basis: Basis | None = None
-    """The basis of its judgement, if its form does not imply one: keeping a pace says nothing about speed."""
+    """Basis of its outcome, if its form does not imply the right one: keeping a pace does not indicate
+    speed."""
 
     @property
     def tolerated(self) -> float | None:
-        """As a share of the expected value; None uses the measured spread.
+        """Tolerated deviation as a fraction of the expected value; None uses the measured spread.
 
         A floor is its own reference; the reference of a published result is in the table of results.
         """
@@ -198,7 +199,7 @@ class Rule(RuleEntry):
         return None if self.expect.baseline is not None else 0.0
 
     def speaks_of(self, measure: Measure) -> bool:
-        """Report whether the rule judges this measure."""
+        """Report whether the rule applies to this measure."""
         return self.each in ("any", kind_of(measure.subject)) and self.measure.picks(measure)
 
 
@@ -281,11 +282,11 @@ def reason_no_limit(form: Form, number: float, name: str, unit: str) -> str | No
     """Return why a number can never be a limit for any measurement; None if it may be one."""
     limit = f"{form.replace('_', ' ')} {significant(number)}"
     if name in COUNTS_OF_WRONG and unit == "1" and (form == "at_least" or number > 0):
-        return f"{limit} is no limit for {name}: a healthy machine has none, and one is too many"
+        return f"{limit} is not a valid limit for {name}: a healthy machine has none, and one is too many"
     if form == "at_most":
         most = 1.0 if name in RATIOS else MOST.get(unit)
         if most is not None and (number > most or (number == most and name not in RATIOS)):
-            return f"{limit} is no limit: nothing that works exceeds {most:g}"
+            return f"{limit} is not a valid limit: nothing that works exceeds {most:g}"
         return None
     most = MORE_THAN_THERE_IS if name == "scaling efficiency" else MOST.get(unit)
     if most is not None and number > most:

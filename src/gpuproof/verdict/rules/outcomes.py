@@ -1,4 +1,4 @@
-"""Judge a value by a limit, and judge rules whose limit is a stated or published number.
+"""Check a value against a limit, and evaluate rules with a stated or published limit.
 
 A value passes if its whole interval is on the good side of the limit, fails if none of it is, and is
 undecided if the limit lies within the interval. Without an interval, the value itself decides.
@@ -40,11 +40,11 @@ MISSED = 0.05
 """Probability of missing a loss that is reported as detectable."""
 FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
 FAR_UNDER = 1 / 3
-"""Share of the dense rate below which a product is far too slow. The slowest published product on any known
+"""Fraction of the dense rate below which a matmul is far too slow. The slowest published matmul on any known
 board reaches 0.51 of the dense rate (bf16, MI300X)."""
 COMPARE_WITH_OURS = "Compare with cards measured by gpuproof: record a baseline (gpuproof baseline record)"
 LARGE_EDGE = 4096
-"""Minimum matrix size; products of this size saturate any board."""
+"""Minimum matrix size; matmuls of this size saturate any board."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +63,14 @@ class Limit:
 
     @property
     def edge(self) -> float:
-        """The last value that still passes."""
+        """The worst value that still passes."""
         return self.expected - self.slack if self.better == "higher" else self.expected + self.slack
 
 
 def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None = None) -> Outcome:
-    """Judge one value; `reach` is its possible chance error, or None to use its interval.
+    """Judge one value; `reach` is its possible random error, or None to use its interval.
 
-    If there is a reach, the slack already covers the chance error of a single value, so the value itself
+    If there is a reach, the slack already covers the random error of a single value, so the value itself
     decides.
     """
     assert measure.value is not None
@@ -111,10 +111,10 @@ def _is_good(value: float, limit: Limit) -> bool:
 
 
 def detectable_loss(limit: Limit, measure: Measure, reach: float | None) -> float | None:
-    """Return the smallest loss that fails in 95 % of cases, as a share of the healthy value.
+    """Return the smallest loss that fails in 95 % of cases, as a fraction of the healthy value.
 
     A value with an interval fails if the whole interval is on the bad side. So a loss has to exceed the limit
-    by half the interval plus the chance error that is exceeded in one case in twenty. None if the healthy
+    by half the interval plus the random error that is exceeded in one case in twenty. None if the healthy
     value or the value's scatter is unknown.
     """
     margin = _scatter(measure) if reach is None else reach
@@ -148,7 +148,7 @@ def _expected_text(limit: Limit, measure: Measure) -> str:
 
 
 def reason_no_value(measure: Measure) -> str | None:
-    """Report why a measure has no value to judge."""
+    """Report why a measure has no value to evaluate."""
     if measure.value is None:
         return measure.missing or "nothing was measured, and no reason was given"
     if not isfinite(measure.value):
@@ -187,7 +187,7 @@ def _not_failed(outcome: Outcome, expected: float, source: str) -> Outcome:
 
 
 def _reason_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
-    """Report why a published result judges nothing here; stated numbers are checked beforehand."""
+    """Report why a published result cannot be used here; stated numbers are checked beforehand."""
     if rule.expect.reference is None:
         return None
     form: Form = "at_most" if measure.better == "lower" else "at_least"
@@ -214,7 +214,7 @@ def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, 
 
 
 def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
-    """Return the lowest result for the same work; its value is uncertain if sources differ."""
+    """Return the lowest result for the same workload; its value is uncertain if sources differ."""
     figures = _published_of(rule, measure, facts)
     if not figures:
         reason = reason_none_published(rule, measure, facts) or ""
@@ -248,9 +248,9 @@ def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> st
 
 
 def published_to_show(measure: Measure, facts: FleetFacts) -> str:
-    """Return the lowest published result for the same work, from any tool or source; empty if none.
+    """Return the lowest published result for the same workload, from any tool or source, or empty.
 
-    It is shown next to the measurement, and judges nothing.
+    It is shown next to the measurement, and does not affect the outcome.
     """
     figure = next(iter(published_values(measure, facts)), None)
     if figure is None:
@@ -280,9 +280,7 @@ def _held_against(
         return judged_by(rule, measure, limit)
     reach = _interval_reach(measure, error_rate=error_rate)
     if reach is None or reach > MOST_MEASURED * abs(expected):
-        lacks = (
-            "it has no interval" if reach is None else f"its spread is {share(reach / abs(expected or inf))}"
-        )
+        lacks = "it has no interval" if reach is None else f"that is {share(reach / abs(expected or inf))}"
         reason = f"its tolerance was to be taken from the measured spread, but {lacks}"
         return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
     limit = Limit(
@@ -297,7 +295,7 @@ def _held_against(
 
 
 def _interval_reach(measure: Measure, *, error_rate: float) -> float | None:
-    """Return a value's possible chance error, based on its interval; a smaller error rate widens it."""
+    """Return a value's possible random error, based on its interval; a smaller error rate widens it."""
     interval = measure.interval
     if interval is None or measure.value is None:
         return None
@@ -311,7 +309,7 @@ def _interval_reach(measure: Measure, *, error_rate: float) -> float | None:
 def judge_far_under_peak(facts: FleetFacts) -> list[Judged]:
     """Return a required FAIL for each device that multiplies large matrices far too slowly for its board.
 
-    It needs no rule: the dense rate comes from the board's data sheet (for a simulated device, from its
+    No rule is needed: the dense rate comes from the board's data sheet (for a simulated device, from its
     declaration).
     """
     return [
@@ -338,9 +336,7 @@ def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
         f"{measure.text} in {measure.labels.get('dtype')}",
         expected=f"a third of {with_unit(rate[0], measure.unit)} or more",
         source=rate[1],
-        next_step=(
-            "Check the device's clocks, power and temperature, and whether it is the model it claims to be"
-        ),
+        next_step="Check the device's clocks, power and temperature, and whether it is the claimed model",
         measured_value=measure.value,
         expected_value=rate[0] * FAR_UNDER,
         unit=measure.unit,

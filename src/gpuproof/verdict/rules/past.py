@@ -1,11 +1,11 @@
-"""Rules that compare with a baseline, by a stated share of it or by its own scatter.
+"""Rules that compare with a baseline, by a stated fraction of it or by its own scatter.
 
 A subject is compared with its own history and with the fleet's values, and fails if it is beyond either
 limit. A subject with no history (new, replaced, renamed) is compared only with the fleet's values, and its
 outcome says so. Both limits include the difference from one session to the next (`statistics/prediction.py`).
-All values under required rules share one error rate, as do those under advisory rules. Every value is judged,
-however coarse its limit: the outcome says how small a loss the limit detects, and the verdict decides whether
-that is fine enough.
+All values under required rules share one error rate, as do those under advisory rules. Every value is
+evaluated, however coarse its limit: the outcome says how small a loss the limit detects, and the verdict
+decides whether that is fine enough.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, MeasureOutcomes, R
 from gpuproof.verdict.rules.outcomes import Limit, judged_by
 
 FLEET_SHARE = 0.1
-"""Share of a value's error rate that goes to the fleet's limit if the subject also has a history, whose limit
-is finer."""
+"""Portion of a value's error rate allotted to the fleet's limit if the subject also has a history, which
+provides a finer limit."""
 BASELINE_SHARE = 0.5
-"""Share of the required rules' error rate that baseline rules are assumed to get when a baseline is
+"""Portion of the required rules' error rate that baseline rules are assumed to get when a baseline is
 recorded."""
-NO_PAST = "it has no past of its own: compared only with the fleet's values"
+NO_PAST = "it has no history of its own: compared only with the fleet's values"
 Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPast:
-    """What one entry of a baseline predicts."""
+    """The prediction from one entry of a baseline."""
 
     entry: BaselineEntry
     of_subjects: Mapping[str, tuple[HealthyValue, str]]
@@ -63,7 +63,7 @@ class EntryPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a baseline predicts for all values compared with it by required, or by advisory, rules."""
+    """The predictions of a baseline for all values that required, or advisory, rules compare with it."""
 
     refused: str | None
     """Reason why no value can be compared with it."""
@@ -109,7 +109,7 @@ def _past_of_entry(entry: BaselineEntry, day_effect: float) -> EntryPast:
 
 def _past_text(sessions: Mapping[str, Sequence[float]]) -> str:
     num, days = sum(map(len, sessions.values())), len(sessions)
-    return f"its own past: {num} run{'s' * (num > 1)} on {days} day{'s' * (days > 1)}"
+    return f"its own history: {num} run{'s' * (num > 1)} on {days} day{'s' * (days > 1)}"
 
 
 def _reason_for_none(facts: FleetFacts) -> str | None:
@@ -148,13 +148,13 @@ def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts)
             return f"the baseline {name} has only one run of it: record more to see how well it repeats"
         return (
             f"the baseline {name} has no past runs of it, and values from only {len(subjects)} "
-            "others: too few"
+            "other subjects: too few"
         )
     return None
 
 
 def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outcome:
-    """Judge one value by the stricter of its limits, or by the stated share of its centre."""
+    """Judge one value by the stricter of its limits, or by the stated fraction of its centre."""
     assert facts.baseline is not None
     of_entry, better = past.entries[key_of(measure)], measure.better or "higher"
     baseline, num = facts.baseline, len(of_entry.entry.figures)
@@ -179,7 +179,7 @@ def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outc
 
 
 def _detectable(limit: Limit, expected: HealthyValue | None) -> float | None:
-    """Return the smallest loss that fails a healthy subject in 95 % of cases, as a share."""
+    """Return the smallest loss that fails a healthy subject in 95 % of cases, as a fraction."""
     if expected is None or not expected.centre:
         return None
     side = 1 if limit.better == "higher" else -1
@@ -204,14 +204,15 @@ class Resolution:
 
     entry: BaselineEntry
     detectable: float | None
-    """As a share; None if no loss is detectable, because nothing was repeated."""
+    """The loss as a fraction; None if no loss is detectable, because nothing was repeated."""
     planned: tuple[int, int] | None
-    """Minimum runs per subject, and number of days, to detect the wanted share; None if no number would
+    """Minimum number of runs per subject, and of days, to detect the wanted loss; None if no number would
     do."""
 
 
 MOST_DAYS, MOST_RUNS = 5, 12
-"""Limits of a plan: days, and runs per day. If more would be needed, the values do not repeat."""
+"""Maximum number of days, and of runs per day, in a plan. If more were needed, the values do not repeat well
+enough."""
 
 
 def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:

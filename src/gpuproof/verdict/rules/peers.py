@@ -1,13 +1,13 @@
-"""Rules that compare subjects with their peers: no subject may be an outlier.
+"""Rules that compare subjects with their peers and flag outliers.
 
-Peers are subjects with the same type of GPU and the same work. With five or more peers, their own scatter
-decides (`statistics.dispersion`), and values are also judged jointly: a subject by its mean over all tests
-under rules of one kind, and a host by the mean of its devices; each value is also judged separately. Three or
-four peers are compared using the spread of their launches (`statistics.outliers`). If there are only two and
-they differ, neither is accused. No subject is accused of a difference below `LEAST_DIFFERENCE`. If there is
-no outlier, all pass, and the outcome says how small a loss would have been detected. No subject passes if one
-is off by a fifth and cannot be accused: either its value is wrong, or the others' are. Peers cannot show that
-a whole fleet is slow.
+Peers are subjects with the same type of GPU that ran the same workload. With five or more peers, the
+threshold is derived from their own scatter (`statistics.dispersion`). Each value is evaluated separately and
+also jointly: a subject by its mean over all tests under rules of one kind, and a host by the mean of its
+devices. Three or four peers are compared using the spread of their launches (`statistics.outliers`). If there
+are only two and they differ, neither is flagged. No subject is flagged for a difference below
+`LEAST_DIFFERENCE`. If there is no outlier, all pass, and the outcome says how small a loss would have been
+detected. If a subject is off by more than a fifth and cannot be flagged, no subject passes: either its value
+is wrong, or the values of the others are. Comparing peers cannot reveal that a whole fleet is slow.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ from gpuproof.verdict.rules.model import MeasureOutcomes, Rule
 from gpuproof.verdict.rules.refusals import with_unit
 
 ALONE_SHARE, FAST_SHARE = 0.2, 0.05
-"""Shares of a rule's error rate for single values that are worse than their peers, and for those that are
-better …"""
+"""Fractions of a rule's error rate allotted to single values that are worse than their peers, and to single
+values that are better …"""
 HOST_SHARE = 0.2
-"""… and, of the error rate of the joint tests over all rules of one kind, the share that goes to tests of
-hosts."""
+"""… and the fraction allotted to tests of hosts, out of the error rate of the joint tests over all rules of
+one kind."""
 MUCH = 0.2
-"""If a peer is off by this much without being accused, no subject passes."""
+"""If a peer is off by this much without being flagged, no subject passes."""
 TOO_DIFFERENT = "they differ too much from each other"
 AGAIN = "Measure it again, or compare it with a baseline of the fleet"
-PEERS = "the other subjects in the same run: they cannot show that the whole fleet is slow"
+PEERS = "the other subjects in the same run: they cannot reveal that the whole fleet is slow"
 Sides = Mapping[str, str]
-"""Why several values together accuse a subject, as text."""
+"""Text for each subject that explains why several values together indicate that it is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerGroup:
-    """Measures of the same work on one type of GPU, and how far each of them is off."""
+    """Measures of the same workload on one type of GPU, and how far each of them is off."""
 
     measures: tuple[Measure, ...]
     family: tuple[str, str | None]
-    """Kind of subject and type of GPU; the groups of one family are judged jointly."""
+    """Kind of subject and type of GPU; the groups of one family are evaluated jointly."""
     joint_rate: float
-    """Share of the error rate that goes to joint tests over all groups."""
+    """Portion of the error rate allotted to joint tests over all groups."""
     middle: float
     """Median of the measures, in their unit."""
     differences: Mapping[str, float]
-    """Difference from the median for each subject, as a share; negative means worse."""
+    """Difference from the median for each subject, as a fraction; negative means worse."""
     scatter: float
     """Standard deviation of the differences, estimated from their median absolute value."""
     slow: frozenset[str]
-    """Subjects that this value alone shows to be worse, and …"""
+    """Subjects shown to be worse by this value alone, and …"""
     fast: frozenset[str]
-    """… subjects that it shows to be better."""
+    """… subjects shown to be better."""
     detectable: Mapping[str, float | None]
     """The smallest loss detectable by this value alone."""
     launches: HostsJudged | None = None
-    """Used if there are four subjects or fewer."""
+    """Comparison based on the spread of launches, for four subjects or fewer."""
 
 
 def peer_groups(
     measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float, of_all: float
 ) -> list[PeerGroup]:
-    """Compare the measures of one rule, given `error_rate`, its part of `of_all` for its kind."""
+    """Compare the measures of one rule; `error_rate` is its part of `of_all`, the rate for its kind."""
     families: dict[tuple[str, str | None], dict[object, list[Measure]]] = {}
     for measure in measures:
         kind = kind_of(measure.subject)
@@ -122,7 +122,7 @@ def _compared(
 
 
 def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]:
-    """Return the subjects that are too low, and the smallest detectable loss."""
+    """Return the subjects whose values are too low, and the smallest detectable loss."""
     subjects = list(off)
     outliers = low_outliers(list(off.values()), error_rate=error_rate, least_scatter=ROUNDING / 10)
     slow = [subjects[place] for place in outliers.places]
@@ -130,7 +130,7 @@ def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]
 
 
 def sides_of(groups: Iterable[PeerGroup]) -> Sides:
-    """Return subjects that are slow in the mean over all groups of a kind, or as a whole host."""
+    """Return subjects that are slow on average over all groups of a kind, or as a whole host."""
     families = grouped((group.family, group) for group in groups if len(group.differences) >= LEAST_FIGURES)
     accused: dict[str, str] = {}
     for (kind, _), family in families.items():
@@ -140,16 +140,16 @@ def sides_of(groups: Iterable[PeerGroup]) -> Sides:
             of_hosts = {host: fmean(means[gpu] for gpu in gpus) for host, gpus in hosts.items()}
             for host in _low(of_hosts, rate * HOST_SHARE)[0]:
                 by, num = share(-of_hosts[host]), len(hosts[host])
-                accused |= dict.fromkeys(hosts[host], f"host {host}: {by} in the mean over its {num} GPUs")
+                accused |= dict.fromkeys(hosts[host], f"host {host}: {by} on average over its {num} GPUs")
         for subject in _low(means, rate * (1 - HOST_SHARE))[0]:
-            accused.setdefault(subject, f"{share(-means[subject])} in the mean over {len(family)} tests")
+            accused.setdefault(subject, f"{share(-means[subject])} on average over {len(family)} tests")
     return accused
 
 
 def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
-    """Return how far off each subject is in the mean over tests; noisier tests get less weight.
+    """Return how far off each subject is on average over tests; noisier tests get less weight.
 
-    A subject that lacks one of the family's tests is judged only by single values.
+    A subject that lacks one of the family's tests is evaluated only by single values.
     """
     weights = [1 / group.scatter for group in family]
     everywhere = set.intersection(*(set(group.differences) for group in family))
@@ -187,7 +187,7 @@ def _judged(rule: Rule, measure: Measure, group: PeerGroup, sides: Sides, unclea
 
 
 def _reason_none_passes(group: PeerGroup, sides: Sides) -> str | None:
-    """Report why the subjects of a group that are not accused still do not pass; None if they do."""
+    """Report why the group's subjects that are not flagged still do not pass; None if they do."""
     if group.middle <= 0:
         return "half of its peers measured 0"
     launches = group.launches

@@ -1,13 +1,13 @@
-"""Report which rules cannot judge what was measured, each with the reason and what to do.
+"""Report which rules cannot evaluate the measured values, each with the reason and what to do.
 
 A rule is meaningless, and its outcome an ERROR, if it has a floor that no working hardware could miss, a
 floor above what hardware can do, a ceiling that nothing exceeds, a mismatched unit, or a link bandwidth
 although nothing was transferred. The same test applies to every rule and measure, wherever they come from.
-For a known board, the test is based on what that board can do; otherwise on what was measured and on the best
-known board.
+For a known board, the test is based on what that board can do; for any other, on what was measured and on the
+best known board.
 
-The smallest loss that a stated floor detects is relative to the healthy value (`healthy_reference`): the
-machine's own history, else published results, else its data sheet; never the current measurement.
+The smallest loss that a stated floor detects is relative to the healthy value (`healthy_reference`). This is
+the machine's own history, else published results, else its data sheet, but never the current measurement.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from gpuproof.verdict.rules.model import (
 )
 
 VACUOUS_SHARE = 0.2
-"""Minimum floor as a share of the board's data-sheet rate: only plainly broken hardware misses a lower one,
-which would be obvious anyway. Shipped floors are 0.25 to 0.98 of what is measured."""
+"""Minimum floor as a fraction of the board's data-sheet rate. Only plainly broken hardware misses a lower
+floor, and that would be obvious anyway. Shipped floors are 0.25 to 0.98 of the measured value."""
 VACUOUS_TIMES = 10.0
 """Maximum ratio of a ceiling to the measured value, for measures that are not about speed."""
 MOST_MEASURED = 0.25
-"""If the spread is so wide that a quarter may be missing, no tolerance can be derived from it."""
+"""Maximum spread, as a fraction of the expected value, from which a tolerance can be derived."""
 EDGES = ("m", "n", "k")
-"""Labels of a matrix product, in the order used in published shapes."""
+"""Labels of a matrix multiplication, in the order used in published shapes."""
 
 
 def with_unit(value: float, unit: str, *, beside: str = "") -> str:
@@ -64,14 +64,15 @@ def with_unit(value: float, unit: str, *, beside: str = "") -> str:
 
 
 def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Return the first reason why a stated number with its tolerance cannot judge these measures."""
+    """Return the first reason why a stated number and its tolerance do not suit these measures."""
     expected = rule.expect
     if expected.form not in NUMBERS or expected.number is None:
         return None
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
         return f"it is in {expected.unit}, but the measure is in {', '.join(units)}"
-    if rule.basis == "none":  # such a rule passes nothing, and the options set a wide bound to switch it off
+    # such a rule never passes anything, and the options set a wide bound to switch it off
+    if rule.basis == "none":
         return None
     edge = edge_of(expected.form, expected.number, rule.tolerated)
     reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in _same_thing(matched, facts))
@@ -79,26 +80,26 @@ def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -
 
 
 def reason_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Report why a limit would always pass, or always fail, for the same work on one board type."""
+    """Report why a limit would always pass or always fail, for one workload on one type of board."""
     measure = alike[0]
     if reason := reason_no_limit(form, edge, measure.name, measure.unit):
         return reason
     if speaks_of_speed(measure) and (measure.better == "lower") != (form == "at_most"):
         better = "less" if measure.better == "lower" else "more"
-        return f"{form.replace('_', ' ')} of {measure.name} passes what is slow: {better} is better"
+        return f"{form} for {measure.name} passes slow hardware: {better} is better"
     if form == "at_most":
         return _reason_no_ceiling(edge, alike, facts)
     return _reason_impossible(edge, alike, facts) or _reason_no_floor(edge, alike, facts)
 
 
 def _same_thing(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
-    """Group measures of the same work on boards of the same name."""
+    """Group measures of the same workload on boards of the same name."""
     groups = grouped(((key_of(measure), device_of(measure, facts)), measure) for measure in matched)
     return list(groups.values())
 
 
 def _usual(alike: Sequence[Measure], facts: FleetFacts, *, is_ceiling: bool) -> tuple[float, str] | None:
-    """Return the usual value, measured now or in the baseline, whichever is better; None if unknown."""
+    """Return the usual value, measured or from the baseline, whichever is better; None if unknown."""
     values = [m.value for m in alike if m.value is not None and isfinite(m.value) and m.validity != "INVALID"]
     usual = [(median(values), "is measured")] if values else []
     if (past := past_centre(alike[0], facts)) is not None:
@@ -108,14 +109,13 @@ def _usual(alike: Sequence[Measure], facts: FleetFacts, *, is_ceiling: bool) -> 
 
 def _reason_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     measure, usual = alike[0], _usual(alike, facts, is_ceiling=True)
-    is_bounded = (
-        measure.unit in MOST or measure.name in RATIOS
-    )  # the best value is 0, so any share is a valid limit
+    # the best value is 0, so any fraction is a valid limit
+    is_bounded = measure.unit in MOST or measure.name in RATIOS
     times = 1 / VACUOUS_OF_USUAL if speaks_of_speed(measure) else VACUOUS_TIMES
     if is_bounded or usual is None or not 0 < usual[0] < edge / times:
         return None
     edge_text, beside = (with_unit(x, measure.unit, beside=measure.text) for x in (edge, usual[0]))
-    return f"at most {edge_text} is no limit when {beside} {usual[1]}"
+    return f"at most {edge_text} is meaningless when {beside} {usual[1]}"
 
 
 def _reason_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
@@ -124,11 +124,13 @@ def _reason_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -
     if rate is not None:
         if edge >= VACUOUS_SHARE * rate[0]:
             return None
-        return f"a floor of {edge_text} is no floor: below {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
+        return (
+            f"a floor of {edge_text} is meaningless: below {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
+        )
     if usual is None or edge >= VACUOUS_OF_USUAL * usual[0]:
         return None
     beside = with_unit(usual[0], measure.unit, beside=measure.text)
-    return f"a floor of {edge_text} is no floor when {beside} {usual[1]}"
+    return f"a floor of {edge_text} is meaningless when {beside} {usual[1]}"
 
 
 def _reason_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
@@ -138,7 +140,7 @@ def _reason_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts)
             bound = most_of_any_board(measure)
             usual = _usual([measure], facts, is_ceiling=False)
             if bound is None or (usual is not None and edge <= usual[0] / VACUOUS_OF_USUAL):
-                continue  # if a board is better than all known ones, its results prove it
+                continue  # if a board is better than all known boards, its results prove it
         if edge > bound[0]:
             return f"a floor of {with_unit(edge, measure.unit)} is above {_rate(measure, bound)}"
     return None
@@ -151,7 +153,7 @@ def _rate(measure: Measure, rate: tuple[float, str]) -> str:
 def reason_implausible(measure: Measure, facts: FleetFacts) -> str | None:
     """Report why a value is impossible: entirely above the hardware limit, or a bandwidth with one rank."""
     if measure.labels.get("quantity") == "bus bandwidth" and measure.labels.get("num_ranks") == 1:
-        return "a single rank moves nothing over any link: there is no bus bandwidth"
+        return "a single rank transfers nothing over any link: there is no bus bandwidth"
     bound = ceiling_of(measure, facts)
     lowest = measure.value if measure.interval is None else measure.interval.low
     if bound is None or lowest is None or lowest <= bound[0]:
@@ -162,20 +164,20 @@ def reason_implausible(measure: Measure, facts: FleetFacts) -> str | None:
 def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return the healthy value for this measure, in its unit, and the source; None if unknown.
 
-    The centre of its own baseline, else the lowest published result measured on its board with any tool, else
-    the dense rate from the board's data sheet or from the declaration of a simulated device.
+    It is the centre of the measure's own baseline; else the lowest published result for its board, from any
+    tool; else the dense rate from the board's data sheet or from the declaration of a simulated device.
     """
     return past_centre(measure, facts) or published_rate(measure, facts) or dense_rate(measure, facts)
 
 
 def published_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return the lowest published measurement of a board, with any tool, and its source."""
+    """Return the lowest published measurement of a board, from any tool, and its source."""
     figures = published_values(measure, facts)
     return (figures[0].value, figures[0].provenance) if figures else None
 
 
 def published_values(measure: Measure, facts: FleetFacts) -> tuple[PublishedValue, ...]:
-    """Return published measurements of a board, with any tool, lowest first."""
+    """Return published measurements of a board, from any tool, lowest first."""
     return published_for(
         measured_conditions(measure, facts),
         (figure for figure in facts.expectations.figures.values() if figure.kind == "measured"),
@@ -195,7 +197,7 @@ def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None
 
 
 def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
-    """Return a measure's conditions, using the terms of published results; unknown ones are omitted.
+    """Return a measure's conditions in the terms of published results; unknown ones are omitted.
 
     gpuproof's own measurements have `gpuproof` as their tool, since no other tool's result is quite
     equivalent.

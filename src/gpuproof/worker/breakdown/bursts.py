@@ -2,7 +2,7 @@
 
 `BusyQueue` keeps the device busy while a burst is queued, so that none of its steps waits for the host. Times
 between events then contain only the device's own work, as with nvbench's blocking kernel. The device is kept
-busy with matrix products, each large enough to last a few milliseconds.
+busy with matmuls that each take a few milliseconds.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from gpuproof.worker.step.training import TrainingStep
 
 BURST_S = 0.1
 LEFT_OUT = 1
-"""Number of steps to skip at the start of a burst. During these, no host is ahead of its device yet, so
-ranks reach their collectives as far apart in time as their hosts do (several milliseconds if eight share
-two CPUs)."""
+"""Number of steps to skip at the start of a burst. During these, no host is ahead of its device yet, so ranks
+reach their collectives as far apart in time as their hosts do (several milliseconds if eight ranks share two
+CPUs)."""
 PRODUCT_S = 2e-3
-"""Minimum duration of one product, so that few launches keep a device busy for long."""
+"""Minimum duration of one matmul, so that a few launches keep a device busy for long enough."""
 SMALLEST, LARGEST = 256, 8192
 MARGIN = 2.0
-"""The device is kept busy for this many times as long as the host took to queue the same work."""
+"""Ratio of the time that the device is kept busy to the time that the host took to queue the work."""
 LONGEST_S = 1.0
 """Default maximum time to keep the device busy. If the host takes this long for a step, the device hardly
 waits for it."""
 
 
 def without_sync(step: TrainingStep) -> StepFunction:
-    """Return a step whose gradients stay on this rank."""
+    """Return a step that keeps its gradients on this rank."""
 
     def local_step() -> None:
         with step.without_sync():
@@ -53,7 +53,7 @@ def without_sync(step: TrainingStep) -> StepFunction:
 
 
 def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: int) -> int:
-    """Return the steps in a burst of about `BURST_S`, equal on all ranks; runs a step to find out."""
+    """Return the number of steps in a burst of about `BURST_S`, equal on all ranks; times one step."""
     begin_s = perf_counter()
     timed_burst(prepared, step, num_steps=1)
     planned = steps_within(BURST_S, step_s=perf_counter() - begin_s)
@@ -68,7 +68,7 @@ def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tu
 
 
 def steady_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
-    """Return the seconds of each step in a burst on all ranks, without the first step."""
+    """Return the seconds of each step in a burst run by all ranks, without the first step."""
     prepared.ranks.barrier()
     return timed_burst(prepared, step, num_steps=LEFT_OUT + num_steps)[LEFT_OUT:]
 
@@ -76,7 +76,7 @@ def steady_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> t
 def queued_burst(
     prepared: Prepared, step: StepFunction, busy: BusyQueue, *, num_steps: int, host_s: float
 ) -> tuple[float, ...]:
-    """Return the same for a burst queued whole behind a busy device: no step waits for its host.
+    """Return the same for a burst queued in full behind a busy device: no step waits for its host.
 
     `host_s` is the host's time for one step. The window's loop is not suitable, because it waits for the
     device as soon as two long steps are queued.

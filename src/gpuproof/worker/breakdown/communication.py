@@ -1,13 +1,13 @@
-"""What does communication cost in a training step? Three measurements after the window.
+"""How much does communication cost in a training step? Three measurements after the window.
 
-`measure_buckets` times all-reduces of the sizes in which DistributedDataParallel sends gradients; it reports
-these sizes itself after the first backward pass. `measure_sync` interleaves steps with and without gradient
-averaging, and does the same in a group of this rank alone: gradients are copied into buckets and back even
-without other ranks, so the rest is the communication that a step waits for. `measure_overlap` uses the
-device's own record of its work: communication is exposed while a collective runs and nothing is computed. A
-collective's kernel also runs while it waits for other ranks, so its duration does not give a bandwidth. Steps
-are queued behind a busy device, because otherwise each rank would wait inside the first collectives for hosts
-that start at different times.
+`measure_buckets` times all-reduces of the sizes in which DistributedDataParallel sends gradients;
+DistributedDataParallel reports these sizes after the first backward pass. `measure_sync` interleaves steps
+with and without gradient averaging, and repeats this in a group that contains only this rank. Gradients are
+copied into buckets and back even without other ranks, so the rest is the communication that a step waits for.
+`measure_overlap` uses the device's own record of its work: communication is exposed while a collective runs
+and no computation does. A collective's kernel also runs while it waits for other ranks, so a bandwidth cannot
+be derived from its duration. Steps are queued behind a busy device, because otherwise each rank would wait
+inside the first collectives for hosts that start at different times.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 LONGEST_S = 10.0
-"""Maximum time to keep a device busy: hosts that share few CPUs need that long."""
-COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes sent are unknown"
+"""Maximum time to keep a device busy, chosen for hosts with ranks that share few CPUs."""
+COMPRESSED = "gradients are compressed before they are sent ({}), so the sizes sent are unknown"
 NUM_ROUNDS = 5
 MIN_STEPS, MAX_STEPS = 2, 20
-"""Limits for the number of steps in a burst; four bursts make a round."""
+"""Limits for the number of steps in a burst; each round consists of four bursts."""
 REBUILT_AFTER = 2
-"""Number of steps after which a data-parallel module orders its buckets by the arrival of gradients."""
-SHARED = "a step of {} gathers what other ranks hold, and cannot run without communication"
+"""Number of steps after which a data-parallel module orders its buckets by gradient arrival."""
+SHARED = "a step of {} gathers data from other ranks, and cannot run without communication"
 NUM_STEPS = 5
 COPY = re.compile(r"^(memcpy|memset|copy)", re.IGNORECASE)
-"""Part of the names of kernels that are neither computation nor communication."""
+"""Name prefixes of kernels that are neither computation nor communication."""
 NO_KERNELS = (
     "a CPU computes and communicates on the same cores, and has no kernels to examine; "
     "profiling.enabled=true traces its operators"
@@ -97,7 +97,7 @@ def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
 
 
 def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[tuple[float, ...], bool]:
-    """Time it once to see how long the host takes, then behind a device kept busy for that long.
+    """Time the all-reduce once to see how long the host takes, then behind a busy device.
 
     Returns the times, and whether the device was behind the host in all of them.
     """
@@ -153,7 +153,8 @@ def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRou
     num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
     for number in range(NUM_ROUNDS):
         bursts = {}
-        for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up affects them equally
+        # a machine that is warming up affects them equally
+        for name in list(kinds)[:: -1 if number % 2 else 1]:
             # the first step is skipped; after joint steps, it also broadcasts batch norm buffers
             bursts[name] = queued_burst(prepared, kinds[name], busy, num_steps=num_steps, host_s=host_s)
             beat()
@@ -226,7 +227,7 @@ def _commands(prepared: Prepared) -> list[DeviceCommand]:
 
 
 def overlap_of(commands: Sequence[DeviceCommand], *, rank: int, missing: str | None) -> CollectiveOverlap:
-    """Sum up what a device did in `NUM_STEPS` steps.
+    """Summarise what a device did in `NUM_STEPS` steps.
 
     The first collective is skipped, because in it ranks still wait for each other to arrive.
     """

@@ -1,9 +1,9 @@
-"""Do several devices train as one would? The same steps and samples, together and on one rank.
+"""Do several devices train the same as a single one? The same steps and samples, both ways.
 
-Two copies of the model start with the same weights. One is trained as ranks normally train, each on its own
-samples, with gradients averaged over all ranks. The other is trained on this rank alone, on the samples of
-all ranks, one rank's share after another. Dropout is off and the update is plain SGD, so that only the
-averaging may cause differences.
+Two copies of the model start with the same weights. One is trained as usual: each rank uses its own samples,
+and gradients are averaged over all ranks. The other is trained on this rank alone, on the samples of all
+ranks, one rank's batch after another. Dropout is off and the optimizer is plain SGD, so that only the
+averaging can cause differences.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gpuproof.worker.step.preparation import Prepared
 NUM_STEPS = 10
 LEARNING_RATE = 0.01
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-SPLIT = "under {} no rank holds the whole model, to train it alone"
+SPLIT = "under {} no rank holds the whole model, so it cannot be trained alone"
 
 
 def measure_equivalence(prepared: Prepared, recorder: Recorder) -> None:
-    """Train both ways and record losses, gradient norms, and the final difference in weights."""
+    """Train both ways and record losses, gradient norms, and the largest final difference in weights."""
     assert prepared.parallelism is not None
     rank, strategy = prepared.identity.rank, prepared.parallelism.strategy
     if strategy != "ddp":
@@ -40,8 +40,8 @@ def measure_equivalence(prepared: Prepared, recorder: Recorder) -> None:
     index = prepared.device.index
     wrapped = DistributedDataParallel(together, device_ids=None if index is None else [index])
     beat = recorder.heartbeat.beat
-    # By now, ranks have different weights because of steps without averaging. The wrapper gave all of them
-    # rank 0's.
+    # By now, ranks have different weights because some steps ran without averaging. The wrapper has copied
+    # rank 0's weights to all of them.
     alone.load_state_dict(together.state_dict())
     several = _train(prepared, wrapped, [[of_step[rank]] for of_step in shards], beat=beat)
     single = _train(prepared, alone, shards, beat=beat)

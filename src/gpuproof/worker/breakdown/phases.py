@@ -1,8 +1,8 @@
-"""How long is each part of a step? Steps with marks between their parts, in a separate window.
+"""How long does each part of a step take? Steps with marks between parts, in a separate window.
 
-The time before a mark belongs to the phase that the mark names. On a device that runs asynchronously, the
-marks are events, and whole steps are queued behind a busy device, so that no phase includes a wait for the
-host: any time of a step outside its phases is the host's. The first step in each queue is skipped, since
+The time before a mark belongs to the phase named by the mark. On a device that runs asynchronously, the marks
+are events, and whole steps are queued behind a busy device, so that no phase includes a wait for the host.
+Any step time outside the phases is attributed to the host. The first step in each queue is skipped, since
 ranks do not reach it at the same time.
 """
 
@@ -40,9 +40,9 @@ class _MarkedStep:
 
     seconds: Mapping[PhaseOfStep, float]
     is_queued: bool
-    """Whether the whole step was queued before it ran, or is complete when its call returns."""
+    """Whether the whole step was queued before it ran, or was complete when its call returned."""
     host_s: float
-    """The host's time for this step and the one before it."""
+    """Host time for this step and the one before it."""
     allocated_bytes: tuple[int | None, int | None]
     """Memory as counted by torch's allocator, before and after the step."""
 
@@ -93,7 +93,7 @@ def _marked_steps(
     prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, beat: Callable[[], None]
 ) -> list[_MarkedStep]:
     """Run marked steps behind a busy device; return those that were fully queued, or all if none was."""
-    first = _marked(prepared, step, busy, hold_s=0.0)  # this one shows how long the host takes
+    first = _marked(prepared, step, busy, hold_s=0.0)  # this step shows how long the host takes
     steps, hold_s = list[_MarkedStep](), first.host_s
     for _ in range(NUM_QUEUES):
         steps.append(_marked(prepared, step, busy, hold_s=hold_s))
@@ -152,7 +152,7 @@ class HostMarks:
         self._moments: list[tuple[PhaseOfStep, float]] = []
 
     def mark(self, phase: PhaseOfStep) -> None:
-        """End a phase here."""
+        """End a phase at this point."""
         self._synchronize()
         self._moments.append((phase, perf_counter()))
 
@@ -170,7 +170,7 @@ class EventMarks:
         self._events: list[tuple[PhaseOfStep, TimingEvent]] = []
 
     def mark(self, phase: PhaseOfStep) -> None:
-        """End a phase here."""
+        """End a phase at this point."""
         event = self._make_event()
         event.record()
         self._events.append((phase, event))

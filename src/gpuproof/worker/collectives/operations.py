@@ -1,11 +1,11 @@
 """Each collective operation: its buffers, its call, and its expected output.
 
-Sizes are those of nccl-tests. Operations that torch runs in place (all_reduce, broadcast, reduce) have their
-input restored before each iteration, outside the measured time, so that sums do not grow from one iteration
-to the next. The data are small integers (`Pattern`), so that every sum is exact in every type: element i of
-rank r is i mod p + r mod q, which differs between neighbouring elements and between ranks; so does the sum
-over any number of ranks. This reveals a part that is shifted, omitted, sent twice or taken from another rank.
-A sum over n ranks is at most n·(p + q − 2), which the type must represent exactly.
+Sizes are defined as in nccl-tests. Operations that torch runs in place (all_reduce, broadcast, reduce) have
+their input restored before each iteration, outside the measured time, so that sums do not grow from one
+iteration to the next. The data are small integers (`Pattern`), so that every sum is exact in every type.
+Element i of rank r is i mod p + r mod q, so it differs between neighbouring elements and between ranks. So
+does the sum over any number of ranks. This reveals a part that is shifted, omitted, sent twice or taken from
+another rank. A sum over n ranks is at most n·(p + q − 2), which the type must represent exactly.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ EXACT_UP_TO: dict[ElementType, int] = {
     "int32": 2**31 - 1,
     "int8": 2**7 - 1,
 }
-"""The largest integer up to which all are exact; for floating-point formats, from the significand (IEEE
-754)."""
+"""The largest integer up to which all integers are exact; for floating-point formats, derived from the
+significand (IEEE 754)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class CollectiveTask:
 
     operation: Operation
     num_elements: int
-    """Number of elements that the size refers to; a multiple of the number of ranks if each has a part."""
+    """Number of elements that the size refers to; a multiple of the number of ranks if divided among them."""
     rank: int
     num_ranks: int
     pattern: Pattern | None
@@ -87,7 +87,7 @@ def task_for(
     identity: RankIdentity,
     device: torch.device,
 ) -> CollectiveTask:
-    """Return this rank's part of an operation at a given size, in whole elements."""
+    """Return this rank's task for an operation at a given size, in whole elements."""
     num_ranks = identity.world_size
     return CollectiveTask(
         operation=operation,
@@ -101,7 +101,7 @@ def task_for(
 
 
 def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, num_ranks: int) -> int:
-    """Return the number of whole elements in a size, with equal parts if each rank has a part.
+    """Return the number of whole elements in a size; divisible among the ranks if each has a part.
 
     >>> whole_elements("all_reduce", 100, "float32", 3), whole_elements("all_gather", 100, "float32", 3)
     (25, 24)
@@ -211,7 +211,7 @@ class InPlace(Collective):
 
 
 class AllGather(Collective):
-    """Every rank gets every rank's part."""
+    """All-gather: every rank receives every rank's part."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.task.empty(self.task.part), self.task.empty(self.task.num_elements)
@@ -227,7 +227,7 @@ class AllGather(Collective):
 
 
 class ReduceScatter(Collective):
-    """Each rank gets its part of the reduction."""
+    """Reduce-scatter: each rank receives its part of the reduction."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.task.empty(self.task.num_elements), self.task.empty(self.task.part)
@@ -252,7 +252,7 @@ class AllToAll(Collective):
 
     @property
     def size_elements(self) -> int:
-        """The most that any rank sends or receives, as in nccl-tests: what the last rank receives."""
+        """The most that any rank sends or receives (what the last rank receives), as in nccl-tests."""
         return max(self._to) * self.task.num_ranks
 
     def run(self) -> None:
@@ -275,7 +275,7 @@ def split_sizes(task: CollectiveTask) -> list[int]:
 
 
 class Gather(Collective):
-    """The root gets every rank's part."""
+    """Gather: the root receives every rank's part."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         task = self.task
@@ -295,7 +295,7 @@ class Gather(Collective):
 
 
 class Scatter(Collective):
-    """Each rank gets its part of the root's data."""
+    """Scatter: each rank receives its part of the root's data."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         task = self.task
@@ -313,7 +313,7 @@ class Scatter(Collective):
 
 
 class SendRecv(Collective):
-    """Each rank sends to the next and receives from the previous, in a ring."""
+    """Each rank sends to the next rank and receives from the previous one, in a ring."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.task.empty(self.task.num_elements), self.task.empty(self.task.num_elements)
@@ -329,7 +329,7 @@ class SendRecv(Collective):
             request.wait()
 
     def expected(self) -> torch.Tensor:
-        """Return what the previous rank sent."""
+        """Return the data sent by the previous rank."""
         task = self.task
         return self._pattern((task.rank - 1) % task.num_ranks, 0, task.num_elements)
 
@@ -378,7 +378,7 @@ class Pattern:
 
 
 LADDER = (Pattern(13, 7), Pattern(5, 3), Pattern(3, 2), Pattern(2, 1))
-"""More distinct values reveal more errors, so the first pattern whose sums are exact is used."""
+"""More distinct values reveal more errors, so the first pattern with exact sums is used."""
 
 
 def pattern_for(dtype: ElementType, reduction: Reduction, num_ranks: int) -> Pattern | None:

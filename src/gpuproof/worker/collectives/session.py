@@ -1,7 +1,7 @@
 """One collective case on one rank: every operation at every size, timed and checked.
 
-The input is a case and the identity of this rank. The output is a record for each operation and size, and one
-window over all of them, which the host's readings are matched to.
+The input is a case and the identity of this rank. The output is a record for each operation and size, and a
+single window over all of them, which is matched to the host's readings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run_collective_case(
     """Run the whole case on this rank; its last record is the result.
 
     Raises:
-        EnvironmentUnfitError: this rank is alone, or lacks its device or backend.
+        EnvironmentUnfitError: this rank is the only one, or lacks its device or backend.
     """
     if identity.world_size < 2:
         raise EnvironmentUnfitError(
@@ -68,7 +68,7 @@ def _measure(bench: Bench, spec: CollectiveSpec) -> None:
 
 
 def _trial(bench: Bench, task: CollectiveTask, *, asked_bytes: int) -> CollectiveTrial:
-    """Time and check one operation at one size; skip sizes with less than one element per rank."""
+    """Time and check one operation at one size; skip sizes smaller than one element per rank."""
     trial = CollectiveTrial(
         rank=task.rank,
         operation=task.operation,
@@ -115,8 +115,8 @@ def _reason_not_checked(task: CollectiveTask) -> str | None:
     if task.pattern is None:
         ranks, dtype = task.num_ranks, task.spec.dtype
         return (
-            f"{dtype} cannot represent sums over {ranks} ranks exactly, so correct and wrong "
-            "results look the same"
+            f"{dtype} cannot represent sums over {ranks} ranks exactly, so wrong results cannot be "
+            "distinguished from correct ones"
         )
     return None
 

@@ -1,13 +1,13 @@
 """Join a user's own launcher: torchrun or srun, or RANK and WORLD_SIZE set by hand.
 
-`gpuproof run` starts rank 0, which has the case. Rank 0 passes the case to the other ranks over the store at
-MASTER_ADDR, and starts when each of them has reported that it is fit. The launches of a run are numbered,
-because the store of torchrun's agent outlives them. Any other store serves only one launch, so a rank may
-still connect to the previous launch's store, and then retries. A rank that sees rank 0's folder (same host,
-shared disk) writes its journal there. Any other rank writes it to a temporary folder and sends it to rank 0
-when it exits, whatever the reason; the folder is then removed, unless rank 0 cannot be reached. Data does not
-go over the store: such a rank prepares its own host's copy at `data.path`, with a command that it gets from
-`gpuproof run`.
+`gpuproof run` starts rank 0, which receives the case. Rank 0 passes the case to the other ranks over the
+store at MASTER_ADDR, and starts once each of them has reported that it is ready. The launches of a run are
+numbered, because the store of torchrun's agent outlives them. Any other store serves only one launch, so a
+rank may still connect to the previous launch's store, and then retries. A rank that can access rank 0's
+folder (same host, shared disk) writes its journal there. Any other rank writes its journal to a temporary
+folder and sends it to rank 0 when the rank exits, whatever the reason. The folder is then removed, unless
+rank 0 cannot be reached. Data sets are not sent over the store: such a rank prepares its own host's copy at
+`data.path`, with a command that it gets from `gpuproof run`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gpuproof.worker.rank.identity import RankIdentity, identity_from
 from gpuproof.worker.rank.watchdog import Heartbeat, process_lives
 
 JOIN_TIMEOUT_S = 300.0
-"""Default, unless `gpuproof run` specifies another value or `distributed.timeout_s` is less."""
+"""Default, unless `gpuproof run` specifies another timeout or `distributed.timeout_s` is less."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
 REFUSE_TIMEOUT_S = 15.0
@@ -100,15 +100,13 @@ def _write_refusal(assignment: Assignment, error: EnvironmentUnfitError) -> None
 
 
 def dismiss(arguments: Sequence[str]) -> int:
-    """`python -m gpuproof.worker dismiss`: tell the ranks that follow that there are no more cases."""
+    """`python -m gpuproof.worker dismiss`: tell the waiting ranks that there are no more cases."""
     parser = argparse.ArgumentParser(prog="gpuproof.worker dismiss", description=dismiss.__doc__)
     parser.add_argument("--launch", type=int, required=True, metavar="N", help="the number after the last")
     launch = parser.parse_args(arguments).launch
     try:
         meeting = _open_store(DISMISS_TIMEOUT_S)
-    except (
-        RuntimeError
-    ) as error:  # raised by torch: these ranks have exited by themselves, or are disconnected
+    except RuntimeError as error:  # raised by torch: these ranks have already exited, or are disconnected
         raise EnvironmentUnfitError(
             f"the other ranks were not told that the run is over: {error}", place="MASTER_ADDR"
         ) from error
@@ -151,7 +149,7 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[tuple[int, str]]:
-    """Wait until all ranks have started; return the first line of journals that are not stored here."""
+    """Wait until all ranks have started; return the first line of each journal not stored here."""
     late = _late(store, ranks, patience_s=patience_s)
     messages = {rank: json.loads(store.get(f"begun/{rank}")) for rank in ranks if rank not in late}
     for rank, message in messages.items():
@@ -161,13 +159,13 @@ def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> lis
         raise EnvironmentUnfitError(
             f"{_named(late)} did not reach MASTER_ADDR within {patience_s:.0f} s",
             place="launch",
-            next_step="Check its own output; gpuproof doctor --multi-node checks the connection",
+            next_step="Check its output; gpuproof doctor --multi-node checks the connection",
         )
     return [(rank, message["start"]) for rank, message in messages.items() if message["start"] is not None]
 
 
 def _patience_s(case: Case) -> float:
-    """Return how long other hosts may take to get ready; without a shared disk they may download."""
+    """Return how long to wait for other hosts; without a shared disk, they may have to download data."""
     if case.data_file is not None and case.model_work.data.download:
         return DOWNLOAD_TIMEOUT_S
     return min(JOIN_TIMEOUT_S, case.work.parallel.timeout_s)
@@ -242,13 +240,12 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
     last = ""
     while monotonic() < deadline_s:
         if options.parent_pid is not None and not process_lives(options.parent_pid):
-            raise EnvironmentUnfitError(f"the parent process of this rank ({options.parent_pid}) is gone")
+            raise EnvironmentUnfitError(f"the parent process of this rank ({options.parent_pid}) has exited")
         try:
             meeting = _open_store(min(CONNECT_S, options.patience_s))
             message = _message_of(meeting, options, deadline_s)
-        except (
-            RuntimeError
-        ) as error:  # raised by torch: nothing is there yet, or this was the previous launch's store
+        # raised by torch: nothing is listening yet, or this was the previous launch's store
+        except RuntimeError as error:
             if not last:
                 text = "rank {RANK} of {WORLD_SIZE} is waiting for rank 0 at {MASTER_ADDR}:{MASTER_PORT}"
                 sys.stderr.write(f"gpuproof: {text.format_map(os.environ)}\n")
@@ -305,7 +302,7 @@ class _JournalGiver:
 def _choose_folder(
     message: Any, prepare_data: Sequence[str] | None, identity: RankIdentity
 ) -> tuple[bool, Path]:
-    """Return rank 0's folder if this host sees it, else a temporary one with its own data copy."""
+    """Return rank 0's folder if this host can access it, else a temporary one with its own data copy."""
     folder = Path(message["folder"])
     if _shares_folder(folder, message["spec"]):
         return True, folder
@@ -339,7 +336,7 @@ def _join_options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--launch", type=int, default=0, metavar="N", help="the first launch to take part in")
     parser.add_argument("--tell", type=int, metavar="FD", help="where to write the number of the launch")
-    parser.add_argument("--parent-pid", type=int, help="stop when this process on the same host is gone")
+    parser.add_argument("--parent-pid", type=int, help="stop when this process on the same host has exited")
     return parser.parse_args(arguments)
 
 
@@ -360,7 +357,7 @@ def _open_store(patience_s: float) -> Any:
 
 
 def _of_launch(meeting: Any, launch: int) -> Any:
-    """Return the part of the store that ranks of one launch use to communicate."""
+    """Return the section of the store in which the ranks of one launch communicate."""
     from torch.distributed.distributed_c10d import PrefixStore
 
     return PrefixStore(f"launch-{launch}", meeting)
@@ -374,10 +371,11 @@ def _shares_folder(folder: Path, spec: Any) -> bool:
 
 
 def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Sequence[str] | None) -> None:
-    """Prepare this host's own copy of the case's data in the run folder, if the case has data.
+    """Prepare this host's own copy of the case's data in the run folder, if the case uses data.
 
-    The node side does not read a data set's own files. The control side does, so `command` starts the control
-    side. Errors go to standard error; the rank then fails because the file is missing, which is recorded.
+    The node side does not read the original files of a data set. The control side does, so `command` starts
+    the control side. Errors go to standard error; the rank then fails because the file is missing, and this
+    failure is recorded.
     """
     case = from_json(Case, spec, place="rank 0's case")
     if case.data_file is None or command is None:
@@ -395,5 +393,5 @@ def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Se
     if result.returncode != 0:
         message = (result.stderr.strip().splitlines() or ["it ended without an error message"])[-1]
         sys.stderr.write(
-            f"gpuproof: this host does not see rank 0's disk, and cannot use a copy of its own: {message}\n"
+            f"gpuproof: this host cannot access rank 0's disk, and cannot use a copy of its own: {message}\n"
         )

@@ -1,9 +1,9 @@
-"""A rank of the user's own launcher in a run of many launches; joins each until the run is over.
+"""A rank of the user's own launcher in a run of many launches; it joins each until the run ends.
 
-Each launch has a separate process, as on rank 0, while this one stays: a launcher treats the exit of one of
-its ranks as the end of all. So reporting a failed launch is up to rank 0, and this process continues with the
-next launch. A stopped process (SIGSTOP) cannot exit by itself, so this process kills it; otherwise this rank
-would be left behind.
+Each launch runs in a separate process, as on rank 0, while this process stays, because a launcher treats the
+exit of one of its ranks as the end of all of them. So rank 0 reports a failed launch, and this process
+continues with the next launch. A stopped process (SIGSTOP) cannot exit on its own, so this process kills it;
+otherwise this rank would be left behind.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gpuproof.worker.commands.attach import OVER
 
 POLL_S = 0.2
 STOPPED_S = 10.0
-"""A process that was stopped for this long has spoiled its launch, because the other ranks wait for it."""
+"""A process stopped for this long has spoiled its launch, because the other ranks are waiting for it."""
 
 
 def follow(arguments: Sequence[str]) -> int:
-    """`python -m gpuproof.worker follow`: join one launch after another; takes the options of `join`."""
+    """`python -m gpuproof.worker follow`: join one launch after another, with the options of `join`."""
     launch = 0
     while True:
         answer, status = _joined(arguments, launch)
@@ -45,7 +45,7 @@ def _joined(arguments: Sequence[str], launch: int) -> tuple[str, int]:
         finally:
             os.close(write_end)
         status = _waited_for(process)
-        os.set_blocking(reader.fileno(), False)  # leftover processes of the rank may hold the other end
+        os.set_blocking(reader.fileno(), False)  # leftover processes of the rank may keep the other end open
         return (reader.read() or b"").decode(), status
 
 
@@ -56,7 +56,7 @@ def _waited_for(process: subprocess.Popen[bytes]) -> int:
         seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
         stopped_since_s = None if seen is None else stopped_since_s or monotonic()
         if stopped_since_s is not None and monotonic() - stopped_since_s > STOPPED_S:
-            sys.stderr.write(f"gpuproof: this launch was stopped for {STOPPED_S:.0f} s, and is killed\n")
+            sys.stderr.write(f"gpuproof: this launch was stopped for {STOPPED_S:.0f} s and is being killed\n")
             process.kill()
             return process.wait()
         sleep(POLL_S)

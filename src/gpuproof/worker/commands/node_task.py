@@ -1,7 +1,7 @@
-"""The only task on a node under a scheduler; it starts the node's ranks and their sampler.
+"""The only task on a node under a scheduler; it starts the node's ranks and their samplers.
 
-The input is command lines in which `$NAME` stands for something that only the node knows (`$$` is a dollar
-sign). The output is a status.
+The input is command lines in which `$NAME` is a placeholder for a value that only the node knows (`$$` is a
+dollar sign). The output is an exit status.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gpuproof.processes.group import start_group
 from gpuproof.processes.start import ENDING_SIGNALS, exit_status
 
 GRACE_S = 9.0
-"""Time for final output: longer than torch's agent gives its ranks, and less than the 30 s that a scheduler
-gives."""
+"""Time allowed for final output: longer than torch's agent allows its ranks, and less than the 30 s that a
+scheduler allows."""
 
 
 def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -> int:
     """Start ranks with the first command and samplers with the others; return the ranks' exit status.
 
-    It waits for the ranks, or until it is asked to stop.
+    This function returns when the ranks exit or when it is asked to stop.
 
     Raises:
         EnvironmentUnfitError: a command cannot be started.
@@ -32,7 +32,7 @@ def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -
     news: SimpleQueue[int | None] = SimpleQueue()
     for number in ENDING_SIGNALS:
         signal.signal(number, lambda *_: news.put(None))
-    # The ranks' standard output is not used: each has its own files and, if necessary, standard error.
+    # The ranks' standard output is not used: each rank has its own files and, if necessary, standard error.
     group = start_group(started, environment=os.environ, output=None, on_exit=news.put)
     news.get()
     group.end(GRACE_S)

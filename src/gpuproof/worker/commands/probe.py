@@ -1,8 +1,8 @@
 """`python -m gpuproof.worker probe`: this host's facts as one JSON object on standard output.
 
-With --multi-node, also what this host contributes to a run over several hosts; with --master, whether the
-hosts can connect. With --users, only the devices that drivers list and how many processes use each device:
-torch is not imported.
+With --multi-node, also report what this host contributes to a run over several hosts; with --master, whether
+the hosts can connect. With --users, report only the devices that drivers list and how many processes use each
+device; torch is not imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from gpuproof import __version__
 
 DRIVER_PATIENCE_S = 3.0
-"""This deadline is before the caller's own timeout, so that the caller learns about a hanging driver."""
+"""This deadline expires before the caller's own timeout, so that a hanging driver is reported to the
+caller."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,17 +54,13 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuproof.worker probe", description=__doc__)
     parser.add_argument("--users", action="store_true", help="only devices and the processes on them")
-    parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="which to ask")
-    parser.add_argument(
-        "--device", default="auto", help="also count this device type, provided by another package"
-    )
+    parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="what to query")
+    parser.add_argument("--device", default="auto", help="also count this device type, from another package")
     parser.add_argument("--multi-node", action="store_true", help="also check networks and limits")
-    parser.add_argument(
-        "--master", help=("with --port: connect to the other hosts at this address of node 0")
-    )
+    parser.add_argument("--master", help="with --port: connect to the other hosts at this address of node 0")
     parser.add_argument("--port", type=int, help="the port of node 0")
     parser.add_argument("--node-rank", type=int, default=0, help="index of this host, from 0")
-    parser.add_argument("--nodes", type=int, default=1, help="the number of hosts")
+    parser.add_argument("--nodes", type=int, default=1, help="the total number of hosts")
     parser.add_argument("--wait", type=float, default=30.0, help="seconds to wait for the other hosts")
     return parser
 

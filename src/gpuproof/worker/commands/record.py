@@ -1,7 +1,8 @@
 """`python -m gpuproof.worker record [-- COMMAND]`: record a command, or this machine until Ctrl-C.
 
-The input is options and an optional command. The output is a recording in a new file, and the command's own
-exit code, or 128 + n if signal n ended it. Without a command, it behaves like `sample` with an output file.
+The input is options and an optional command. The output is a recording in a new file. The exit code is the
+command's own, or 128 + n if signal n ended it. Without a command, it behaves like `sample` with an output
+file.
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     sample.add_reading_options(parser)
     parser.add_argument("--out", metavar="FILE", help="a new file (gpu_stats_<command>_<time>.jsonl)")
-    parser.add_argument(
-        "--duration", type=sample.seconds, metavar="S", help="without a command: stop after S"
-    )
+    parser.add_argument("--duration", type=sample.seconds, metavar="S", help="with no command: stop after S")
     parser.add_argument("--keep-command", action="store_true", help="store the command line in the recording")
     parser.add_argument("--quiet", action="store_true", help="do not print where the readings are")
     options = parser.parse_args(argv[:split])

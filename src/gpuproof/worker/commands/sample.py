@@ -1,7 +1,8 @@
 """`python -m gpuproof.worker sample`: record this machine until asked to stop.
 
 In: options. Out: JSON Lines in a file or on standard output, and an exit code from `gpuproof.base.errors`.
-Ctrl-C and SIGTERM are the normal ways to stop it: the recording gets its last line, and the code is 0.
+Ctrl-C and SIGTERM are the normal ways to stop it: the last line of the recording is written, and the code is
+0.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 
 SHORTEST_INTERVAL_S = 0.01
 OPEN_PATIENCE_S = 0.3
-"""How long the recording waits for drivers; slower drivers join it when they answer."""
+"""Time that the recording waits for drivers; slower drivers are added when they respond."""
 READY_AFTER_S = 0.4
-"""Maximum time a caller waits for the recording to start, whatever the drivers do."""
+"""Maximum time a caller waits for the recording to start, even if drivers hang."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,7 +69,7 @@ def seconds(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
     if not SHORTEST_INTERVAL_S <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} s: use {SHORTEST_INTERVAL_S:g} s or more")
+        raise argparse.ArgumentTypeError(f"{text} s is too short: use {SHORTEST_INTERVAL_S:g} s or more")
     return value
 
 
@@ -81,18 +82,18 @@ def _parser() -> argparse.ArgumentParser:
     add_reading_options(parser)
     parser.add_argument("--duration", type=seconds, metavar="S", help="stop after this many seconds")
     parser.add_argument(
-        "--out", default=STANDARD_OUTPUT, metavar="FILE", help="a new file; - is standard output"
+        "--out", default=STANDARD_OUTPUT, metavar="FILE", help="a new file; - means standard output"
     )
     parser.add_argument(
         "--processes",
         choices=FACTS,
         default=FACTS[0],
-        help="for processes on a GPU: ids and memory (ids), also pod, container and Slurm job "
-        "(owners), also user, command, CPU time and memory (details)",
+        help="for processes on a GPU: ids and memory (ids); also pod, container and Slurm job "
+        "(owners); also user, command, CPU time and memory (details)",
     )
-    parser.add_argument("--marks-fd", type=int, metavar="N", help="descriptor to read marks from")
+    parser.add_argument("--marks-fd", type=int, metavar="N", help="file descriptor to read marks from")
     parser.add_argument("--control-fd", type=int, metavar="N", help=argparse.SUPPRESS)
-    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this parent is gone")
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this parent process exits")
     parser.add_argument("--command", nargs=argparse.REMAINDER, help="command line to store; comes last")
     return parser
 
@@ -109,7 +110,7 @@ def _record(options: argparse.Namespace) -> int:
     try:
         if options.devices is not None:
             devices.select(_indices(options.devices, num_devices=len(devices.identities)))
-            in_time.start()  # not earlier: ready means accepted, and that drivers had time to answer
+            in_time.start()  # not earlier: ready means that options were accepted and drivers had time
         recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
         sampler = Sampler(
             devices,
@@ -159,7 +160,7 @@ def _indices(text: str, *, num_devices: int) -> set[int]:
         chosen = {int(part) for part in text.split(",")}
     except ValueError:
         raise UsageError(
-            "not a list of device indices", place=f"--devices {text}", next_step="Write them as 0,2"
+            "not a list of device indices", place=f"--devices {text}", next_step="List them as 0,2"
         ) from None
     if not chosen <= set(range(num_devices)):
         raise UsageError(

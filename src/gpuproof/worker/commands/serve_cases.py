@@ -1,12 +1,12 @@
 """`python -m gpuproof.worker serve-cases`: fork a process per command, with torch imported.
 
 Importing torch takes seconds, which would dominate a sweep of short cases. This process imports it once, runs
-no tensor operation, never calls CUDA, and forks a child for each requested command, so that a child is in the
-state of a fresh process after its imports. In: a socket with one JSON object per line. `{"id": 1, "words":
-["run", …], "output": PATH}` starts a child, `{"id": 1, "signal": 15}` signals the child and whatever it
-started. Out, on the same socket: `{"ready": true}`, `{"id": 1, "pid": 4711}`, `{"id": 1, "status": 0}`
-(negative for the signal that ended it). When the socket closes, or on SIGTERM, every child is stopped, and
-then this process exits.
+no tensor operation and never calls CUDA. It forks a child for each requested command, so that the child is in
+the same state as a fresh process after its imports. In: a socket with one JSON object per line. `{"id": 1,
+"words": ["run", …], "output": PATH}` starts a child, `{"id": 1, "signal": 15}` signals the child and whatever
+it started. Out, on the same socket: `{"ready": true}`, `{"id": 1, "pid": 4711}`, `{"id": 1, "status": 0}`
+(negative if a signal ended it). When the socket closes, or on SIGTERM, every child is stopped, and then this
+process exits.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ PRELOADED = (
     "gpuproof.worker.commands.sample",
 )
 GRACE_S = 8.0
-"""Time that children get for final output when this server stops; less than a campaign gives the server."""
+"""Time allowed for the children's final output when this server stops; shorter than the time that a campaign
+allows the server."""
 REAP_POLL_S = 0.02
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until the control socket closes."""
     parser = argparse.ArgumentParser(prog="gpuproof.worker serve-cases", description=__doc__)
-    parser.add_argument("run", metavar="RUN", help="what the cases belong to; shown in the process list")
+    parser.add_argument("run", metavar="RUN", help="what the cases belong to, as shown in the process list")
     parser.add_argument("--control-fd", type=int, required=True, metavar="N", help="descriptor of the socket")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each case (all CPUs)")
     options = parser.parse_args(arguments)
-    # OpenMP reads it once, when torch is imported, so cases with other thread counts need another server.
+    # OpenMP reads the thread count once, when torch is imported, so cases with other thread counts need
+    # another server.
     os.environ["OMP_NUM_THREADS"] = str(threads_per_rank(options.threads, num_ranks=1, users=users_threads()))
     preload()
     from gpuproof.worker.__main__ import run_command
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def preload() -> None:
-    """Import what cases import; if torch cannot be imported, each case reports that itself."""
+    """Import the modules that cases need; if torch cannot be imported, each case reports that itself."""
     with suppress(EnvironmentUnfitError):
         import_torch(optimizes=True)
         for module in PRELOADED:
@@ -68,9 +70,9 @@ def preload() -> None:
 
 
 class CaseServer:
-    """Forks children on request, sends signals to them, and reports how they ended.
+    """Forks children on request, sends signals to them, and reports how they exited.
 
-    It is single-threaded: a lock held by another thread would stay held in a child.
+    The server is single-threaded: a lock held by another thread would stay locked in a child.
     """
 
     def __init__(self, control: socket.socket, *, run_command: Callable[[Sequence[str]], int]) -> None:
@@ -128,15 +130,15 @@ class CaseServer:
             self._say({"id": number, "pid": pid})
 
     def _say(self, message: dict[str, Any]) -> None:
-        with suppress(ConnectionError):  # the other end is gone: the next read reports it
+        with suppress(ConnectionError):  # the other end is closed: the next read reports it
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
     def _fork(self, words: Sequence[str], output: str) -> int:
-        """Start a child in its own process group; its signals wait until it is ready for them."""
+        """Start a child in its own process group; signals to it are blocked until it is ready for them."""
         held_back = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD, signal.SIGINT})
         with warnings.catch_warnings():
-            # Python 3.12 warns about threads. These are OpenBLAS's own, which it stops and restarts around a
-            # fork.
+            # Python 3.12 warns about threads. The threads here belong to OpenBLAS, which stops and restarts
+            # them around a fork.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:

@@ -1,7 +1,7 @@
-"""The interface through which a step gets its batches, however the samples reach the device.
+"""The interface through which a step gets its batches, whichever way samples reach the device.
 
-A `SamplePool` puts batches on the device before the window; a `LoaderSource` has a DataLoader build them
-during it. A step calls `next_batch` and knows nothing else.
+A `SamplePool` puts batches on the device before the window; a `LoaderSource` builds them during the window,
+with a DataLoader. A step calls `next_batch` and knows nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Batches(Protocol):
-    """Everything that a step knows about its samples."""
+    """The only part of a batch source that a step uses."""
 
     def next_batch(self) -> Batch:
         """Return the next full batch."""
@@ -32,7 +32,7 @@ class BatchSource(Batches, Protocol):
 
     @property
     def num_samples(self) -> int:
-        """Number of samples of this rank before the first one repeats, in whole batches."""
+        """Number of samples that this rank reads before the first one repeats, in whole batches."""
 
     @property
     def used(self) -> DataUsed:
@@ -45,7 +45,7 @@ class BatchSource(Batches, Protocol):
     def take_wait_s(self) -> float | None:
         """Return the seconds spent waiting for batches since the last call; None if steps never wait.
 
-        Waits that the device has not reached yet are left for the next call.
+        Waits that the device has not reached yet are counted in the next call.
         """
 
     def close(self) -> None:

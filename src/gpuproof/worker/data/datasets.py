@@ -1,6 +1,6 @@
-"""Data sets for a DataLoader: samples are looked up by index and built in a loader process.
+"""Data sets for a DataLoader: samples are looked up by index and built in loader processes.
 
-An image is (channels, edge, edge), uint8 at the model's size (decision 0005: resized on the node); the step
+An image is (channels, edge, edge), uint8 at the model's size (decision 0005: resized on the node). The step
 scales its values after the copy, since bytes transfer faster than floats. A token sample is a sequence, and
 the same sequence shifted by one.
 """
@@ -34,7 +34,7 @@ class SampleSet(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFile:
-    """A raw tensor file of images, and the offset at which they start."""
+    """A raw tensor file of images, and the offset at which its data starts."""
 
     path: Path
     header: TensorFileHeader
@@ -110,7 +110,7 @@ class TokenFileSamples:
 
 
 class SyntheticSamples:
-    """Samples generated from their index; this measures how fast a CPU can generate them."""
+    """Samples generated from their index; used to measure how fast a CPU can generate them."""
 
     def __init__(self, shape: InputShape, *, num_samples: int, seed: int) -> None:
         self._shape = shape
@@ -135,5 +135,5 @@ class SyntheticSamples:
 
 
 def resized(images: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
-    """Scale a batch of float images to `size`, smoothed when shrinking."""
+    """Scale a batch of float images to `size`, with antialiasing when shrinking."""
     return functional.interpolate(images, size=size, mode="bilinear", antialias=True)

@@ -1,11 +1,11 @@
 """The loader: a torch DataLoader as the batch source, and the time that steps wait for it.
 
-Mirrors the user's own training job: processes build samples; the step takes a batch and copies it to the
+Mirrors the user's own training job: processes build samples; the step fetches a batch and copies it to the
 device. The stream is endless (a new epoch starts when one ends), and every batch is full. The wait is
 measured on the steps' clock. On CUDA, that is the time between two events with no work between them, so that
-a wait counts only once the device has run out of work, however far ahead the host is. All ranks shuffle
-identically, from seed and epoch, and each takes every n-th sample of that order. These shards are disjoint
-and together cover the whole set, except for leftover samples that do not fill a batch on every rank.
+a wait counts only once the device has run out of work, however far ahead the host is. All ranks use the same
+shuffled order, derived from seed and epoch, and each uses every n-th sample of that order. These shards are
+disjoint and together cover the whole set, except for leftover samples that do not fill a batch on every rank.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def effective_settings(options: dict[str, Any], *, can_pin: bool) -> LoaderSetti
 
 
 class LoaderSource:
-    """Batches from a DataLoader, on the device when they are returned."""
+    """Batches from a DataLoader, already on the device when they are returned."""
 
     def __init__(
         self,
@@ -117,10 +117,10 @@ class LoaderSource:
         return batch
 
     def _begin_epoch(self) -> None:
-        """Start the processes, or have them start over; a lost process is detected when a batch is taken.
+        """Start or restart the processes; a lost process is detected when a batch is taken.
 
-        torch's SIGCHLD handler raises wherever the main thread happens to be: in a step, or writing its final
-        output.
+        This replaces torch's SIGCHLD handler, which raises wherever the main thread happens to be: in a step,
+        or while writing its final output.
         """
         assert self._loader is not None
         self._iterator = iter(self._loader)
@@ -138,16 +138,16 @@ class LoaderSource:
         self._waits_s += sum(self._clock.drain(in_flight=RING_PAIRS))
 
     def close(self) -> None:
-        """Stop the loader's processes; they exit along with the iterator."""
+        """Stop the loader's processes, which exit along with the iterator."""
         self._iterator = None
         self._loader = None
 
 
 def _data_loader(samples: SampleSet, batches: ShardedBatches, settings: LoaderSettings) -> DataLoader[Any]:
-    """Create the DataLoader. Its processes are forked, to share the mapped files and start at once."""
+    """Create the DataLoader. Its processes are forked, to share the mapped files and start quickly."""
     return DataLoader(
         samples,  # type: ignore[arg-type]  # a Dataset by its methods
-        batch_sampler=batches,  # duck-typed Sampler
+        batch_sampler=batches,  # duck-typed as a Sampler
         num_workers=settings.num_workers,
         pin_memory=settings.pin_memory,
         prefetch_factor=settings.prefetch_factor,
@@ -164,17 +164,17 @@ def _kill_children() -> None:
 
 
 def _begin_process(parent_pid: int, _worker: int) -> None:
-    """Detach a forked loader process from signals: it exits with its rank, however that ends.
+    """Detach a forked loader process from signals: it exits with its rank, however the rank ends.
 
     The rank's watchdog receives signals through a pipe that a fork shares, so a signal to this process must
-    not look like one to the rank. Whatever stops a launch signals the whole process group; only the rank
+    not look like one to the rank. A launch is stopped by signalling the whole process group; only the rank
     responds.
     """
     signal.set_wakeup_fd(-1)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     end_with_parent(parent_pid)
-    gc.enable()  # the engine turned it off in the rank
+    gc.enable()  # the engine turned it off in the rank process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +202,12 @@ class Share:
             )
 
     def choose(self, num_samples: int, *, max_batches: int, epoch: int = 0) -> torch.Tensor:
-        """Return the indices of at most `max_batches` batches, disjoint from those of all other ranks.
+        """Return the indices of at most `max_batches` batches, disjoint from all other ranks' batches.
 
         Every rank gets the same number, because ranks that share a model iterate over their samples together.
 
         Raises:
-            EnvironmentUnfitError: there is less than one batch per rank.
+            EnvironmentUnfitError: there are not enough samples for one batch per rank.
         """
         self.check(num_samples)
         order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(self.seed + epoch))
@@ -215,19 +215,19 @@ class Share:
         return order[self.rank :: self.world_size][: self.batch_size * num_batches]
 
     def of_held_out(self, held_out: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of the samples that no step uses; all ranks get the same number."""
+        """Return this rank's part of the held-out samples; all ranks get the same number."""
         return held_out[self.rank :: self.world_size][: len(held_out) // self.world_size]
 
     def num_batches(self, num_samples: int) -> int:
-        """Return the batches in an epoch, the same number for every rank."""
+        """Return the number of batches in an epoch, which is the same for every rank."""
         return num_samples // (self.batch_size * self.world_size)
 
 
 def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the indices of samples that steps use, and of samples that they never use.
+    """Return the indices of samples that steps use, and of samples that they do not use.
 
-    The split is the same in every run, whatever its seed, so that accuracies from several seeds cover the
-    same samples.
+    The split is the same in every run, whatever its seed, so that accuracies for different seeds are measured
+    on the same samples.
 
     >>> [len(part) for part in hold_out(1797, 0.2)]
     [1438, 359]
@@ -238,7 +238,7 @@ def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor
 
 
 class ShardedBatches:
-    """The batches of one rank; each iteration over it is the next epoch.
+    """The batches of one rank; each iteration over it yields the next epoch.
 
     >>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
     [[[4, 7], [2, 1]], [[0, 3], [5, 6]]]

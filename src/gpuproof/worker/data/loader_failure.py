@@ -1,7 +1,7 @@
 """How the loader's processes failed: the cause, and what to do about it.
 
-An error in a process comes back as one of the same class, with a traceback in its message. A killed process
-leaves an exit code, and either a broken connection or a queue that stays empty.
+An error in a process comes back as an error of the same class, with a traceback in its message. A killed
+process leaves an exit code, and either a broken connection or a queue that stays empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 
 DYING_S = 1.0
-"""A connection breaks a moment before the process behind it exits."""
+"""Maximum time from the break of a connection to the exit of the process behind it."""
 _RAISED = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread)")
 NO_SHARED_MEMORY = ("shared memory", "No space left on device", "unable to write to file </torch")
 
@@ -31,7 +31,7 @@ def lost_process(processes: Sequence[BaseProcess]) -> GpuproofError | None:
     dying = wait([process.sentinel for process in processes], timeout=DYING_S)
     for process in processes:
         if process.sentinel in dying:
-            process.join(DYING_S)  # its resources are closed before its exit code can be read
+            process.join(DYING_S)  # a process's resources are closed before its exit code can be read
     ended = [(process.pid, process.exitcode) for process in processes if process.exitcode]
     return describe_exit(*ended[0]) if ended else None
 
@@ -53,7 +53,7 @@ def describe_exit(pid: int | None, exit_code: int | None) -> GpuproofError:
 
 
 def explain_loader_error(error: BaseException) -> BaseException:
-    """Return the cause of an error that a loader process passed on, or any other error unchanged."""
+    """Return the cause of an error that a loader process passed on; any other error is unchanged."""
     cause = error.cause if isinstance(error, GpuproofError) else str(error)
     if not isinstance(error, Exception) or not _RAISED.match(cause):
         return error

@@ -1,4 +1,4 @@
-"""How many batches a sample pool contains: more than fit in any cache, but no more than are read."""
+"""Number of batches in a sample pool: too many for any cache, but no more than are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_BATCHES, MAX_BATCHES = 2, 64
 
 
 def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | None = None) -> int:
-    """Return the number of batches in a pool: at most as many as are read, if that number is known."""
+    """Return the number of batches in a pool: at most the number that are read, if that is known."""
     element_bytes = 8 if shape.kind == "tokens" else 4
     batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
     count = min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
@@ -21,7 +21,7 @@ def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | N
 
 
 def batches_read(work: ModelWork, *, min_window_s: float) -> int | None:
-    """Count the batches read by warm-up and window; None if the window ends by time or epochs.
+    """Count the batches read by warm-up and window; None if time or epochs end the window.
 
     `min_window_s` is the minimum duration of a window limited by steps on this device.
     """

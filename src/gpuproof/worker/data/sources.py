@@ -1,9 +1,9 @@
-"""Choose where batches come from (a pool on the device, or a loader), and from which data set.
+"""Choose the source of batches (a pool on the device, or a loader), and the data set.
 
 In: a case, and the files that the control side prepared for it. Out: a `BatchSource`. Missing data is an
-error; nothing replaces the requested data set. Drawing or loading samples is never part of a step that has a
-pool: everything a window reads is on the device before it starts. Each step takes the next slice, in a fixed
-order, over and over; each slice is a full batch.
+error; no other data set is substituted. Drawing or loading samples is never part of a step that has a
+pool: everything a window reads is on the device before it starts. Each step uses the next slice in a fixed
+order, wrapping around at the end; each slice is a full batch.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from gpuproof.worker.engine.clocks import clock_for
 from gpuproof.workloads.info.base import InputShape
 
 _Content = TensorFile | ImageListing | TokenFile | None
-"""Contents of the prepared file; None if samples are drawn."""
+"""Contents of the prepared file; None if samples are drawn at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankData:
-    """Which part of the data belongs to this rank, where the data is, and which device it goes to."""
+    """The part of the data that belongs to this rank, its location, and the device it goes to."""
 
     shard: int
     num_shards: int
@@ -79,9 +79,12 @@ def open_held_out(work: ModelWork, shape: InputShape, place: RankData) -> Sample
     chosen = place.share(work).of_held_out(hold_out(content.header.shape[0], work.data.held_out)[1])
     if not len(chosen):
         raise EnvironmentUnfitError(
-            f"{work.data.held_out:g} of {content.header.shape[0]} samples is less than one per rank",
+            (
+                f"holding out {work.data.held_out:g} of {content.header.shape[0]} samples yields less "
+                "than one per rank"
+            ),
             place="data.held_out",
-            next_step="Hold out more",
+            next_step="Hold out a larger fraction",
         )
     return _Opening(work, shape, content, place).laid(*chosen_images(content, shape, chosen, place.device))
 
@@ -92,10 +95,10 @@ def _read(work: ModelWork, run_folder: Path) -> _Content:
     path = run_folder / work.data_file
     if not path.is_file():
         raise EnvironmentUnfitError(
-            f"the data that rank 0 prepared is not on this host: expected {path}",
+            f"the data prepared by rank 0 is not on this host: expected {path}",
             place="data.name",
-            next_step="Use a disk that all hosts share, give each host a copy at data.path, or "
-            "use data.name=synthetic",
+            next_step="Use a disk that all hosts share, copy the data to data.path on each host, "
+            "or use data.name=synthetic",
         )
     if work.data.name == "tokens":
         tokens = read_listing(TokenFile, path)
@@ -113,16 +116,15 @@ def _require_here(path: Path, work: ModelWork) -> None:
     """Reject samples that exist only on the host that started the run: only a listing is sent."""
     if not path.is_file():
         raise EnvironmentUnfitError(
-            f"{work.data.name} is read from its location at the start of the run, which this host "
-            f"does not have: {path}",
+            f"{work.data.name} is read from its original location, which does not exist on this host: {path}",
             place="data.path",
-            next_step="Use a disk that all hosts have at the same path, or data.name=synthetic",
+            next_step="Use a disk that is mounted at the same path on all hosts, or data.name=synthetic",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What is needed to open a source."""
+    """Arguments needed to open a source."""
 
     work: ModelWork
     shape: InputShape
@@ -159,7 +161,7 @@ class _Opening:
         )
         samples = self._samples()
         batches = ShardedBatches(len(samples), self.place.share(self.work))
-        # Processes that live for only one epoch do not prepare batches for the next epoch.
+        # Processes that exist for only one epoch do not prepare batches for the next epoch.
         used = self._used(batches_ahead=min(settings.batches_ahead, len(batches)))
         return LoaderSource(
             samples,
@@ -183,7 +185,7 @@ class _Opening:
         return SyntheticSamples(shape, num_samples=work.data.samples_per_epoch, seed=work.training.seed)
 
     def _finish_batch(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Finish a batch on the device: bytes to floats, one channel repeated, in the model's layout."""
+        """Finish a batch on the device: convert bytes to floats, repeat a single channel, set the layout."""
         if self.shape.kind != "image":
             return inputs
         if inputs.dtype == torch.uint8:
@@ -215,9 +217,9 @@ class _Opening:
 
 
 def data_notes(work: ModelWork) -> tuple[str, ...]:
-    """Describe what readers of the results must know about the origin of the samples."""
+    """Describe the origin of the samples in as much detail as is needed to interpret the results."""
     if work.data.loading == "loader" and work.data.name == "synthetic":
-        return ("the loader's processes draw the samples: no disk and no decoding, but CPU time",)
+        return ("the samples are drawn by the loader's processes: no disk access or decoding, but CPU time",)
     return ()
 
 
@@ -233,7 +235,7 @@ class SamplePool:
     _position: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        """Slice the batches once: a slice takes microseconds, which would count towards a short step."""
+        """Slice the batches only once: slicing takes microseconds, which would add to a short step."""
         inputs, targets = self.inputs.split(self.batch_size), self.targets.split(self.batch_size)
         self._batches = list(zip(inputs, targets, strict=True))
 
@@ -257,14 +259,14 @@ class SamplePool:
         """Return None, since all batches are on the device already."""
 
     def close(self) -> None:
-        """Do nothing: nothing was started."""
+        """Do nothing, since nothing was started."""
 
 
 def draw_samples(shape: InputShape, num_samples: int, *, seed: int, device: torch.device) -> Batch:
-    """Draw samples on the device.
+    """Draw random samples on the device.
 
-    Images are standard normal and their classes uniform. Features and their targets follow the data set of
-    S2. Tokens are uniform over the vocabulary, and the target of each is the next token.
+    Images are standard normal, and their classes uniform. Features and their targets follow the data set of
+    S2. Tokens are uniform over the vocabulary, and the target of each token is the next token.
     """
     generator = torch.Generator(device).manual_seed(seed)
     if shape.kind == "tokens":
@@ -297,7 +299,7 @@ def chosen_images(file: TensorFile, shape: InputShape, chosen: torch.Tensor, dev
 
 
 def load_tokens(listing: TokenFile, shape: InputShape, *, share: Share, device: torch.device) -> Batch:
-    """Load this rank's share of the sequences in a token file, and shuffle it.
+    """Load this rank's part of the sequences in a token file, and shuffle them.
 
     Raises:
         EnvironmentUnfitError: the file contains less than one batch of sequences per rank.

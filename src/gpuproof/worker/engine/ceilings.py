@@ -1,13 +1,13 @@
-"""The most this device can do here and now: matrix products and memory passes at full speed.
+"""The limits of this device here and now: matmuls and memory passes at full speed.
 
 No real device reaches its data sheet's peak: power, clocks and cooling keep it below. So the ceilings of a
 roofline (Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785) are measured on the
-spot, in the run's precision, after the window and outside every result. The output is the time of each
-repeat.
+device itself, in the run's precision, after the window and separately from every result. The output is the
+time of each repeat.
 
-Product sizes increase in a few steps until a product would take too long or too much memory. Before each
+Matmul sizes increase in a few steps until a matmul would take too long or need too much memory. Before each
 repeat, a buffer larger than any cache is written, so that operands come from memory, as in a real step. A
-memory pass needs no such buffer, since it far exceeds the caches anyway.
+memory pass needs no such buffer, since its size far exceeds the caches anyway.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ GEMM_TYPES = {
     "amp": torch.float16,
     "bf16": torch.bfloat16,
 }
-"""Operand type for each precision; the process's TF32 switches are as set for the run."""
+"""Operand type for each precision; TF32 is switched on or off as in the run."""
 BACK_TO_BACK = 100
 """Number of kernels between two events; with a single kernel, the overhead of the events dominates."""
 LEAST_LAUNCHES = 2.0
-"""A pass shorter than this measures only launch overhead, and says nothing about the cache."""
+"""A pass shorter than this many launch times measures only launch overhead, not the cache."""
 IN_CACHE = 8
-"""Each of three buffers has this fraction of the cache size, which leaves room in it."""
+"""Divisor of the cache size that yields the size of each of three buffers; this leaves room in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ CPU_PLAN = CeilingPlan(
 
 
 def plan_for(device: torch.device) -> CeilingPlan:
-    """Choose the plan for a device type: the large one, unless the CPU does the computing."""
+    """Choose the plan for a device type: the large one, unless the computation runs on the CPU."""
     accelerator = accelerator_of(device)
     return CPU_PLAN if accelerator.in_software or accelerator.simulated else GPU_PLAN
 
@@ -122,7 +122,7 @@ def try_costs(
     pass_s = median(bench.time(lambda: _repeat(buffers.run_once), caches="any")) / BACK_TO_BACK
     labels = {"buffer_bytes": buffer_bytes}
     if pass_s < LEAST_LAUNCHES * launch_s:
-        yield replace(figure, labels=labels, missing="a pass finishes before the host has launched the next")
+        yield replace(figure, labels=labels, missing="a pass ends before the host can launch the next one")
         return
     yield replace(figure, labels=labels, value=memory_bytes("triad", buffer_bytes) / pass_s)
 
@@ -133,10 +133,10 @@ def _repeat(work: Callable[[], object]) -> None:
 
 
 def reason_no_product(precision: str) -> str | None:
-    """Return the reason why products in `precision` are not tried; None if they are."""
+    """Return the reason why matmuls in `precision` are not tried; None if they are."""
     if precision in GEMM_TYPES:
         return None
-    return f"{precision} products need their own scales: a plain product does not show what they can do"
+    return f"{precision} products need scale factors: a plain product does not show their limit"
 
 
 def _room_bytes(device: torch.device, plan: CeilingPlan) -> int:

@@ -2,8 +2,8 @@
 
 Events are recorded without synchronising, in a ring of pairs that are read as they complete, so timing a step
 never makes the host wait for the device. `SynchronisedClock` does wait, on request (`benchmark.sync_cuda`);
-that makes a single step's time stricter, but all steps slower. `time_repeats` uses such a clock to time one
-piece of work repeatedly.
+that makes the time of a single step more precise, but all steps slower. `time_repeats` uses such a clock to
+time the same computation repeatedly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EventClock:
 
     def __init__(self, make_event: Callable[[], TimingEvent], synchronize: Callable[[], None]) -> None:
         self.caught_up = 0
-        """Number of steps that the device had already started when the host reached their end."""
+        """Number of steps that the device had already started before the host had finished queueing them."""
         self._free = deque((make_event(), make_event()) for _ in range(RING_PAIRS))
         self._recorded: deque[tuple[TimingEvent, TimingEvent]] = deque()
         self._drained = 0
@@ -38,7 +38,7 @@ class EventClock:
 
     @property
     def capacity(self) -> int:
-        """Number of free pairs: never less than half the ring after a `drain`."""
+        """Number of free pairs: at least half the ring after a `drain`."""
         return len(self._free)
 
     def begin(self) -> None:
@@ -57,7 +57,7 @@ class EventClock:
     def drain(self, *, in_flight: int) -> Sequence[float]:
         """Wait until at most `in_flight` steps, or half the ring, remain; return the other steps' times.
 
-        The times of further steps that finish meanwhile are returned too.
+        The times of further steps that finish in the meantime are also returned.
         """
         too_many = len(self._recorded) - min(in_flight, RING_PAIRS // 2)
         if too_many > 0:
@@ -71,7 +71,7 @@ class EventClock:
         return times
 
     def progress(self) -> tuple[int, int, int]:
-        """Return how many steps were launched, and were started and finished by the device; thread-safe."""
+        """Return how many steps were launched, and how many the device started and finished; thread-safe."""
         pairs = [*self._recorded]
         begins = [begin for begin, _ in pairs] + ([self._free[0][0]] if self._is_open else [])
         before = self._drained
@@ -104,10 +104,10 @@ def time_repeats(
 ) -> list[float]:
     """Return the seconds of each repeat, after the warm-up.
 
-    `before` (restoring an input, filling a cache with something else) runs before each repeat, untimed. At
-    `meet`, all ranks wait for each other: before the first timed repeat and, with `is_blocking`, after every
-    repeat, once the device is done with it. `beat` is called when the device has finished further repeats,
-    not when the host has merely requested them.
+    `before` (e.g. restoring an input or evicting a cache) runs before each repeat, untimed. At `meet`, all
+    ranks wait for each other: before the first timed repeat and, with `is_blocking`, after every repeat, once
+    the device has finished it. `beat` is called when the device has finished further repeats, not when the
+    host has merely launched them.
     """
     for _ in range(warmup_iterations):
         before()

@@ -1,4 +1,4 @@
-"""Host clocks: for steps that are complete when they return, and for steps that are waited for.
+"""Host clocks: one for steps that are complete when they return, one that waits for each step.
 
 They are independent of any framework: the function that waits for a device is passed in.
 """

@@ -4,8 +4,8 @@ It knows a step (a function without arguments), a clock and a plan, but nothing 
 ranks or devices. Steps run in chunks. Between chunks, several times a second, the times of finished steps are
 passed on. Inside a chunk, only the step and the clock run.
 
-A device that runs behind its host accepts steps far faster than it executes them. So the time of finished
-steps paces the loop (`Pace`): it waits while more than a quarter of a second of work is in flight.
+A device that runs behind its host accepts steps far faster than it executes them. So the loop is paced by the
+time of finished steps (`Pace`): it waits while more than a quarter of a second of work is in flight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ StepTimesSink = Callable[[Sequence[float]], None]
 CHUNK_S = 0.25
 """Planned length of a chunk: long compared with the work between chunks, short enough to stop on time."""
 IN_FLIGHT_S = 0.25
-"""Amount of work that a device may have queued: long compared with what the host does between chunks."""
+"""Maximum duration of work queued on a device: long compared with the host's work between chunks."""
 LEAST_IN_FLIGHT = 2
 """Minimum number of steps in flight: one that runs, and one queued behind it."""
 
@@ -45,7 +45,7 @@ class StepClock(Protocol):
     def drain(self, *, in_flight: int) -> Sequence[float]:
         """Wait until at most `in_flight` steps are in flight; return the times of the finished steps.
 
-        Times in seconds, in order, for all steps finished since the last call.
+        The times are in seconds, in order, for all steps finished since the last call.
         """
 
     def synchronize(self) -> None:
@@ -73,7 +73,7 @@ class WindowTiming:
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the synchronised start to the synchronised end."""
+        """Duration in seconds from the synchronised start to the synchronised end."""
         return self.end_s - self.begin_s
 
 
@@ -101,11 +101,11 @@ class Pace:
 
     @property
     def room(self) -> int:
-        """Number of steps that may be launched now; at least 1 after room was made."""
+        """Number of steps that may be launched now; at least 1 after a call to make room."""
         return self.most - self.in_flight
 
     def launched(self, num_steps: int, *, host_s: float) -> None:
-        """Record a chunk and the time its launch took, since the host may be the slower side."""
+        """Record a chunk and how long its launch took, since the host may be slower than the device."""
         self.in_flight += num_steps
         self._host_s = host_s / num_steps
 
@@ -113,7 +113,7 @@ class Pace:
         """Yield the times of finished steps until at most half of `most` is in flight.
 
         Normally it yields once. If steps have become slower, it yields several times, at the new pace, which
-        only the latest steps determine.
+        is based only on the latest steps.
         """
         while True:
             times_s = clock.drain(in_flight=max(self.most // 2, self.in_flight - self.most))
@@ -163,8 +163,8 @@ def paused_collector() -> Iterator[None]:
     """Keep the garbage collector from running inside steps.
 
     Objects alive now are not scanned again until `gc.unfreeze` is called: torch and its imports create some
-    300,000 objects, and scanning them once takes longer than many a warm-up. Young garbage is collected
-    first, since it may hold device memory.
+    300,000 objects, and scanning them once takes longer than many warm-ups. Young objects are collected
+    first, since they may hold device memory.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -195,8 +195,8 @@ class LongEnough(FixedSteps):
     """Run the requested steps, then continue on all ranks until the window has lasted `least_s`.
 
     The window ends with a whole epoch of `epoch_steps`, unless that would take more than `least_s` longer.
-    `agree` returns the smallest of the ranks' proposals. Every step time must be passed to `take`: on the
-    host's clock alone, steps still in flight would seem to take no time.
+    `agree` returns the smallest of the ranks' proposals. Every step time must be passed to `take`: measured
+    by the host's clock alone, steps still in flight would seem to take no time.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class TimeLimit:
 
 
 def steps_within(seconds: float, *, step_s: float | None) -> int:
-    """Return how many whole steps of `step_s` fit: at least one, and one if the step time is unknown.
+    """Return how many whole steps of `step_s` fit: at least one, and only one if `step_s` is unknown.
 
     >>> steps_within(0.25, step_s=0.1), steps_within(0.25, step_s=3.0), steps_within(0.25, step_s=None)
     (2, 1, 1)

@@ -1,15 +1,15 @@
-"""When is the mean step time known well enough? The plan for a window that stops by precision.
+"""When is the mean step time known well enough? The plan for a window with a target precision.
 
-In: step times as they finish. Out: how many steps to run next, and finally the reason to stop: the interval
-of the mean is as narrow as requested and both halves of the window agree, the interval no longer gets
-narrower, or time runs out. The interval applies within this one launch and uses batch means, which allow for
-steps that depend on earlier ones (Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). Standard
-library only, and constant memory.
+In: step times as they finish. Out: how many steps to run next, and finally the reason to stop: the confidence
+interval of the mean is as narrow as requested and both halves of the window agree, the interval no longer
+gets narrower, or time runs out. The interval applies within this one launch and uses batch means, which allow
+for steps that depend on earlier ones (Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). This
+module uses only the standard library, and constant memory.
 
-Events that did not occur in a window cannot widen its interval. So there is a minimum time, and the window
-reports which stalls it was too short to see. The minimum is lifted for steps with very little scatter, if
-they alone rule out a drift that would move the mean by more than the requested precision within the time
-limit.
+Events that did not occur in a window cannot widen its interval. So there is a minimum duration, and the
+window reports which stalls it was too short to detect. The minimum is waived for steps with very little
+scatter, if the steps alone rule out a drift that would move the mean by more than the requested precision
+within the time limit.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ from math import expm1, inf, log, sqrt
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, StepTimesSink, steps_within
 
 MAX_BATCHES = 64
-"""Batches are merged in pairs when there are this many; from then on, there are always at least half as
-many."""
+"""Batches are merged in pairs as soon as there are this many; from then on, at least half as many always
+remain."""
 MIN_BATCHES = 20
-"""With fewer batches than this, the spread of the batch means is hardly known."""
+"""With fewer batches than this, the spread of the batch means cannot be estimated."""
 INDEPENDENT = 0.3
 """If neighbouring batch means correlate more than this, the batches are too short to count as independent."""
 NO_NARROWER = 0.8
-"""With independent steps, four times as many halve the interval; if it shrinks less than this, more steps do
-not help."""
+"""Quadrupling the number of independent steps halves the interval. If the ratio stays above this value, more
+steps do not help."""
 LONG = 32
-"""From this many steps per batch, a correlation of batch means indicates drift, not a dependence between
+"""From this many steps per batch on, a correlation of batch means indicates drift, not a dependence between
 neighbouring steps."""
 FLOOR_S = 15.0
-"""Minimum seconds to measure unless drift is ruled out earlier, because clocks settle meanwhile …"""
+"""Minimum measuring time in seconds unless drift is ruled out earlier, because clocks settle meanwhile …"""
 FLOOR_SHARE = 0.5
-"""… but no more than this share of the time limit."""
+"""… but no more than this fraction of the time limit."""
 EARLY_STEPS = 325
-"""Minimum number of steps to rule out drift: even with a stall only every 300 steps, this many contain one,
-the chunk included."""
+"""Minimum number of steps to rule out drift: even if a stall occurs only every 300 steps, this many contain
+one, the chunk included."""
 SMALL = 0.25
-"""Fraction of the requested precision: steps with little scatter drift for trivial reasons."""
+"""Tolerated difference of the halves, as a fraction of the requested precision, since even steps with little
+scatter drift."""
 UNSEEN = 0.05
-"""Probability that a window misses all stalls of a kind that it claims it would have seen."""
+"""Probability that a window misses all stalls of a kind that it reports as detectable."""
 ROUNDING = 1e-12
-"""Relative difference between equal times that summation may cause."""
+"""Relative difference that summation may cause between equal times."""
 Z = 1.959964
 """The normal quantile of a two-sided 95 % interval."""
 
 TIME_UP, MORE, NO_HELP, REACHED = range(4)
-"""What a rank wants, in order of priority; the smallest value of any rank applies to all."""
+"""A rank's proposed next action, in order of priority; the smallest value from any rank applies to all."""
 REASONS = {TIME_UP: "time limit", NO_HELP: "more samples do not help", REACHED: "precision reached"}
 
 
@@ -98,7 +99,7 @@ class BatchMeans:
         return lag_one + (1 + 3 * lag_one) / count  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
 
     def relative_half_width(self) -> float:
-        """Half the 95 % interval of the mean, over the mean; infinite while there are too few batches."""
+        """Half the 95 % interval of the mean, divided by the mean; infinite with too few batches."""
         count = len(self.means)
         if count < MIN_BATCHES:
             return inf
@@ -111,7 +112,7 @@ class BatchMeans:
     def relative_drift(self, horizon_values: float) -> float:
         """Return how far off the mean may be if a drift lasted this many values; infinite if unknown.
 
-        Computed as the far end of the 95 % interval of the slope of a line fitted to the batch means, times
+        Computed as the far end of the 95 % interval for the slope of a line fitted to the batch means, times
         half the horizon, divided by the mean. Correlated batch means widen that interval, as they do for the
         mean.
         """
@@ -119,9 +120,8 @@ class BatchMeans:
         if count < MIN_BATCHES:
             return inf
         middle, mean = (count - 1) / 2, sum(self.means) / count
-        spread = (
-            count * (count * count - 1) / 12
-        )  # sum of the squared distances of 0 … count - 1 from their midpoint
+        # sum of the squared distances of 0 … count - 1 from their midpoint
+        spread = count * (count * count - 1) / 12
         slope = sum((place - middle) * value for place, value in enumerate(self.means)) / spread
         rest = sum(
             (value - mean - slope * (place - middle)) ** 2 for place, value in enumerate(self.means)
@@ -135,7 +135,8 @@ class BatchMeans:
         """Return whether the means of both halves differ by at most half of the mean's interval.
 
         That is the standard error of their difference: a steady window passes two checks out of three; a
-        drifting one passes ever fewer the longer it is. A relative difference of `within` is tolerated.
+        drifting window becomes ever less likely to pass the longer it is. A relative difference of `within`
+        is tolerated.
         """
         half = len(self.means) // 2
         if half < MIN_BATCHES // 2:
@@ -171,7 +172,7 @@ def student_quantile(freedom: int) -> float:
 
 
 class PrecisionLimit:
-    """Stop once the mean step time is known well enough: all ranks at one step, for one reason.
+    """Stop once the mean step time is precise enough: all ranks at the same step, for one reason.
 
     `agree` returns the smallest of the ranks' proposals. Every step time must be passed to `take`.
     """
@@ -204,7 +205,7 @@ class PrecisionLimit:
 
     @property
     def rarest_seen_stall(self) -> int | None:
-        """The steps so far can show stalls as rare as one in this many steps; None before the first step."""
+        """The steps so far can reveal stalls in one step out of this many; None before the first step."""
         return rarest_seen_stall(self._batches.num_values) if self._batches.num_values else None
 
     def take(self, times_s: Sequence[float]) -> None:
@@ -214,7 +215,7 @@ class PrecisionLimit:
             self._drifts.append(self._batches.size >= LONG and self._batches.correlation > INDEPENDENT)
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the agreed number of steps until the next precision check; 0 once the mean is known."""
+        """Return the agreed number of steps until the next check; 0 ends the window."""
         wish = self._agree(TIME_UP if elapsed_s >= self._limit_s else self._wish(elapsed_s))
         if wish != MORE:
             self.stop_reason = REASONS[wish]
@@ -241,7 +242,7 @@ class PrecisionLimit:
         return self._batches.relative_drift(self._limit_s / elapsed_s * done) <= self._target
 
     def _grows_no_narrower(self) -> bool:
-        """Compare the interval with the one at a quarter of the steps: a drifting series has no mean."""
+        """Compare the interval with that at a quarter of the steps: a drifting series has no fixed mean."""
         widths = self._widths
         if len(widths) < 4 or not all(self._drifts[-2:]):
             return False

@@ -1,1 +1,1 @@
-"""What a host contains, and what else it was doing during a run."""
+"""The hardware and software of a host, and other activity on it during a run."""

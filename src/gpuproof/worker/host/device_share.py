@@ -1,9 +1,9 @@
 """Choose the device for a case if several cases of a run share a host: the freest one available.
 
 In: the case's requirements, and the run's folder on this host. In this folder, each case that has a device
-holds a locked file, and the lock is released however the case's process exits. Out: the device, or an error
-that lists what each device lacked. Memory is as the driver reports it, minus what other cases have requested
-but not allocated yet. Nothing is ever reset, and other users' processes are never touched.
+locks a file, and the lock is released however the case's process exits. Out: the device, or an error that
+lists what each device lacked. Free memory is as reported by the driver, minus the memory that other cases
+have requested but not allocated yet. Nothing is ever reset, and other users' processes are never touched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VISIBILITY = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaim:
-    """What another case of this run has claimed."""
+    """A claim by another case of this run."""
 
     pid: int
     physical_index: int
@@ -48,7 +48,7 @@ class SharedDevice:
 
     identity: DeviceIdentity
     free_bytes: int | None
-    """As reported by the driver; None if the driver does not report it."""
+    """Free memory as reported by the driver; None if the driver does not report it."""
     processes: tuple[DeviceProcess, ...] | str
     claims: tuple[DeviceClaim, ...]
 
@@ -64,7 +64,7 @@ class SharedDevice:
         return sum(process.mem_used_bytes or 0 for process in self.processes if process.pid in tree)
 
     def lacks(self, share: DeviceShare, cases_per_device: int) -> str | None:
-        """Return why a case cannot have this device now; None if it can."""
+        """Return why a case cannot use this device now; None if it can."""
         if len(self.claims) >= cases_per_device:
             return f"has {len(self.claims)} case(s) of this run"
         if share.min_free_bytes is None:
@@ -74,12 +74,12 @@ class SharedDevice:
         free = self.free_bytes - self.promised_bytes
         if free >= share.min_free_bytes:
             return None
-        promised = f", {self.promised_bytes / 2**30:.1f} GiB of it promised" if self.promised_bytes else ""
+        promised = f", {self.promised_bytes / 2**30:.1f} GiB of it claimed" if self.promised_bytes else ""
         return f"has {self.free_bytes / 2**30:.1f} GiB free{promised}"
 
 
 class HeldDevice:
-    """A device that this process holds until it closes it or exits."""
+    """A device that this process holds until it releases the device or exits."""
 
     def __init__(self, taken: DeviceTaken, vendor: str, file: TextIO) -> None:
         self.taken = taken
@@ -93,19 +93,19 @@ class HeldDevice:
         return dict.fromkeys(VISIBILITY.get(self._vendor, ()), shown or str(self.taken.physical_index))
 
     def close(self) -> None:
-        """Release it."""
+        """Release the device."""
         self._file.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTaker:
-    """What one case requests, and the devices it may choose from."""
+    """Requirements of one case, and the devices it may choose from."""
 
     placement: Placement
     share: DeviceShare
     rank: int
     folder: Path
-    """Where the cases of this run keep their files on this host."""
+    """Folder where the cases of this run keep their files on this host."""
     needs_exclusive_memory: bool
     """Whether only the driver knows how much memory the case uses. Several cases can then share a device only
     if the driver reports the memory of each process."""
@@ -115,7 +115,7 @@ class DeviceTaker:
 
         Raises:
             EnvironmentUnfitError: no device became free in time, or several cases would have to share a
-                device whose driver reports only the total memory in use.
+                device with a driver that does not report memory per process.
         """
         devices = open_devices(environment, open_deadline_s=min(self.share.wait_s, SLOWEST_DRIVER_S))
         try:
@@ -132,7 +132,7 @@ class DeviceTaker:
             if held is not None:
                 return held
             if any(state.claims for state in states):
-                alone_s = monotonic()  # devices held by cases of this run will be released
+                alone_s = monotonic()  # devices in use by cases of this run will be released
             if monotonic() - alone_s >= self.share.wait_s:
                 raise EnvironmentUnfitError(
                     self._nothing_free(states),
@@ -142,7 +142,7 @@ class DeviceTaker:
             time.sleep(POLL_S)
 
     def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[SharedDevice], HeldDevice | None]:
-        """Scan all devices while no other case does, and claim the freest one that lacks nothing."""
+        """Scan all devices while no other case does, and claim the freest suitable one."""
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -193,7 +193,7 @@ def _preference(state: SharedDevice) -> tuple[int, int]:
 
 
 def _claims(folder: Path) -> list[DeviceClaim]:
-    """Read the claims of running processes, and remove all other claims."""
+    """Read the claims of running processes, and delete all other claims."""
     claims = []
     for path in folder.glob("claim-*.json"):
         with suppress(FileNotFoundError), path.open("r+") as file:
@@ -213,7 +213,7 @@ def _claims(folder: Path) -> list[DeviceClaim]:
 def _states(
     devices: GuardedDevices, chosen: Sequence[int] | None, claims: Sequence[DeviceClaim]
 ) -> list[SharedDevice]:
-    """Return the devices that may be used, by framework index if they were specified by index."""
+    """Return the devices that may be used; specified indices are framework indices if known."""
     readouts, processes = devices.read("fast"), devices.processes()
     states = []
     for identity in devices.identities:
@@ -240,7 +240,7 @@ def _states(
 
 
 def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
-    """Reject several cases on a device whose driver does not report memory per process."""
+    """Reject several cases on a device if its driver does not report memory per process."""
     for state in states:
         listed = state.processes
         if isinstance(listed, str):
@@ -251,7 +251,7 @@ def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
             continue
         raise EnvironmentUnfitError(
             f"several cases cannot share {state.identity.name} {state.identity.physical_index}: "
-            f"their memory could not be separated ({why})",
+            f"their memory use could not be distinguished ({why})",
             place="cases.parallel",
             next_step="Run at most one case per GPU",
         )

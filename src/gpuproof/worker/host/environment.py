@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuproof.accelerators.base import Accelerator
 
 PROCESSOR_PATIENCE_S = 0.8
-"""Timeout for drivers of devices that the work does not use."""
+"""Timeout for drivers of devices that the workload does not use."""
 
 
 def describe_host(
@@ -44,8 +44,9 @@ def describe_host(
 
     A device type that another package provides is looked for only if it was requested. If a driver does not
     answer within `patience_s`, torch is not queried for devices, since it would wait for that driver. If
-    `patience_s` is None, the limits of a rank apply: for work on a CPU the limit is short; for other work it
-    is that of the slowest driver, and torch is always queried, since the work waits for the driver as well.
+    `patience_s` is None, the limits of a rank apply: a short one for work on a CPU, otherwise that of the
+    slowest driver. In the latter case torch is always queried, since the workload waits for the driver as
+    well.
 
     Nothing is cached for the next launch, since it could be out of date. Once torch is imported, reading
     everything took 45 ms on a host without a GPU. On an H100 it took about 0.5 s, including everything that
@@ -74,7 +75,7 @@ def describe_host(
 def describe_system(
     environment: Mapping[str, str] = os.environ, *, patience_s: float = OPEN_DEADLINE_S
 ) -> dict[str, Any]:
-    """Return the facts that need no framework: all of `describe_host` but devices and torch versions."""
+    """Return the facts that need no framework: `describe_host` without devices and torch versions."""
     accelerators = describe_devices(dict(environment), patience_s=patience_s)
     return {
         "host": socket.gethostname(),
@@ -104,7 +105,7 @@ def describe_system(
 
 
 def _as_the_user_set_it(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Restore the user's thread count, which we or torchrun have overridden."""
+    """Restore the user's thread count, which gpuproof or torchrun has overridden."""
     others = {name: value for name, value in environment.items() if name != THREADS_VARIABLE}
     users = users_threads()
     return others if users is None else {**others, THREADS_VARIABLE: str(users)}
@@ -131,7 +132,7 @@ def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
 
 
 def _peer_access(accelerator: Accelerator, index: int) -> list[int] | None:
-    """List the devices that this one copies to directly; None if unknown or if it is the only device."""
+    """List the devices that this one can copy to directly; None if unknown or if it is the only one."""
     import torch
 
     others = [other for other in range(accelerator.count()) if other != index]

@@ -1,8 +1,8 @@
-"""What a host brings to a multi-host run: network interfaces, InfiniBand ports, limits, its name.
+"""A host's details for a multi-host run: interfaces, InfiniBand ports, limits, its name.
 
-Facts are read from sysfs, the kernel and the environment; each is a value, or None with the reason next to
-it. Interfaces are read over netlink, so the result applies to this network namespace, whatever is mounted at
-/sys. Standard library only.
+Facts are read from sysfs, the kernel and the environment; each is a value, or None with a reason next to it.
+Interfaces are read over netlink, so the result applies to this network namespace, whatever is mounted at
+/sys. This module uses only the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
 PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "ib_peer_mem")
 HPCX = ("/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib")
-"""Where HPC-X is located in the vendor's images."""
+"""Location of HPC-X in the vendor's images."""
 PREFIXES = (
     *("NCCL_", "GLOO_", "TF_", "TORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "OMP_", "MKL_", "KMP_"),
     *("ROCR_", "HIP_", "PYTORCH_"),
@@ -60,7 +60,7 @@ def describe_fabric(
 
 
 def infiniband_ports(folder: Path = SYSFS / "class/infiniband") -> list[dict[str, Any]]:
-    """Return all ports that this host lists; see https://docs.kernel.org/admin-guide/abi-stable.html."""
+    """Return all InfiniBand ports; see https://docs.kernel.org/admin-guide/abi-stable.html."""
     return [
         {
             "device": port.parents[1].name,
@@ -108,9 +108,10 @@ def _resolve(name: str) -> list[str]:
 def describe_affinity(
     pci_bus_ids: Iterable[str], *, sysfs: Path = SYSFS, modules: Path = Path("/proc/modules")
 ) -> dict[str, Any]:
-    """Return NUMA nodes and their CPUs, the CPUs this process may use, and the node of each device.
+    """Return NUMA nodes and their CPUs, the CPUs this process may use, and each device's NUMA node.
 
-    `peer_memory` tells whether a module that lets network cards read GPU memory is loaded; None if unknown.
+    `peer_memory` indicates whether a module that lets network cards read GPU memory is loaded; None if
+    unknown.
     """
     nodes = {
         path.name.removeprefix("node"): _text(path / "cpulist")
@@ -154,8 +155,8 @@ def _documented() -> frozenset[str]:
 def describe_interfaces() -> list[dict[str, Any]]:
     """Return the name, state, MTU in bytes and addresses of each interface in this network namespace.
 
-    `up` is what the administrator set; `running` means that there is also a carrier. The message formats are
-    described in https://man7.org/linux/man-pages/man7/rtnetlink.7.html.
+    `up` is what the administrator configured; `running` means that there is also a carrier. The message
+    formats are described in https://man7.org/linux/man-pages/man7/rtnetlink.7.html.
 
     Raises:
         OSError: the kernel does not answer over netlink (not Linux).
@@ -219,7 +220,7 @@ def check_named_interfaces(environment: Mapping[str, str]) -> None:
         return
     try:
         interfaces = describe_interfaces()
-    except OSError:  # no netlink here: gloo will report the problem itself
+    except OSError:  # netlink is not available here: gloo will report the problem itself
         return
     by_name = {interface["name"]: interface for interface in interfaces}
     for name in names.split(","):

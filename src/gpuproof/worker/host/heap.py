@@ -1,8 +1,8 @@
 """Keep the memory that the process frees in one step for the next one, for steps on a CPU.
 
-glibc's allocator returns freed blocks to the kernel, at the end of the heap or, for large ones, immediately;
-the next step then gets new pages, which the kernel clears first. The time of those page faults varies,
-especially on virtual machines. GPU steps are not affected, since torch keeps its own memory.
+glibc's allocator returns freed blocks to the kernel, either from the end of the heap or, for large blocks,
+immediately. The next step then gets new pages, which the kernel clears first. The time of those page faults
+varies, especially on virtual machines. GPU steps are not affected, since torch keeps its own memory.
 
 Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
 """
@@ -34,6 +34,6 @@ def reason_freed_memory_is_not_kept(accelerator: Accelerator) -> str | None:
     if accelerator.asynchronous:
         return "a step on a device uses device memory, which torch keeps in any case"
     if not hasattr(ctypes.CDLL(None), _GLIBC):
-        return "only glibc's allocator supports this, and this system has another"
+        return "only glibc's allocator supports this, and this system uses another"
     preloaded = [name for name in _OTHER_ALLOCATORS if name in os.environ.get("LD_PRELOAD", "")]
-    return f"LD_PRELOAD puts {preloaded[0]} in place of glibc's allocator" if preloaded else None
+    return f"LD_PRELOAD replaces glibc's allocator with {preloaded[0]}" if preloaded else None

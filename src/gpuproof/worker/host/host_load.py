@@ -1,10 +1,10 @@
-"""What the kernel counted between two moments: how busy CPUs were, and TCP retransmissions.
+"""Kernel counters between two moments: how busy the CPUs were, and TCP retransmissions.
 
-Read from /proc just outside the measured window, so that another process that used the CPU during the window
-is detected afterwards, at no cost inside it. Other systems provide only what Python offers, with the reason
-why the rest is missing. The kernel keeps counts for each TCP connection (`tcp_info` in linux/tcp.h, what `ss
--ti` shows), and a process may query its own connections without privileges: this covers gloo's sockets, and
-NCCL's if it uses sockets.
+The counters are read from /proc just outside the measured window, so that another process that used the CPU
+during the window is detected afterwards, at no cost inside it. Other systems provide only the data that
+Python offers, with the reason why the rest is missing. The kernel counts segments for each TCP connection
+(`tcp_info` in linux/tcp.h, as shown by `ss -ti`), and a process may query its own connections without
+privileges: this covers gloo's sockets, and NCCL's if it uses sockets.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from gpuproof.records.run import HostLoad
 from gpuproof.records.what_ran import Connections, CountedConnection
 
 BUSY_FIELDS = (1, 2, 3, 6, 7)
-"""user, nice, system, irq and softirq in the first line of /proc/stat; idle and iowait do not count as
-busy."""
+"""Columns user, nice, system, irq and softirq in the first line of /proc/stat; idle and iowait do not count
+as busy."""
 STEAL_FIELD = 8
 UTIME_FIELD = 11
-"""In /proc/PID/stat, after the name in parentheses: user time, then system time."""
+"""Position in /proc/PID/stat after the name in parentheses: user time, then system time."""
 TOTAL_RETRANS = struct.Struct("@100xI")
-"""`tcpi_total_retrans`: segments retransmitted since the connection was opened."""
+"""Field `tcpi_total_retrans`: segments retransmitted since the connection was opened."""
 DATA_SEGS_OUT = struct.Struct("@156xI")
-"""`tcpi_data_segs_out`: segments with data; available since Linux 4.6."""
+"""Field `tcpi_data_segs_out`: segments with data; available since Linux 4.6."""
 TCP_INFO_BYTES = 256
 MOST_KEPT = 32
 """Maximum number of connections recorded per rank: first those with the most retransmissions, then those that
@@ -43,7 +43,7 @@ sent the most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReading:
-    """Cumulative totals at one moment."""
+    """Cumulative counts at one moment."""
 
     monotonic_s: float
     own_cpu_s: float
@@ -114,7 +114,7 @@ def load_between(begin: LoadReading, end: LoadReading) -> HostLoad:
     if wait_s is not None and wait_s < 0:  # when a thread exits, its total is lost
         wait_s, missing = None, "threads that had waited for a CPU exited in the window"
     return HostLoad(
-        num_cpus=os.cpu_count() or 1,  # the total for the host, which is what busy_cpu_s covers
+        num_cpus=os.cpu_count() or 1,  # the total for the host, which busy_cpu_s covers
         busy_cpu_s=_difference(begin.busy_cpu_s, end.busy_cpu_s),
         own_cpu_s=end.own_cpu_s - begin.own_cpu_s,
         run_queue_wait_s=wait_s,
@@ -131,10 +131,9 @@ def _difference(begin: float | None, end: float | None) -> float | None:
 def read_connections(rank: int) -> Connections:
     """Read the counts of all connections that this process has open, keyed by both addresses."""
     if sys.platform != "linux":
-        return _unknown(rank, f"only Linux counts connections, and this is {sys.platform}")
-    if (
-        socket.getdefaulttimeout() is not None
-    ):  # inspecting a connection through a socket object would set that timeout on it
+        return _unknown(rank, f"connection counts are available only on Linux, and this is {sys.platform}")
+    # inspecting a connection through a socket object would set that timeout on it
+    if socket.getdefaulttimeout() is not None:
         return _unknown(rank, "this process has a default socket timeout")
     sent: Counter[tuple[str, str]] = Counter()
     again: Counter[tuple[str, str]] = Counter()

@@ -1,8 +1,8 @@
-"""Can a run's hosts reach each other? Node 0 listens as its ranks will; the others report in.
+"""Can a run's hosts reach each other? Node 0 listens as its ranks will; other hosts contact it.
 
-A host that is reachable is also contacted on a port of its own choice, in both directions, because ranks use
-such ports once they have met. The error, and how another port on the same host answers, distinguish a
-firewall, a host that is down, and a port without a listener.
+A host that is reachable is also contacted on a port chosen by its system, in both directions, because ranks
+use such ports once they have met. To distinguish a firewall, a host that is down, and a port without a
+listener, the error is combined with the response from another port on the same host.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Any
 GREETING = "gpuproof doctor"
 CONNECT_S = 3.0
 ANSWER_S = 30.0
-"""Timeout for hosts that are already connected: a busy host is slow to answer, but no firewall is in the
-way."""
+"""Timeout for hosts that are already connected: no firewall blocks them, but a busy host responds slowly."""
 RETRY_S = 0.5
 MAPPED = "::ffff:"
 """Prefix of an IPv4 address seen on a dual-stack socket."""
@@ -31,7 +30,7 @@ UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeetingPoint:
-    """Where the hosts meet, and which of them this is."""
+    """Where the hosts meet, and which host this is."""
 
     master: str
     port: int
@@ -41,7 +40,7 @@ class MeetingPoint:
 
 
 def meet(place: MeetingPoint) -> dict[str, Any]:
-    """Meet the other hosts; return what happened as JSON."""
+    """Meet the other hosts; return the result as JSON."""
     try:
         addresses = sorted(
             {str(a[4][0]) for a in socket.getaddrinfo(place.master, place.port, type=socket.SOCK_STREAM)}
@@ -158,7 +157,7 @@ def _connected(host: str, port: int, use: Callable[[socket.socket], dict[str, An
 
 
 def _any_port() -> socket.socket:
-    """Listen on a port that the system chooses; the kernel accepts connections on its own."""
+    """Listen on a port chosen by the system; the kernel accepts connections by itself."""
     return _listen(0, backlog=64)
 
 

@@ -18,12 +18,12 @@ from gpuproof.base.files import packaged_rows
 
 TABLE = "records/host_facts.csv"
 UNKEPT_CLOCK_US = 16_000_000
-"""The largest error that the kernel reports for its clock, which means that nothing has synchronised it for a
-long time. systemd uses it too, rather than STA_UNSYNC, which stays set under chrony without rtcsync (systemd
-bca5a0ea)."""
+"""Maximum clock error that the kernel reports, which it reaches only if nothing has synchronised the clock
+for a long time. systemd also uses this rather than STA_UNSYNC, which stays set under chrony without rtcsync
+(systemd bca5a0ea)."""
 TIMEX_LONGS = 32
-"""Size of a buffer larger than `struct timex`. All zeros mean a query that changes nothing; the fourth long
-is the error in µs."""
+"""Length of a buffer that is larger than `struct timex`. With all zeros, the call is a query that changes
+nothing; the fourth long is the error in µs."""
 SECOND_LOOK_S = 0.1
 NVIDIA_LIBRARY = re.compile(r"lib(cuda|nvidia-.*|nvcuvid|nvoptix)\.so(\..*)?")
 SHOWN = 5
@@ -120,7 +120,7 @@ def _running(proc: Path, name: str) -> str:
 
 
 def _blocked(proc: Path) -> str:
-    """Count processes blocked in the kernel in two samples, so that a mere disk read is not counted."""
+    """Count processes blocked in the kernel in both of two samples, to ignore a mere disk read."""
     blocked = {process for process, state in _processes(proc).items() if state == "D"}
     if blocked:
         sleep(SECOND_LOOK_S)
@@ -143,13 +143,13 @@ def _of_drivers(devices: Sequence[Mapping[str, Any]], fact: str) -> str:
 
 
 def _temperature(devices: Sequence[Mapping[str, Any]]) -> str:
-    """Report how hot the GPUs are, and whether one is at the maximum that its driver states."""
+    """Report how hot the GPUs are, and whether one has reached the maximum that its driver reports."""
     pairs = [(device["state"].get("temp_gpu_c"), device["static"].get("temp_max_c")) for device in devices]
     if not pairs or None in {number for pair in pairs for number in pair}:
         raise ValueError("not every driver reports temperature and maximum")
     low, high = min(degrees for degrees, _ in pairs), max(degrees for degrees, _ in pairs)
     seen = f"{low:g} to {high:g} °C, a spread of {high - low:g} K" if len(pairs) > 1 else f"{high:g} °C"
-    return seen + ("; a GPU is at its maximum" if any(degrees >= most for degrees, most in pairs) else "")
+    return seen + ("; a GPU reached its maximum" if any(degrees >= most for degrees, most in pairs) else "")
 
 
 def _named_file(root: Path, name: str | None) -> str:
@@ -160,7 +160,7 @@ def _named_file(root: Path, name: str | None) -> str:
 
 
 def _empty(paths: Iterator[Path]) -> str:
-    """List NVIDIA libraries that are empty files, which mislead tools that check only for existence."""
+    """List NVIDIA libraries that are empty files: these mislead tools that check only for existence."""
     libraries = sorted(path for path in paths if NVIDIA_LIBRARY.fullmatch(path.name) and path.is_file())
     if not libraries:
         raise ValueError("there are no NVIDIA libraries")

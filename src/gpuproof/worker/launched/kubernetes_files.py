@@ -1,8 +1,9 @@
 """`python -m gpuproof.worker kubernetes-files`: runs in the second container of a pod.
 
 `hold` keeps the pod, and thus its files, until its lease ends or Kubernetes terminates it. In the latter
-case, if the files were not fetched yet, it keeps them for a final grace period. `send` writes a launch's
-files to standard output as a tar. The container with the ranks may have been OOM-killed; this one was not.
+case, if the files have not been fetched yet, it keeps them for a final grace period. `send` writes a launch's
+files to standard output as a tar archive. The container with the ranks may have been OOM-killed, but this
+container was not.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from pathlib import Path
 
 SUMMARY = "store a pod's files, and send them"
 LOOK_S = 2.0
-"""Interval for checking whether the ranks have ended: one file check, too small to affect the measurement."""
+"""Interval for checking whether the ranks have ended: a check of a few files, too short to affect the
+measurement."""
 LAST_S, LAST_LOOK_S = 30.0, 0.2
-"""How long unfetched files are kept once the pod has to end: a Job deletes its remaining pods as soon as one
-was evicted. Longer than the launcher's polling interval, and shorter than a pod's grace period."""
+"""How long unfetched files are kept once the pod has to end, because a Job deletes its remaining pods as soon
+as one of them is evicted. This is longer than the launcher's polling interval, and shorter than a pod's grace
+period."""
 SENT = "files.sent"
 
 
@@ -30,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="gpuproof.worker kubernetes-files")
     parser.add_argument("what", choices=("hold", "send"))
     parser.add_argument("--folder", type=Path, required=True, help="the launch's folder in the pod")
-    parser.add_argument("--lease", type=float, default=600.0, help="seconds after the last new file")
+    parser.add_argument("--lease", type=float, default=600.0, help="seconds to wait after the last new file")
     options = parser.parse_args(arguments)
     if options.what == "hold":
         hold(options.folder, lease_s=options.lease)
@@ -47,7 +50,7 @@ def hold(folder: Path, *, lease_s: float) -> None:
     left_s, state = lease_s, _state(folder)
     while left_s > 0 and not is_ended.wait(LOOK_S):
         now = _state(folder)
-        is_busy = any(folder.glob("task-*.pid"))  # a task removes it on exit, unless it was killed
+        is_busy = any(folder.glob("task-*.pid"))  # a task removes the file on exit, unless it was killed
         left_s = lease_s if now != state or is_busy else left_s - LOOK_S
         state = now
     left_s = LAST_S if folder.exists() else 0.0
@@ -61,7 +64,7 @@ def _state(folder: Path) -> tuple[int, ...]:
 
 
 def send(folder: Path) -> None:
-    """Write the launch's files to standard output as a compressed tar, truncating growing files."""
+    """Write the launch's files to standard output as a compressed tar, cutting off growing files."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|gz") as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name not in ("spec.json", SENT):

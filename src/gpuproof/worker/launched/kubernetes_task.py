@@ -22,7 +22,7 @@ from gpuproof.worker.commands.node_task import parted, run_commands
 
 SUMMARY = "start a pod's ranks, or stop them"
 RANKS = ("PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX")
-"""Variables that identify which node of a launch a pod is: Kubeflow's, then that of an Indexed Job."""
+"""Variables with a pod's node number in a launch: Kubeflow's, then the variable of an Indexed Job."""
 TASK = "task-{}.pid"
 OUTPUT = "launcher-output-{}.txt"
 
@@ -31,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     """Start the commands and wait for the ranks, or until asked to stop; return the ranks' status.
 
     Raises:
-        EnvironmentUnfitError: this pod does not know its rank, has already been started before, or a command
-            cannot be started.
+        EnvironmentUnfitError: this pod does not know its rank, has already been started before, or cannot
+            start a command.
     """
     options, *commands = parted(arguments)
     named = dict(option.removeprefix("--").partition("=")[::2] for option in options)
@@ -69,18 +69,22 @@ def node_rank(environment: Mapping[str, str], *, num_nodes: int) -> int:
     """Return which node of the launch this pod is.
 
     Raises:
-        EnvironmentUnfitError: the index is not set, or is out of range; such a pod would measure only itself
-            and look like a successful launch.
+        EnvironmentUnfitError: the index is not set, or is out of range. Such a pod would measure only itself,
+            and the result would look like a successful launch.
     """
     name = next((name for name in RANKS if name in environment), None)
     value = environment[name] if name is not None else ""
     if re.fullmatch(r"\d+", value) and int(value) < num_nodes:
         return int(value)
-    problem = f"{name} is {value!r}, with {num_nodes} nodes" if name else f"none of {', '.join(RANKS)} is set"
+    problem = (
+        f"{name} is {value!r}, but there are {num_nodes} nodes"
+        if name
+        else f"none of {', '.join(RANKS)} is set"
+    )
     raise EnvironmentUnfitError(
         f"this pod does not know its rank: {problem}",
         place=socket.gethostname(),
-        next_step=("Start it with an Indexed Job (completionMode: Indexed), a JobSet or Kubeflow's trainer"),
+        next_step="Start it with an Indexed Job (completionMode: Indexed), a JobSet or Kubeflow's trainer",
     )
 
 

@@ -1,10 +1,10 @@
 """`python gpuproof-node.pyz remote-agent`: start and monitor processes for a remote control side.
 
 In: frames on standard input (commands to start, files to store, heartbeats). Out: frames on standard output:
-the contents that the started commands write into their folder, as it grows, and how the commands end. The
-agent holds a lease: if the control side is silent for too long, or closes the stream, everything that was
-started is stopped and the agent's directory is removed. It handles processes and files, but knows nothing
-about cases or frameworks.
+the contents that the started commands write to their folder, as the files grow, and how the commands exit.
+The agent has a lease: if the control side is silent for too long, or closes the stream, everything that was
+started is stopped and the agent's directory is removed. It handles processes and files, but has no knowledge
+of cases or frameworks.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from gpuproof.processes.scratch import ScratchFolder, sweep
 from gpuproof.processes.start import ENDING_SIGNALS, safe_environment
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 
-SUMMARY = "serve a gpuproof on another host over SSH"
+SUMMARY = "serve a gpuproof process on another host over SSH"
 POLL_S = 0.2
-"""Interval between checks of a launch's files; four files are checked, which takes a few microseconds."""
+"""Interval between checks of a launch's files. Checking the four files takes a few microseconds."""
 READ_BYTES = 1 << 16
 LEASE_CHECKS = 8
 ABANDON_GRACE_S = 5.0
@@ -69,7 +69,7 @@ class RemoteAgent:
             self._greet()
             self._obey()
         except BrokenPipeError:
-            pass  # the reader is gone, which is equivalent to a closed stream
+            pass  # the reader has exited, which is equivalent to a closed stream
         except OSError as error:
             sys.stderr.write(f"gpuproof: the agent cannot continue: {_reason(error)}\n")
         self._leave()
@@ -150,7 +150,7 @@ class RemoteAgent:
         self._say(say="answer", about=about)
 
     def _start(self, words: Mapping[str, Any], folder: Path, on_exit: OnExit) -> ProcessGroup:
-        """Start the commands by exec or, if a server is named, by having the server fork them."""
+        """Start the commands by exec or, if a fork server is specified, have the server fork them."""
         environment = {**os.environ, **words["environment"]}
         server = words["fork_server"]
         output = folder / OUTPUT
@@ -219,16 +219,13 @@ class RemoteAgent:
                 for frame in decoder.feed(data):
                     if frame.header.get("do") != "beat":
                         self._orders.put(frame)
-        self._orders.put(
-            EOF
-        )  # if the main thread is blocked in a write that nobody reads, lease expiry ends it
+        # if the main thread is blocked in a write with no reader, lease expiry ends it
+        self._orders.put(EOF)
 
     def _hold_lease(self) -> None:
         while monotonic() - self._heard_s < self._lease_s:
             threading.Event().wait(self._lease_s / LEASE_CHECKS)
-        sys.stderr.write(
-            f"gpuproof: no message for {self._lease_s:g} s: stopping everything that was started\n"
-        )
+        sys.stderr.write(f"gpuproof: no message for {self._lease_s:g} s: stopping everything it started\n")
         self._leave()
         os._exit(1)
 
@@ -250,7 +247,7 @@ def inside(root: Path, relative: str) -> Path:
     """Return a path below `root`.
 
     Raises:
-        UsageError: `relative` leads outside.
+        UsageError: `relative` leads outside the root.
     """
     parts = PurePosixPath(relative).parts
     if not parts or relative.startswith("/") or ".." in parts:
@@ -263,14 +260,14 @@ def main(arguments: Sequence[str]) -> int:
     import argparse  # not at module level, since `obey` is called directly when a fast start matters
 
     parser = argparse.ArgumentParser(prog="gpuproof.worker remote-agent", description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True, help="its own; removed at the end")
+    parser.add_argument("--directory", type=Path, required=True, help="its own directory; removed at the end")
     parser.add_argument("--lease", type=float, required=True, help="seconds of silence after which it stops")
     options = parser.parse_args(arguments)
     return obey(options.directory, options.lease)
 
 
 def obey(directory: str | Path, lease_s: float) -> int:
-    """Run the agent in its own directory, and remove those of killed agents; return the exit code."""
+    """Clean up after killed agents, then run the agent in its own directory. Return the exit code."""
     lease_folder = Path(directory)
     sweep(lease_folder.parent)
     return RemoteAgent(lease_folder, lease_s=lease_s).run()
@@ -296,7 +293,7 @@ def _free_port() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """New bytes in a file; empty if the file shrank to `offset`."""
+    """New bytes in a file; empty if the file was truncated to `offset`."""
 
     name: str
     offset: int
@@ -312,9 +309,9 @@ class LaunchedGroup:
         self._sent = dict.fromkeys(ignored, -1)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:
-        """Yield new content since the last call; for JSON Lines, only whole lines unless `everything`.
+        """Yield content added since the last call; for JSON Lines, whole lines unless `everything`.
 
-        A writer removes a line that it could not finish, so half a line is not sent until the end.
+        A writer removes a line that it could not finish, so an incomplete line is not sent until the end.
         """
         for entry in sorted(os.scandir(self.folder), key=lambda file: file.name):
             if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):

@@ -1,8 +1,8 @@
 """`python -m gpuproof.worker slurm-task`: the single task of a node in a Slurm job.
 
 It starts the node's ranks (with the first command) and the sampler alongside (with the others), stops
-everything when asked to, and exits with the ranks' status. In the commands' arguments, `$NAME` stands for
-something that only the node knows; `$$` is a dollar sign.
+everything when asked to, and exits with the ranks' status. In the commands' arguments, `$NAME` is a
+placeholder for a value that only the node knows; `$$` is a dollar sign.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def node_facts(environment: Mapping[str, str], *, folder: str, nodes: str | None
         raise EnvironmentUnfitError(
             f"not a task of the intended job: {error}",
             place=socket.gethostname(),
-            next_step="srun starts this, with one task per node",
+            next_step="srun starts this command, with one task per node",
         ) from error
     return {
         **{name: value for name, value in environment.items() if name.startswith("GPUPROOF_")},

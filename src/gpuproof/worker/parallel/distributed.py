@@ -1,9 +1,10 @@
 """Ranks: which device belongs to this rank, and how ranks communicate and agree.
 
-Small decisions (how many steps come next) go over gloo on the CPU even if gradients go over NCCL, so that
-reaching agreement never disturbs the device's queue. NCCL receives the settings of a communication profile
-before it starts (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html). No profile is known to
-help on any machine; an A/B comparison with interleaved launches shows whether one helps on a given machine.
+Small decisions (such as how many steps come next) are communicated over gloo on the CPU even if gradients use
+NCCL, so that reaching agreement never disturbs the device's queue. NCCL receives the settings of a
+communication profile before it starts (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+No profile is guaranteed to help on any machine; an A/B comparison with interleaved launches shows whether a
+profile helps on a given machine.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gpuproof.records.work.parallel import Backend, CommunicationProfile, Parall
 from gpuproof.worker.rank.identity import RankIdentity
 
 NCCL = "nccl"
-"""The backend that reads these variables."""
+"""Backend that reads these variables."""
 PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
     "none": {},
     "ring": {"NCCL_ALGO": "Ring"},
@@ -45,9 +46,9 @@ PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
         "NCCL_MIN_NCHANNELS": "4",
     },
 }
-"""Variables per profile. `no_fabric` leaves hosts only IP sockets; with `no_gpudirect`, network cards copy
-through host memory. `pcie` is the published set for two GPUs without direct copies, including its debug
-output."""
+"""Variables set by each profile. With `no_fabric`, hosts can use only IP sockets; with `no_gpudirect`,
+network cards copy through host memory. `pcie` is the published set for two GPUs that cannot copy to each
+other directly, including its debug output."""
 
 
 def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
@@ -68,8 +69,8 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
         raise EnvironmentUnfitError(
             f"device {missing[0]} was requested, but torch sees {num_visible}{shown}",
             place="distributed.devices",
-            next_step="Count from 0, as torch does; without distributed.devices the available "
-            "ones are used, and distributed.device=cpu measures the CPU",
+            next_step="Count from 0, as torch does. Without distributed.devices the available "
+            "devices are used; distributed.device=cpu measures the CPU",
         )
     # With srun --gpus-per-task=1, each rank sees only one device, whatever its local rank.
     local_rank = 0 if num_visible == 1 and placement.devices is None else identity.local_rank
@@ -110,7 +111,7 @@ class Ranks:
         self.agree(0)
 
     def agree(self, proposal: int) -> int:
-        """Return the smallest proposal from all ranks."""
+        """Return the smallest of the proposals from all ranks."""
         if self.backend is None:
             return proposal
         value = torch.tensor([proposal])
@@ -118,16 +119,16 @@ class Ranks:
         return int(value.item())
 
     def close(self) -> None:
-        """Leave the process group. Delete every module that uses it first, or the process crashes on exit."""
+        """Leave the process group. Delete modules that use it first, or the process crashes on exit."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
 def open_store(timeout_s: float, *, awaits_all: bool = True) -> Store:
-    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; return the shared key-value store.
+    """Connect to the other ranks at MASTER_ADDR:MASTER_PORT; return the shared key-value store.
 
     If this process hosts the store, it may continue before the others arrive, so that a late rank can be
-    named.
+    reported by number.
     """
     timeout = timedelta(seconds=timeout_s)
     is_of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
@@ -147,7 +148,7 @@ def _backend(backend: Backend, device: torch.device) -> str:
     collectives = accelerator_of(device).collectives
     if not collectives:
         raise EnvironmentUnfitError(
-            f"torch has no collectives between {accelerator_of(device).title} devices",
+            f"torch does not support collectives between {accelerator_of(device).title} devices",
             place="distributed.nproc",
             next_step="Run one rank, or set distributed.device=cpu",
         )
@@ -157,9 +158,7 @@ def _backend(backend: Backend, device: torch.device) -> str:
         raise EnvironmentUnfitError(
             "the nccl backend needs CUDA devices and this run is on the CPU"
             if (backend, device.type) == ("nccl", "cpu")
-            else (
-                f"the {backend} backend does not transfer tensors of {accelerator_of(device).title} devices"
-            ),
+            else f"the {backend} backend does not transfer tensors of {accelerator_of(device).title} devices",
             place="distributed.backend",
             next_step="Set distributed.backend=auto, which uses nccl with CUDA and gloo without"
             if device.type == "cpu"
@@ -169,10 +168,10 @@ def _backend(backend: Backend, device: torch.device) -> str:
 
 
 def apply_profile(profile: CommunicationProfile, environment: MutableMapping[str, str]) -> None:
-    """Set the profile's variables in a process in which NCCL has not started yet.
+    """Set the profile's variables in a process in which NCCL has not been initialised yet.
 
     Raises:
-        EnvironmentUnfitError: a variable is set to something else, so the intention is unclear.
+        EnvironmentUnfitError: a variable is already set to another value, so the intention is unclear.
 
     >>> environment = {}
     >>> apply_profile("tree", environment)

@@ -1,9 +1,10 @@
-"""Several ranks, one model: replicated, sharded or split by layer, as the case's strategy says.
+"""Several ranks, one model: replicated, sharded or split by layer, depending on the strategy.
 
-In: the model on this rank's device, and the layout of the ranks. Out: what a step calls, how it computes, and
-a record of what actually runs. Sharding applies torch's fully_shard (FSDP2) to each repeated block and then
-to the whole model. The overall order follows torch's own documentation: tensor parallelism, sharding,
-compilation, and replication last. https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+In: the model on this rank's device, and the layout of the ranks. Out: the callable for a step, how it
+computes, and a record of what actually runs. Sharding applies torch's fully_shard (FSDP2) to each repeated
+block and then to the whole model. The overall order follows torch's own documentation: tensor parallelism,
+sharding, compilation, and finally replication.
+https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ would outlast a window."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelModel:
-    """The model in the form that this rank runs."""
+    """The model as this rank runs it."""
 
     module: nn.Module
     precision: PrecisionPolicy
     parallelism: Parallelism | None
     num_gathered_parameters: int = 0
-    """Maximum number of parameters that a sharded model holds unsharded at once: the root's, and those of two
-    blocks."""
+    """Maximum number of parameters that a sharded model keeps unsharded at once: the parameters of the root
+    and of two blocks."""
 
 
 def arranged(work: ModelWork, *, world_size: int) -> Arrangement:
@@ -112,15 +113,15 @@ def parallelize(
 
 
 def _recomputed(work: ModelWork, module: nn.Module) -> nn.Module:
-    """Apply checkpointing after layers are split, since plans name them, and before sharding."""
+    """Apply checkpointing after layers are split, since plans name layers, and before sharding."""
     if not work.trains:
         return module
     return checkpointed(module, work.activation_checkpointing, name=work.model.name)
 
 
 def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
-    """Create a mesh from the dimensions longer than 1; every rank takes part."""
-    # torch warns about sums over two mesh dimensions; the only such sums here are of one number, the
+    """Create a mesh from the dimensions larger than 1; every rank takes part."""
+    # torch warns about sums over two mesh dimensions. The only such sum here is of a single number, the
     # gradient-clipping norm.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     sides = {name: size for name, size in zip(AXES, arrangement.sizes, strict=True) if size > 1}
@@ -131,7 +132,7 @@ def split_layers(work: ModelWork, workload: WorkloadOnTorch, *, mesh: DeviceMesh
     """Split the workload's layers over the ranks of a tensor group, in place.
 
     Raises:
-        UsageError: the workload has no plan, or a size that does not divide evenly among the ranks.
+        UsageError: the workload has no plan, or has a size that cannot be divided evenly among the ranks.
     """
     from torch.distributed.tensor.parallel import parallelize_module
 
@@ -177,15 +178,15 @@ def _sharded(
             next_step="Use torch 2.6 or newer, or distributed.strategy=ddp",
         ) from error
     sharding = mesh["replicate", "shard"] if arrangement.replicate > 1 else mesh["shard"]
-    dtype = None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)  # its statistics: float32
+    # batch norm statistics stay float32
+    dtype = None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)
     of_blocks = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
-    of_root = replace(of_blocks, output_dtype=dtype and torch.float32)
     blocks = repeated_blocks(module)
     in_blocks = [_num_local_parameters(block) for block in blocks]
     in_root = _num_local_parameters(module) - sum(in_blocks)
     for block in blocks:
         fully_shard(block, mesh=sharding, mp_policy=of_blocks)
-    fully_shard(module, mesh=sharding, mp_policy=of_root)
+    fully_shard(module, mesh=sharding, mp_policy=replace(of_blocks, output_dtype=dtype and torch.float32))
     # The warning concerns code that changes outputs in place, which no loss does.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     kind = str(dtype).removeprefix("torch.")
@@ -207,7 +208,7 @@ def _num_local_parameters(module: nn.Module) -> int:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a tensor: its shard of a distributed tensor, else the tensor itself."""
+    """Return this rank's part of a tensor: its shard if the tensor is distributed, else all of it."""
     share: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
     # The result of a collective in flight wraps the tensor that it will be written to.
     result: torch.Tensor = getattr(share, "elem", share)
@@ -217,7 +218,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def compress_gradients(
     module: DistributedDataParallel, choice: GradientCompression, *, backend: str
 ) -> str | None:
-    """Install the communication hook; return its name and actual settings, or None without a hook.
+    """Install the communication hook; return its name and actual settings, or None if there is none.
 
     https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 
@@ -232,7 +233,7 @@ def compress_gradients(
 
     if choice == "bf16" and backend != "nccl":
         raise EnvironmentUnfitError(
-            f"gradients in bfloat16 are summed over NCCL only, and these ranks use {backend}",
+            f"gradients can be summed in bfloat16 only over NCCL, and these ranks use {backend}",
             place="distributed.gradient_compression",
             next_step="Use fp16 or none here",
         )
@@ -252,7 +253,7 @@ def _install_power_sgd(module: DistributedDataParallel) -> str:
         raise EnvironmentUnfitError(
             f"PowerSGD is not available here: {error}",
             place="distributed.gradient_compression",
-            next_step="Install numpy next to torch, or use fp16",
+            next_step="Install numpy alongside torch, or use fp16",
         ) from error
     module.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     return f"powerSGD_hook of rank {POWER_RANK}, after {POWER_START} backward passes"

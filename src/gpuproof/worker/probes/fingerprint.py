@@ -1,10 +1,10 @@
-"""The same work from the same seed, as a digest of every result bit: a differing one is wrong.
+"""The same computation from the same seed; any difference in the digest of all bits is an error.
 
 Operands, weights and samples are drawn on the CPU, so that every device starts from the same bits. A device
-cannot vouch for itself, since it may return the same wrong result in every round. So digests are recorded
-here, and compared across all devices of all hosts when the run is concluded. In addition, one product of each
+cannot be its own reference, since it may return the same wrong result in every round. So digests are recorded
+here, and compared across all devices of all hosts when the run is summarised. In addition, one matmul of each
 kind is compared with the host's own result, the only reference for a single device. Matrices are as large as
-a device can process in time; sizes are tried from small to large, and the ranks of a launch agree on the
+a device can process in time. Sizes are tried from small to large, and the ranks of a launch agree on the
 smallest result.
 """
 
@@ -45,11 +45,11 @@ PRECISIONS: Mapping[NumberFormat, Precision] = {
 SAMPLES = 256
 """Number of rows fed through the small model."""
 SMALLEST_EDGE = 256
-"""Size that every device always runs: common to all devices in a fleet."""
+"""Width that every device uses, so that all devices in a fleet have it in common."""
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield a digest per round, number format and kind of work; report formats that are unavailable."""
+    """Yield a digest per round, number format and kind of work; report unavailable formats."""
     accelerator = accelerator_of(bench.device)
     choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
     arithmetic = accelerator.arithmetic(bench.device)
@@ -76,7 +76,7 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeRead
 def _compared_with_host(
     drawn: _Drawn, product: torch.Tensor, dtype: NumberFormat, bench: Bench
 ) -> ProbeReading:
-    """Return how many elements of the last product differ from the host's own result."""
+    """Return how many elements of the last matmul's result differ from the host's own result."""
     left, right = (side.to(TORCH_TYPES[dtype]) for side in (drawn.left, drawn.right))
     checked = compare_product(left, right, product, PRECISIONS[dtype], rank=bench.identity.rank)
     bench.beat()
@@ -110,7 +110,7 @@ def _value(bench: Bench, labels: Mapping[str, object], *, missing: str | None = 
 
 
 def _stack(bench: Bench) -> str:
-    """Name the software that decides which kernels run; with the same one, results are bit-identical."""
+    """Name the software that determines which kernels run; the same software yields identical bits."""
     versions = accelerator_of(bench.device).library_versions()
     named = [f"{name} {version}" for name, version in sorted(versions.items()) if version is not None]
     toolkit = torch.version.cuda or torch.version.hip
@@ -131,7 +131,7 @@ class _Drawn:
         self.samples = torch.randn(SAMPLES, edge, generator=source).to(device)
 
     def works(self, dtype: torch.dtype) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
-        """Yield each kind of work by name, with its results."""
+        """Yield the name and the results of each kind of work."""
         yield "gemm", (self.product(dtype),)
         yield "model", self.model(dtype)
 
@@ -177,7 +177,7 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
 def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
     """Return the largest width up to `edge` at which one attempt fits in `limit_s` on every rank.
 
-    A run at twice the width is expected to take eight times as long as a repeat, whose kernels are already
+    Doubling the width is expected to take eight times as long as a repeat that has its kernels already
     loaded.
     """
     tried = min(SMALLEST_EDGE, edge)

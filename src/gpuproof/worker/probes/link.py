@@ -1,8 +1,8 @@
-"""How fast are transfers to, from and between devices, and do the bytes arrive intact?
+"""How fast are transfers to, from and between devices, and do the bytes arrive unchanged?
 
 One rank iterates over all devices of its host. Copies are timed with events on the sending device or, for
-links to the host, on the device itself. Every copy is compared outside the timed intervals: on the device
-that receives it, and the last copies also on the host, since a device that receives wrong bytes cannot be
+links to the host, on the device itself. Every copy is compared outside the timed intervals on the device that
+receives it. The last copies are also compared on the host, since a device that receives wrong bytes cannot be
 trusted to check them.
 """
 
@@ -33,7 +33,7 @@ Direction = Literal["one_way", "both_ways"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """What a link connects, and how long one copy takes; None in place of a device means the host."""
+    """The two ends of a link, and the size of a copy; None in place of a device means the host."""
 
     source: torch.device | None
     target: torch.device | None
@@ -42,24 +42,25 @@ class _Ends:
 
     @property
     def timed_on(self) -> torch.device:
-        """The device whose events time the copy: the sending one, or the only one."""
+        """The device that times the copy with its events: the sending one, or the only one."""
         device = self.source or self.target
         assert device is not None
         return device
 
     @property
     def labels(self) -> dict[str, object]:
-        """Labels for its results."""
+        """Labels for the results of this link."""
         memory = {} if self.host_memory is None else {"host_memory": self.host_memory}
         kind = "h2d" if self.source is None else "d2h" if self.target is None else "d2d"
         return {"kind": kind, "size_bytes": self.size_bytes, **memory}
 
 
 class _Way:
-    """One direction of a link: in each pair of copies, the second is timed, and all are compared.
+    """One direction of a link: the second copy in each pair is timed, and all copies are compared.
 
     The first copy keeps the device busy while the second is queued; comparing would not take long enough for
-    that. Words and their inverse alternate in two places, so that a copy that writes nothing is noticed too.
+    that. Words and their inverse alternate between two buffers, so that a copy that writes nothing is also
+    detected.
     """
 
     def __init__(self, words: Sequence[torch.Tensor], ends: _Ends) -> None:
@@ -74,7 +75,7 @@ class _Way:
         self._num_wrong: list[torch.Tensor] = []
 
     def first(self) -> None:
-        """Compare the previous pair, and make the first copy of the next one."""
+        """Compare the previous pair, then make the first copy of the next pair."""
         if self._pair:
             self._compare(self._got, self._expected)
         self._pair += 1
@@ -93,8 +94,8 @@ class _Way:
             accelerator_of(self.ends.timed_on).synchronize(self.ends.timed_on)
         for place, side in enumerate(got):
             num = (side != expected[(self._pair + place) % 2]).sum()
-            # To the timing device; otherwise a copy between devices would wait for the other one while it is
-            # timed.
+            # The count is copied to the timing device; otherwise a copy between devices would wait for the
+            # other device while it is timed.
             is_here = num.device.type == "cpu"
             self._num_wrong.append(num if is_here else num.to(self.ends.timed_on, non_blocking=True))
 
@@ -107,7 +108,7 @@ class _Way:
 
 
 def measure_links(spec: LinkSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield the times of all copies and, after each size, how many words arrived wrong."""
+    """Yield the times of all copies and, after each size, how many words were wrong on arrival."""
     accelerator = accelerator_of(bench.device)
     if not accelerator.asynchronous:
         yield ProbeReading(

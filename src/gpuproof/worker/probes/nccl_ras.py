@@ -2,8 +2,8 @@
 
 The service is a socket in each NCCL process
 (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html); its protocol lines and
-JSON names are those in NCCL's src/ras/client.cc and client_support.cc. Our ranks have completed an all-reduce
-over all ranks before the service is queried, so a rank that NCCL reports as missing contradicts that.
+JSON names match NCCL's src/ras/client.cc and client_support.cc. Our ranks have completed an all-reduce over
+all ranks before the service is queried, so if NCCL reports a rank as missing, it contradicts that all-reduce.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gpuproof.worker.rank.bench import Bench
 ADDRESS, VARIABLE = "localhost:28028", "NCCL_RAS_ADDR"
 GREETING, SERVER = "CLIENT PROTOCOL 2", "SERVER PROTOCOL "
 SPARE_S = 10.0
-"""NCCL gives up on its own ranks before we give up on NCCL."""
+"""Timeouts: NCCL gives up on its own ranks before we give up on NCCL."""
 NO_ERROR = (0, 7)
 """Codes of ncclSuccess and ncclInProgress."""
-TOO_OLD = "this NCCL's RAS only answers in text: {!r}"
+TOO_OLD = "this NCCL's RAS supports only text output: {!r}"
 
 
 def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """After an all-reduce over all ranks, yield on rank 0 how many NCCL reports missing or failed."""
+    """After an all-reduce over all ranks, yield on rank 0 how many NCCL reports as missing or failed."""
     is_nccl = bench.ranks.backend == "nccl"
     if is_nccl:
         dist.all_reduce(torch.ones(1, device=bench.device))
@@ -39,7 +39,7 @@ def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
         reason = (
             None
             if is_nccl
-            else (f"the ranks communicate over {bench.ranks.backend or 'nothing'}, not over NCCL")
+            else f"the ranks communicate over {bench.ranks.backend or 'nothing'}, not over NCCL"
         )
         status: Mapping[str, Any] = {}
         try:
@@ -53,11 +53,9 @@ def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
 
 
 def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -> ProbeReading:
-    """Return the number of faults, each with what our own ranks report, or why there is none."""
+    """Return the number of faults along with what our own ranks report, or why there is none."""
     faults, sizes = list(ras_faults(status)), [one.get("size") for one in status.get("communicators") or ()]
-    compared = (
-        f"NCCL {status.get('nccl_version')}: communicators of {sizes} ranks; ours: {num_ranks} finished"
-    )
+    compared = f"NCCL {status.get('nccl_version')}: communicators of {sizes} ranks; our {num_ranks}"
     return ProbeReading(
         rank=0,
         quantity=RAS_FAULTS,
@@ -65,7 +63,7 @@ def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -
         value=None if reason else float(len(faults)),
         missing=reason,
         is_inapplicable=reason is not None,
-        evidence=() if reason else (*faults, f"{compared} an all-reduce"),
+        evidence=() if reason else (*faults, f"{compared} finished an all-reduce"),
         is_of_host=True,
     )
 
@@ -74,14 +72,14 @@ def ras_status(address: str, *, timeout_s: float) -> Mapping[str, Any]:
     """Query a RAS service for the state of its job.
 
     Raises:
-        OSError: nothing listens there, or the service does not answer in time.
+        OSError: nothing listens at this address, or the service does not answer in time.
         ValueError: the answer is not from a RAS service, or is not JSON (NCCL before 2.28).
     """
     host, _, port = address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s + SPARE_S) as connection:
         stream = connection.makefile("rw", encoding="utf-8", errors="replace", newline="\n")
         if not (answer := _request(stream, GREETING)).startswith(SERVER):
-            raise ValueError(f"{address} is not an NCCL RAS: {answer!r}")
+            raise ValueError(f"{address} is not an NCCL RAS service: {answer!r}")
         for line in (f"TIMEOUT {round(timeout_s)}", "SET FORMAT json"):
             if (answer := _request(stream, line)) != "OK":
                 raise ValueError(TOO_OLD.format(answer))
@@ -89,7 +87,7 @@ def ras_status(address: str, *, timeout_s: float) -> Mapping[str, Any]:
         stream.flush()
         status = parse_json(stream.read())
     if not isinstance(status, dict):
-        raise ValueError(f"{address} did not answer with a status")
+        raise ValueError(f"{address} did not respond with a status")
     return status
 
 
@@ -100,7 +98,7 @@ def _request(stream: Any, line: str) -> str:
 
 
 def ras_faults(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each rank that NCCL reports missing or failed, or whose communicator was aborted."""
+    """Yield each rank that NCCL reports as missing or failed, or that has an aborted communicator."""
     for communicator in status.get("communicators") or ():
         for rank in (*communicator.get("missing_ranks", ()), *communicator.get("ranks", ())):
             state = rank.get("status") or {}

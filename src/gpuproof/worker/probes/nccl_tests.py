@@ -1,9 +1,9 @@
-"""NVIDIA's nccl-tests: run if installed, with their output table parsed.
+"""NVIDIA's nccl-tests: run if installed; their output table is parsed.
 
-The table has the documented form (https://github.com/NVIDIA/nccl-tests): lines starting with `#` are
+The table has the documented format (https://github.com/NVIDIA/nccl-tests): lines starting with `#` are
 comments. A row contains size, count, type, redop, root, and then time (µs), algbw, busbw (GB/s) and #wrong,
-once for out of place and once for in place. N/A means not applicable or not checked. A table without its
-footer was cut off.
+once for out of place and once for in place. N/A means not applicable or not checked. A table is incomplete if
+its footer is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Half:
     time_s: float
     bus_bytes_per_s: float
     num_wrong: int | None
-    """None if the program did not check."""
+    """Number of wrong values; None if the program did not check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class TableRow:
     size_bytes: int
     dtype: str
     out_of_place: Half | None
-    """None if the operation has no such form."""
+    """Out-of-place half; None if the operation has no such form."""
     in_place: Half | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclTable:
-    """The printed output."""
+    """Output printed by the program."""
 
     rows: tuple[TableRow, ...]
     is_complete: bool

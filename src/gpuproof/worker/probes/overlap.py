@@ -1,8 +1,8 @@
-"""What does communication cost next to compute? Times products, an all-reduce, and both together.
+"""What does communication cost during compute? Times matmuls, an all-reduce, and both together.
 
-The time of both together, minus that of the products alone, is exposed, i.e. not hidden by compute. The
-message consists of zeros that are summed in place repeatedly, so an error in any sum is still in it at the
-end.
+The time of both together, minus the time of the matmuls alone, is exposed, i.e. not hidden by compute. The
+message consists of zeros that are summed in place repeatedly, so an error in any sum remains in the message
+until the end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeReading]:
         unit="1",
         labels={"pattern": "sums of zeros", "message_bytes": spec.message_bytes},
         value=float(int((message != 0).sum())),
-        evidence=("the message after all sums in place, each of zeros",),
+        evidence=("the message after all in-place sums of zeros",),
     )
 
 
@@ -61,10 +61,9 @@ def _product(edge: int, bench: Bench) -> MatrixProduct:
 
 
 def _edge(spec: OverlapSpec, bench: Bench) -> int:
-    """Return the width at which the products of all iterations fit in the available time."""
-    products = (
-        2 * (spec.iterations + spec.warmup_iterations) * spec.products
-    )  # once alone, and once during the message
+    """Return the width at which the matmuls of all iterations fit in the time limit."""
+    # once alone, and once together with the message
+    products = 2 * (spec.iterations + spec.warmup_iterations) * spec.products
     latest = lru_cache(maxsize=1)(partial(_product, bench=bench))
 
     @torch.inference_mode()

@@ -1,8 +1,8 @@
-"""Does every word of memory keep what is written to it?
+"""Does every word of memory retain what is written to it?
 
 The whole area is written before any of it is read, which reveals two addresses that map to the same cell. The
-patterns are the ones that memory tests have long used: a walking one (or zero), the word's own address,
-random words and their inverse. The data read back is compared on the device; words that differ are copied to
+patterns are those that memory tests have long used: a walking one (or zero), the word's own address, and
+random words and their inverse. The data read back is compared on the device. Words that differ are copied to
 the host, with their address in the area and the bits that are wrong.
 """
 
@@ -22,7 +22,7 @@ from gpuproof.worker.rank.bench import Bench
 
 WORD_BYTES = 8
 BLOCK_WORDS = 2**25
-"""Blocks of 256 MiB, since a device may be unable to provide the whole area in one piece."""
+"""Size of a block: 256 MiB, since a device may be unable to allocate the whole area in one piece."""
 CHUNK_WORDS = 2**21
 """Number of words that are generated and compared at once."""
 MOST_SHOWN = 8
@@ -56,9 +56,7 @@ def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeReading]:
 def _free_bytes(bench: Bench) -> int:
     available = free_bytes_of(bench.device)
     if available is None:
-        raise EnvironmentUnfitError(
-            "the amount of free memory is not reported", place="probe.pattern.memory_share"
-        )
+        raise EnvironmentUnfitError("free memory is not reported", place="probe.pattern.memory_share")
     return available // (bench.identity.local_world_size if bench.device.type == "cpu" else 1)
 
 
@@ -73,11 +71,11 @@ class _Area:
         self.num_words = sum(len(block) for block in self._blocks)
         share = self.num_words * WORD_BYTES / free_bytes
         less = "" if self.num_words >= wanted else "; more could not be allocated"
-        less = f"; more does not fit in {spec.time_limit_s:g} s" if fitting < wanted else less
+        less = f"; testing more would take longer than {spec.time_limit_s:g} s" if fitting < wanted else less
         self.extent = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of the free memory{less}"
 
     def _fitting_words(self, spec: PatternSpec) -> int:
-        """Return how many words can go through all patterns in time, estimated from a few words."""
+        """Return how many words can be tested with all patterns in time, estimated from a few words."""
         if spec.time_limit_s is None:
             return sys.maxsize
         self._blocks = _allocate(CHUNK_WORDS, self._bench.device)
@@ -122,7 +120,7 @@ class _Area:
 
 
 def _allocate(num_words: int, device: torch.device) -> list[torch.Tensor]:
-    """Allocate blocks until there are enough words, or until no more blocks are available."""
+    """Allocate blocks until there are enough words, or until no more can be allocated."""
     blocks: list[torch.Tensor] = []
     while num_words > 0:
         try:
@@ -137,7 +135,7 @@ def _allocate(num_words: int, device: torch.device) -> list[torch.Tensor]:
 
 
 def describe(place: int, got: int, expected: int) -> str:
-    """Describe one wrong word: its location, and which of its bits are wrong.
+    """Describe a wrong word: its address, and which of its bits are wrong.
 
     >>> describe(2, 0b1001, 0b1000)
     'byte 0x10: bit 0 is wrong (0x9, not 0x8)'
@@ -165,7 +163,7 @@ def words_of(pattern: WordPattern, first: int, count: int, *, seed: int, like: t
 
 
 def _mixed(index: torch.Tensor) -> torch.Tensor:
-    """Return SplitMix64 of each index; products overflow, which is intended."""
+    """Return SplitMix64 of each index; the multiplications overflow, as intended."""
     mixed = index * MIX[0]
     for shift, factor in ((30, MIX[1]), (27, MIX[2])):
         mixed = (mixed ^ _shifted(mixed, shift)) * factor

@@ -30,7 +30,7 @@ PROBES: Mapping[ProbeName, Callable[[Any, Bench], Iterator[ProbeReading]]] = {
     "nccl_tests": run_nccl_tests,
     "nccl_ras": ask_nccl_ras,
 }
-"""Each probe receives its keys and the bench."""
+"""Each probe is passed its keys and the bench."""
 
 
 def run_probe_case(

@@ -1,8 +1,8 @@
-"""How fast is a disk: a checkpoint written to it, read back in order, and read at random?
+"""How fast is a disk when a checkpoint is written, read back in order, and read at random?
 
-Everything is bounded in size and time, happens in the one folder that the user specifies, and is removed at
-the end. Reads bypass the page cache (O_DIRECT) if the file system supports it. Otherwise the kernel is told
-to drop the file from the cache; if even that may not have worked, the result says so.
+Everything is bounded in size and time, happens in the folder that the user specifies, and is removed at the
+end. Reads bypass the page cache (O_DIRECT) if the file system supports it. Otherwise the kernel is asked to
+drop the file from the cache; if even that may not have worked, the result says so.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import rounded
 
 DIRECT = "read bypassing the page cache (O_DIRECT)"
-FORGOTTEN = "the page cache was told to drop the file (POSIX_FADV_DONTNEED); layers below may still cache it"
-KEPT = "this system cannot bypass or drop the page cache: the result may be that of memory"
+FORGOTTEN = (
+    "the kernel was asked to drop the file from the page cache (POSIX_FADV_DONTNEED); "
+    "layers below may still cache it"
+)
+KEPT = "this system cannot bypass or drop the page cache: the result may be the speed of memory"
 MOUNTS = Path("/proc/self/mounts")
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems without a disk; the first one also supports O_DIRECT since Linux 6.6."""
 PLACE = "probe.storage.folder"
 SYNCED_BYTES = 2**26
 """Bytes written between syncs; without syncs, everything might still be in memory when time is up."""
-WRITTEN = f"until fsync returned, every {SYNCED_BYTES:,} bytes"
+WRITTEN = f"until fsync returned, called every {SYNCED_BYTES:,} bytes"
 FEWEST_FREE = 2
-"""The file may use at most the free space divided by this number."""
+"""Divisor of the free space that limits the size of the file."""
 
 
 def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield the bandwidths; one rank per host does the work, and the others do nothing.
+    """Yield the bandwidths; one rank per host runs the test, and the others do nothing.
 
     Raises:
         EnvironmentUnfitError: the folder does not exist, is not writable, or its disk is nearly full.
@@ -79,12 +82,12 @@ def _check(folder: Path, spec: StorageSpec) -> None:
         raise EnvironmentUnfitError(
             f"{folder} is not a folder that this user can write to on this host",
             place=PLACE,
-            next_step="Create it, or use another",
+            next_step="Create it, or use another folder",
         )
     kind = file_system_of(folder.resolve(), MOUNTS.read_text() if MOUNTS.exists() else "")
     if kind in IN_MEMORY:
         raise EnvironmentUnfitError(
-            f"{folder} is in memory ({kind}): there is no disk to test",
+            f"{folder} is in memory ({kind}), so there is no disk to test",
             place=PLACE,
             next_step="Use a folder that is on a disk",
         )
@@ -92,7 +95,7 @@ def _check(folder: Path, spec: StorageSpec) -> None:
     free_bytes = room.f_bavail * room.f_frsize
     if free_bytes < FEWEST_FREE * spec.file_bytes:
         raise EnvironmentUnfitError(
-            f"{folder} has {free_bytes:,} bytes free; half of them stay untouched, and the probe "
+            f"{folder} has {free_bytes:,} bytes free; half of them must stay free, and the probe "
             f"needs {spec.file_bytes:,}",
             place=PLACE,
             next_step="Lower probe.storage.file_bytes, or use a folder with more space",
@@ -100,7 +103,7 @@ def _check(folder: Path, spec: StorageSpec) -> None:
 
 
 def file_system_of(folder: Path, mounts: str) -> str | None:
-    r"""Return the type of a folder's file system, from the kernel's list; None if it is not listed.
+    r"""Return the type of a folder's file system, according to the kernel; None if it is not listed.
 
     >>> mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\ntmpfs /a\\040b tmpfs rw 0 0"
     >>> file_system_of(Path("/dev/shm/x"), mounts), file_system_of(Path("/a b"), mounts)
@@ -112,15 +115,14 @@ def file_system_of(folder: Path, mounts: str) -> str | None:
     for line in mounts.splitlines():
         _, point, kind, *_ = line.split(" ")
         above = Path(point.encode().decode("unicode_escape").encode("latin-1").decode())
-        if (
-            folder.is_relative_to(above) and len(above.parts) >= deepest[0]
-        ):  # the last mount hides earlier mounts
+        # the last mount hides earlier mounts
+        if folder.is_relative_to(above) and len(above.parts) >= deepest[0]:
             deepest = len(above.parts), kind
     return deepest[1]
 
 
 def _forget(file: int) -> bool:
-    """Tell the page cache to drop a file; return False if the system has no such call."""
+    """Ask the page cache to drop a file; return False if the system has no such call."""
     if not hasattr(os, "posix_fadvise"):
         return False
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -163,7 +165,7 @@ class _Trial:
         )
 
     def read(self) -> Iterator[ProbeReading]:
-        """Read the file in order, then random blocks of it."""
+        """Read the file in order, then blocks of it at random."""
         spec, whole = self.spec, self.written_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
         blocks = {access: whole // size for access, size in sizes.items()}
@@ -172,7 +174,7 @@ class _Trial:
                 rank=self.bench.identity.rank,
                 quantity="storage read",
                 unit="B/s",
-                missing=f"only {self.written_bytes:,} bytes were written in the available time",
+                missing=f"only {self.written_bytes:,} bytes were written within the time limit",
                 is_of_host=True,
             )
             return
@@ -195,7 +197,7 @@ class _Trial:
             )
 
     def _open(self) -> tuple[int, str]:
-        """Open the file for reads that bypass the cache, or after the cache was told to drop it."""
+        """Open the file for reads that bypass the cache, or after the kernel was asked to drop it."""
         with suppress(OSError, AttributeError):
             file = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
             try:  # some file systems accept the flag, but then fail every read
@@ -213,7 +215,7 @@ class _Trial:
         for offset in offsets:
             before_s = perf_counter()
             if os.preadv(file, [buffer], offset) != size:
-                raise OSError(f"{self.path}: a read at byte {offset} was short")
+                raise OSError(f"{self.path}: the read at byte {offset} was too short")
             now_s = perf_counter()
             times_s.append(now_s - before_s)
             if now_s - begin_s > self.spec.time_limit_s:

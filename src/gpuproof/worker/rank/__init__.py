@@ -1,1 +1,1 @@
-"""One rank of a case: which rank it is, what it records, how it fails and exits."""
+"""One rank of a case: its identity and records, and how it fails and exits."""

@@ -1,10 +1,11 @@
 """Optional work after the measured window; none of it is included in the window's results.
 
 Modules that few recipes need are imported only when they run. If ranks average gradients, a window shows only
-the slowest of them. `measure_own_compute` measures how fast each rank is alone, from whole steps whose
-gradients stay on the rank, without any collective. They run in short bursts, and between two bursts all ranks
-step together. So a rank that another process delayed for a moment is slow in one burst, whereas a slow device
-is slow in all of them. From then on, weights differ between ranks, so learning is evaluated earlier.
+the speed of the slowest rank. `measure_own_compute` measures how fast each rank is alone, from whole steps
+that keep their gradients on the rank, without any collective. These steps run in short bursts, and between
+two bursts all ranks run shared steps. So a rank that another process delayed for a moment is slow in one
+burst, whereas a slow device is slow in all of them. After these steps, weights differ between ranks, so
+learning is evaluated earlier.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ from gpuproof.workloads.torch.memory_pass import MemoryPass
 PROFILED_STEPS = 5
 NUM_BURSTS = 5
 MIN_STEPS, MAX_STEPS = 4, 50
-"""Steps per burst. All bursts and the steps between them take about a second, for steps of up to 25 ms. With
-fewer steps per burst, noise that lasts for tens of steps would look like a slow rank."""
+"""Limits for the number of steps per burst. All bursts and the steps between them take about a second, for
+steps of up to 25 ms. With fewer steps per burst, noise that lasts for tens of steps would look like a slow
+rank."""
 SHARED = (
-    "a step with {strategy} gathers what other ranks hold, and cannot run alone; "
+    "a step with {strategy} gathers data from other ranks, and cannot run alone; "
     "profiling.ceilings=true measures each device separately"
 )
 
 
 def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
-    """Do the optional work after the window; work that runs more steps comes last."""
+    """Run the optional tasks after the window; tasks that run more steps come last."""
     window, profiling = prepared.work.window, prepared.work.profiling
     if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
         check_last_product(prepared, recorder, prepared.workload.module)
@@ -48,7 +50,8 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         measure_costs(prepared, recorder)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
-    if window.own_compute and prepared.parallelism is not None:  # otherwise it never waits for other ranks
+    # otherwise this rank never waits for other ranks
+    if window.own_compute and prepared.parallelism is not None:
         measure_own_compute(prepared, recorder)
     if profiling.breakdown and prepared.work.trains:
         measure_breakdown(prepared, recorder)
@@ -64,7 +67,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
 
 
 def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixProduct) -> None:
-    """Compare the last product of the window with a reference."""
+    """Compare the result of the last matmul in the window with a reference."""
     from gpuproof.worker.step.product_check import check_product
 
     with recorder.phase("check"):
@@ -74,7 +77,7 @@ def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixPr
 
 
 def measure_costs(prepared: Prepared, recorder: Recorder) -> None:
-    """Measure other rates that buyers compare, besides memory bandwidth."""
+    """Measure other rates that matter to buyers, besides memory bandwidth."""
     from gpuproof.worker.engine.ceilings import try_costs
 
     prepared.clock.drain(in_flight=0)
@@ -88,7 +91,7 @@ def measure_costs(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
-    """Break steps down after the window; a rank that communicates with no other has only phases."""
+    """Break steps down after the window; a rank that does not communicate has only phases."""
     from gpuproof.worker.breakdown.phases import measure_phases
 
     with recorder.phase("breakdown"):
@@ -133,7 +136,7 @@ def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
-    """Observe which tensors are rounded to fp8 in one more step, and time the rounding alone."""
+    """In one more step, observe which tensors are rounded to fp8, and time the rounding alone."""
     from gpuproof.worker.step.fp8 import casts_of_step, time_casts
 
     eager = prepared.eager_step
@@ -146,7 +149,7 @@ def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def profile(prepared: Prepared, recorder: Recorder) -> None:
-    """Trace a few more steps after the window, because tracing slows down what it observes."""
+    """Trace a few more steps after the window, because tracing slows down the steps that it observes."""
     with recorder.phase("profile", expected_steps=PROFILED_STEPS):
         with torch.profiler.profile() as profiler:
             for _ in range(PROFILED_STEPS):
@@ -184,7 +187,7 @@ def _bursts(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[tuple[f
     num_steps = agreed_steps(prepared, local_step, least=MIN_STEPS, most=MAX_STEPS)
     for _ in range(NUM_BURSTS):
         run_window(step, clock, FixedSteps(num_steps), lambda _times: beat())
-        local_step()  # after joint steps, this one also broadcasts the batch norm buffers
+        local_step()  # after joint steps, this step also broadcasts the batch norm buffers
         prepared.ranks.barrier()
         yield timed_burst(prepared, local_step, num_steps=num_steps)
         beat()

@@ -1,8 +1,8 @@
 """`python -m gpuproof.worker run SPEC OUT`: run one rank of one case, from first record to exit.
 
 Writes FOLDER/rank-N.jsonl and, as the rank's standard output and error, FOLDER/stderr-N.txt. Whatever ends
-the rank is recorded. The process exits as soon as everything is flushed, so judge a worker by its records,
-not its exit code.
+the rank is recorded. The process exits as soon as everything is flushed, so check a worker's records rather
+than its exit code.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ if TYPE_CHECKING:
 
 
 OF_OPTIMIZERS = "torch._dynamo"
-"""Imported by the first optimizer in a process, compiled or not; takes half as long again as torch itself."""
+"""Module that the first optimizer in a process imports, compiled or not; this takes about half as long as
+importing torch itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The work of this rank, and where it writes."""
+    """The work of this rank, and where to write its files."""
 
     case: Case
     identity: RankIdentity
@@ -69,9 +70,10 @@ class Assignment:
     on_done: Callable[[Path], None] = lambda _journal: None
     """Called with the finished journal, once the process group has been left."""
     on_failure: Callable[[Path], None] = lambda _journal: None
-    """Called with the journal once a rank's failure is recorded. It must return by itself, and soon."""
+    """Called with the journal once a rank's failure is recorded. The callback must always return, and
+    soon."""
     start: StartMode = "exec"
-    """How this process was created: started on its own, or forked with torch already imported
+    """How this process was created: started directly, or forked with torch already imported
     (`serve_cases`)."""
 
 
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     )
     parser.add_argument("spec", type=Path, metavar="SPEC", help="the case, as JSON")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder for this replicate's files")
-    parser.add_argument("--parent-pid", type=int, help="stop when this process on the same host is gone")
+    parser.add_argument("--parent-pid", type=int, help="stop when this process on the same host has exited")
     parser.add_argument(
         "--attached",
         type=int,
@@ -139,7 +141,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
         failure = _attributed(failure_from(error, rank=rank, heartbeat=heartbeat), watchdog)
         unfit = failure.cause in ("environment", "disk_full")
         code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED
-        with suppress(OSError):  # there is no room even for this; only the exit code is left
+        with suppress(OSError):  # no space is left even for this, so only the exit code remains
             recorder.write_last_words(failure)
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
         assignment.on_failure(recorder.path)
@@ -147,7 +149,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
 
 def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
-    """Report that the launcher or agent exited before an error: stores and peers disappear with them."""
+    """Report that the launcher or agent exited before an error: stores and peers then disappear too."""
     gone = watchdog.parent_gone()
     if gone is None:
         return failure
@@ -161,7 +163,8 @@ def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
 
 
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
-    # Must come before torch is imported, since torch's OpenMP reads it once; torchrun would leave it at 1.
+    # Must come before torch is imported, since torch's OpenMP reads the variable once; torchrun would leave
+    # it at 1.
     work = assignment.case.work
     assignment, held = _on_its_device(assignment, recorder)
     if not isinstance(work, CommandWork):
@@ -224,7 +227,7 @@ def _run_command(
     watchdog: Watchdog,
     held: HeldDevice | None,
 ) -> None:
-    """Run a user's command; torch is not imported, and none of its processes outlives this one."""
+    """Run a user's command without importing torch; none of its processes outlives this one."""
     from gpuproof.processes.group import descendants, kill_tree
     from gpuproof.worker.command import run_command_case
 
@@ -284,7 +287,7 @@ def _run_probe(work: ProbeWork, assignment: Assignment, recorder: Recorder) -> N
 
 
 def _must_repeat(work: Work) -> bool:
-    """Return whether the same work must produce the same bits."""
+    """Return whether the same computation must produce identical bits."""
     if isinstance(work, ProbeWork):
         return work.probe.name == "fingerprint"
     return isinstance(work, ModelWork) and work.training.deterministic
@@ -305,8 +308,8 @@ def import_torch(*, optimizes: bool = False) -> None:
         if optimizes:
             import_module(OF_OPTIMIZERS)
             for cache in Path(tempfile.gettempdir()).glob("torchinductor_*"):
-                with suppress(OSError):  # it is not empty, or belongs to someone else
-                    cache.rmdir()  # the import created it; compiling would create it again
+                with suppress(OSError):  # the folder is not empty, or belongs to another user
+                    cache.rmdir()  # the import created this folder; compiling would create it again
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"PyTorch cannot be imported by {sys.executable}: {error}",
@@ -328,7 +331,7 @@ def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
 
 
 def start_record(identity: RankIdentity, *, start: StartMode = "exec") -> Start:
-    """Describe this process as a rank that starts now."""
+    """Describe this process as a rank that is starting now."""
     return Start(
         rank=identity.rank,
         world_size=identity.world_size,

@@ -38,7 +38,7 @@ class Bench:
     clock: EventClock | HostClock
     recorder: Recorder
     done: int = 0
-    """Timed repeats so far."""
+    """Number of timed repeats so far."""
     steps_s: list[float] = field(default_factory=list)
     """Total time of the repeats, one sum per timed item."""
 
@@ -49,7 +49,7 @@ class Bench:
         self.beat()
 
     def count_one(self) -> None:
-        """Add one repeat whose time is not used as a result."""
+        """Count one more repeat, without using its time as a result."""
         self.done += 1
         self.beat()
 
@@ -66,7 +66,7 @@ class Bench:
 def prepare_bench(
     case: Case, *, identity: RankIdentity, recorder: Recorder, store: Store | None = None
 ) -> Bench:
-    """Choose device and clock, meet the other ranks, and describe the host if no other rank does so.
+    """Choose device and clock and meet the other ranks; one rank per host also describes the host.
 
     Raises:
         EnvironmentUnfitError: this rank lacks its device or backend.
@@ -88,7 +88,7 @@ def prepare_bench(
 
 
 def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
-    """Describe the setup; without a model, nothing about a model is counted."""
+    """Describe the setup; without a model, counts that concern a model are empty."""
     return Setup(
         rank=bench.identity.rank,
         device=device_record(bench.device),
@@ -112,7 +112,7 @@ def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
 
 @contextmanager
 def window_of(bench: Bench, *, expected_steps: int | None, stop_reason: str) -> Iterator[None]:
-    """Measure from a meeting of all ranks to the window record, which is written at the end."""
+    """Measure from the meeting of all ranks until the end, when the window record is written."""
     uuid = accelerator_of(bench.device).properties(bench.device).uuid
     with bench.recorder.phase("measure", expected_steps=expected_steps):
         bench.ranks.barrier()

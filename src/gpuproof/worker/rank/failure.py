@@ -1,8 +1,9 @@
-"""Failures: turn whatever ended a rank into a record of what it was and what to do.
+"""Failures: turn whatever ended a rank into a record of the cause and the next step.
 
 Journals of failed ranks on other hosts are sent to rank 0 over the ranks' store at MASTER_ADDR. The store may
 have been lost along with its host, so nothing here waits for longer than a few seconds, or raises. Rank 0's
-campaign reports journals that do not arrive, since it knows each rank's host from that rank's first record.
+campaign reports journals that do not arrive, since it knows the host of each rank from that rank's first
+record.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ NEXT_STEPS: dict[FailureCause, str] = {
     "disk_full": "Free up space on the disk of the run directory, then finish the run with --resume",
 }
 LAST_WORDS_S = 8.0
-"""Ranks fail within seconds of each other, since all ends of a closed connection notice it immediately. Also,
-rank 0 must be done before the end of the grace period that it gets when it is stopped."""
+"""Time limit for exchanging journals of failed ranks. Ranks fail within seconds of each other, since all ends
+of a closed connection notice it immediately. Also, rank 0 must finish before the end of the grace period that
+it gets when it is stopped."""
 
 
 class CommandFailedError(GpuproofError):
@@ -80,7 +82,7 @@ def _next_step(error: BaseException, cause: FailureCause) -> str | None:
 
 
 def _message(error: BaseException) -> str:
-    """Describe what happened; the next step has a separate field."""
+    """Describe what happened; the next step is in a separate field."""
     if not isinstance(error, GpuproofError):
         return f"{type(error).__name__}: {error}"
     return f"{error.place}: {error.cause}" if error.place else error.cause
@@ -112,7 +114,7 @@ def hand_over_last_words(store: Any, rank: int, content: str) -> bool:
 
 
 def collect_last_words(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
-    """Return the journals of other ranks that arrive in time, including those of finished ranks."""
+    """Return the journals of other ranks that arrive in time, including finished ranks' journals."""
     last_words: list[tuple[int, str]] = []
     deadline_s = monotonic() + LAST_WORDS_S
 
@@ -139,7 +141,7 @@ def _first_set(store: Any, keys: Sequence[str], timeout_s: float) -> str | None:
 
 
 def _within(limit_s: float, action: Callable[[], None]) -> bool:
-    """Run this in a thread: a store whose host is gone may block forever. Return whether it ran."""
+    """Run this in a thread, because a lost store may block forever. Return whether it ran."""
     done = threading.Event()
 
     def attempt() -> None:

@@ -1,13 +1,13 @@
 """Does the device wait for its host? Checked after a window in which its queue ran empty.
 
-While the window runs, the clock counts the launches at whose end the device had already started the step
-(`EventClock.caught_up`). A device that lags behind its host never has. This count shows that the device
-waits, but not for how long: a device that idles 5 % of the time also catches up with every launch. How long
-it waits is determined by a few blocks of steps after the window: the busy time of a step is compared with the
-step time in the window. Events cannot show it, since on an idle device an event is reached as soon as it is
-recorded. So the kernels themselves are observed: with the device's own counter if it has one, or else with
-torch's profiler (https://docs.pytorch.org/docs/stable/profiler.html), which slows down the host but not the
-kernels.
+While the window runs, the clock counts the launches for which the device had already started the step by the
+end of the launch (`EventClock.caught_up`). For a device that lags behind its host, this does not happen. The
+count shows that the device waits, but not for how long: a device that idles 5 % of the time also catches up
+with every launch. To determine how long it waits, a few blocks of steps run after the window, and the busy
+time of a step is compared with the step time in the window. Events cannot reveal the busy time, since on an
+idle device an event is reached as soon as it is recorded. So the kernels themselves are observed: with the
+device's own counter if available, or else with torch's profiler
+(https://docs.pytorch.org/docs/stable/profiler.html), which slows down the host but not the kernels.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared
 
 CAUGHT_UP = 0.01
-"""Share of launches above which the device may be waiting. Devices that lag behind their host caught up in
+"""Fraction of launches above which the device may be waiting. Devices that lag behind their host caught up in
 0.2-0.5 % of launches by chance."""
 BLOCKS = 6
 BLOCK_S = 0.1
 LEAST_STEPS = 2
 LONGEST_S = 60.0
-"""Steps are not examined if that would take longer than this."""
+"""Time limit for examining steps; they are not examined if that would take longer."""
 OF_OTHERS = "the device of another rank could not be examined"
 US_PER_S = 1e6
 
 
 def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
-    """Return whether the device may have waited; the first launch, on an idle device, does not count.
+    """Return whether the device may have waited; ignores the first launch, when the device is idle.
 
     >>> may_wait(1, num_steps=20), may_wait(2, num_steps=20), may_wait(2, num_steps=2000)
     (False, True, False)
@@ -49,7 +49,7 @@ def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
 
 
 def block_steps(step_s: float) -> int:
-    """Return the steps per block, long compared with trace overhead; 0 if it would take too long.
+    """Return the steps per block, enough to outweigh trace overhead; 0 if all would take too long.
 
     >>> block_steps(0.001), block_steps(1.0), block_steps(6.0)
     (100, 2, 0)
@@ -68,8 +68,8 @@ def busy_blocks(
     """Yield the device's busy seconds per step in each of `BLOCKS` blocks, equal on every rank.
 
     Raises:
-        UnseenWorkError: the device cannot be observed here, or on another rank, whose steps would wait for
-            these.
+        UnseenWorkError: the device cannot be observed here or on another rank; all ranks must run the same
+            steps.
     """
 
     def block() -> None:
@@ -108,7 +108,7 @@ def _agreed_blocks(prepared: Prepared, num_steps: int) -> Iterator[float]:
     device, agree = prepared.device, prepared.ranks.agree
     accelerator = accelerator_of(device)
     why = reason_unseen(accelerator, device) or (
-        None if num_steps else "repeating the measurement takes over a minute"
+        None if num_steps else "repeating the measurement would take over a minute"
     )
     if not agree(int(why is None)):
         raise UnseenWorkError(why or OF_OTHERS)
@@ -121,7 +121,7 @@ class UnseenWorkError(Exception):
 
 
 def reason_unseen(accelerator: Accelerator, device: torch.device) -> str | None:
-    """Return why this device's activity cannot be observed; None if observing it is worth a try."""
+    """Return why this device's activity cannot be observed; None if an attempt is worthwhile."""
     activity = _activity(accelerator)
     if accelerator.busy_s(device) is not None or activity in torch.profiler.supported_activities():
         return None
@@ -133,10 +133,10 @@ def _activity(accelerator: Accelerator) -> ProfilerActivity | None:
 
 
 def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> float:
-    """Run the work, and return the seconds the device was busy; overlapping work counts once.
+    """Run the workload, and return the seconds the device was busy; overlapping activity counts once.
 
     Raises:
-        UnseenWorkError: neither the device nor the profiler reported it.
+        UnseenWorkError: neither the device nor the profiler reported any activity.
     """
     accelerator.synchronize(device)
     before_s = accelerator.busy_s(device)
@@ -150,10 +150,10 @@ def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> fl
 
 
 def commands_during(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
-    """Run the work, and return each kernel, copy and collective with its start and end in seconds.
+    """Run the workload, and return the start and end of each kernel, copy and collective in seconds.
 
     Raises:
-        UnseenWorkError: neither the device nor the profiler reported it.
+        UnseenWorkError: neither the device nor the profiler reported any activity.
     """
     accelerator.synchronize(device)
     commands = accelerator.commands_during(run, device)

@@ -1,10 +1,10 @@
-"""A window on a GPU at its power cap: starts once the controller has settled, and is long enough.
+"""A window on a GPU at its power cap: starts once the controller settles, and lasts long enough.
 
-The driver is queried about the cap between chunks, about once a second: for its counter of capped time, and
-for the current state, since a counter that does not move proves nothing. If the cap is never reached, the
+Between chunks, about once a second, the driver is queried about the cap: for its counter of capped time, and
+for the current state, since a counter that does not change proves nothing. If the cap is never reached, the
 window is as requested. All ranks settle, and continue, for as long as any of them has to. The controller's
-period is determined with the method of `statistics.power_cap`, but without numpy, which a node may not have.
-That takes 5 to 10 ms, which a device with queued work does not notice.
+period is determined with the method of `statistics.power_cap`, but without numpy, which may be missing on a
+node. This takes 5 to 10 ms, which does not affect a device with queued work.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ if TYPE_CHECKING:
 
 COUNTER, CLOCK, POWER = "throttle_time_power_cap_s", "clock_sm_mhz", "power_w"
 FROM_S = 1.0
-"""A window shorter than this ends before a controller changes direction."""
+"""Minimum planned duration of a window that waits for a cap; a shorter one ends before a controller changes
+direction."""
 LOOK_S = 0.5
-"""An H100 reached its cap after 0.1 s of products."""
+"""Time to wait for a cap to be reached: an H100 reached its cap after 0.1 s of matmuls."""
 SETTLE_S = 3.0
-"""Three periods of one second, the period that was observed."""
+"""Time for the controller to settle: three times the observed period of one second."""
 EVERY_S = 1.0
 NEEDED_PERIODS, NEEDED_S = 20, 20.0
-"""As in `statistics.power_cap`. A shorter period may be a rhythm of the work (e.g. every tenth step takes
-longer), and a window based on it could contain only a few periods of the controller."""
+"""Values as in `statistics.power_cap`. A shorter period may be a rhythm of the workload (e.g. every tenth
+step takes longer), and a window based on it could contain only a few periods of the controller."""
 BINS = 512
-"""Number of parts of a window that are searched for a period; a power of two."""
+"""Number of parts into which a window is divided to search for a period; a power of two."""
 PERIODIC = 0.5
-"""If the mean autocorrelation at a period and its multiples is at least this, the period counts …"""
+"""Minimum mean autocorrelation at a period and its multiples for the period to count …"""
 FUNDAMENTAL = 0.5
-"""… and the shortest lag whose score reaches this share of the best score is the period."""
+"""… and the shortest lag with a score of at least this fraction of the best score is the period."""
 SAME_PERIOD = 0.15
 FLAT = 1e-3
-"""Smaller differences between rates come from the rounding of a clock, not from a controller."""
+"""Minimum difference between rates: smaller ones come from the rounding of a clock, not from a controller."""
 
 
 class CapMeter:
@@ -71,7 +72,7 @@ class CapMeter:
 
     @property
     def capped_s(self) -> float:
-        """Seconds at the cap: the driver's count or, if that count does not move, what was observed."""
+        """Seconds at the cap: the driver's count or, if that count does not change, the observed time."""
         return max(self._seen_s, self._counted_s)
 
     def look(self, elapsed_s: float, *, every_s: float = EVERY_S) -> None:
@@ -91,7 +92,7 @@ class CapMeter:
         self._looked_s, self._total_s = elapsed_s, total_s
 
     def restart(self) -> None:
-        """Start counting from here."""
+        """Start counting from now on."""
         self._looked_s = self._total_s = None
         self._seen_s = self._counted_s = 0.0
 
@@ -106,7 +107,7 @@ class Settling:
     def __init__(self, meter: CapMeter, *, agree: Callable[[int], int], step_s: float | None) -> None:
         self.stop_reason = "settled"
         self.met_s: float | None = None
-        """When any rank was seen at the cap, relative to the start."""
+        """Time after the start at which any rank was first seen at the cap."""
         self._meter, self._agree, self._step_s = meter, agree, step_s
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
@@ -122,7 +123,7 @@ class Settling:
 
 
 class LongEnoughAtCap:
-    """If the device was at its cap, continue after the requested window for as many periods as needed."""
+    """If the device was at its cap, extends the requested window to as many periods as needed."""
 
     def __init__(
         self, plan: StepPlan, meter: CapMeter, *, limit_s: float, agree: Callable[[int], int]
@@ -141,16 +142,16 @@ class LongEnoughAtCap:
             self._ends_s.extend(accumulate(times_s, initial=self._ends_s.pop()))
 
     def find_period(self) -> None:
-        """Find the controller's period in the steps so far, and thus how long the window has to be."""
+        """Find the controller's period in the steps so far, and from it the required window duration."""
         self.period_s = period_of_ends(self._ends_s[1:])
         self.needed_s = min(max(NEEDED_S, NEEDED_PERIODS * (self.period_s or 0.0)), self._limit_s)
 
     def share(self, elapsed_s: float) -> float:
-        """Return the share of time spent at the cap so far."""
+        """Return the fraction of time spent at the cap so far."""
         return min(1.0, self._meter.capped_s / elapsed_s) if elapsed_s else 0.0
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
-        """Return the plan's next steps, plus further ones if the window has to continue."""
+        """Return the next steps of the plan, or further steps if the window has to continue."""
         self._meter.look(elapsed_s)
         if not self._goes_on:
             steps = self._plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=capacity)
@@ -158,7 +159,7 @@ class LongEnoughAtCap:
             if steps:
                 return steps
         step_s = self._ends_s[-1] / (len(self._ends_s) - 1) if len(self._ends_s) > 1 else 0.0
-        step_s = max(step_s, elapsed_s / max(done, 1))  # steps in flight take time too
+        step_s = max(step_s, elapsed_s / max(done, 1))  # steps in flight count as well
         left_s = self._left_s(done * step_s)
         if not _any(self.share(elapsed_s) >= AT_CAP and left_s > 0, self._agree):
             return 0
@@ -167,7 +168,7 @@ class LongEnoughAtCap:
         return self._agree(min(capacity, steps_within(chunk_s, step_s=step_s)))
 
     def _left_s(self, elapsed_s: float) -> float:
-        """Return how much longer the window has to be, based on a period that shows in all of it."""
+        """Return how much longer the window has to be, based on a period that is present in all of it."""
         if elapsed_s >= self._look_s:
             self.find_period()
             self._look_s = max(elapsed_s + EVERY_S, self.needed_s if self.period_s else 0.0)
@@ -193,7 +194,7 @@ class PowerCapWatch:
         return self._plan
 
     def record(self, wall_s: float) -> PowerCap:
-        """Return what was observed in a window of this many seconds, and release the driver."""
+        """Return what was observed in a window of this duration, and release the driver."""
         plan, meter = self._plan, self._meter
         assert plan is not None
         meter.look(wall_s, every_s=0.0)
@@ -214,10 +215,10 @@ class PowerCapWatch:
 def settle(
     prepared: Prepared, recorder: Recorder, *, step_s: float | None, steps: int | None
 ) -> PowerCapWatch | None:
-    """Run steps until a power cap has settled; None if a window is too short or must not wait.
+    """Run steps until a power cap has settled; None if the window is too short or does not wait.
 
     `step_s` is the time of a warm-up step; `steps` is the number of steps in the window, if it is limited by
-    steps.
+    their number.
     """
     window, agree = prepared.work.window, prepared.ranks.agree
     limit_s = window.power_cap_limit_s
@@ -240,7 +241,7 @@ def settle(
 
 
 def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, least_s: float) -> float:
-    """Return how long a window will take; 0 if it ends by precision, or only by its number of steps."""
+    """Return the planned duration of a window; 0 if precision or only a number of steps ends it."""
     if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
         return 0.0
     return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))
@@ -257,7 +258,7 @@ def period_of_ends(ends_s: Sequence[float]) -> float | None:
 
 
 def _steps_done(ends_s: Sequence[float], moment_s: float) -> float:
-    """Return the number of steps until a moment, including the fraction of the one in flight."""
+    """Return the number of steps finished by a moment, including a fraction of the step in flight."""
     place = min(bisect_left(ends_s, moment_s), len(ends_s) - 1)
     begin_s = ends_s[place - 1] if place else 0.0
     step_s = ends_s[place] - begin_s
@@ -283,7 +284,7 @@ def _lag(values: Sequence[float]) -> int | None:
 
 
 def _autocorrelation(values: Sequence[float], most: int) -> list[float]:
-    """Return the autocorrelation at lags from 0 to `most`, detrended and weighted by frequency."""
+    """Return the autocorrelation at lags from 0 to `most`, after detrending and frequency weighting."""
     line = linear_regression(range(len(values)), values)
     away = [value - line.intercept - line.slope * place for place, value in enumerate(values)]
     size = 2 * BINS
@@ -294,7 +295,7 @@ def _autocorrelation(values: Sequence[float], most: int) -> list[float]:
 
 
 def _fourier(values: list[complex]) -> list[complex]:
-    """Return the discrete Fourier transform of a power of two of values (Cooley and Tukey 1965)."""
+    """Return the discrete Fourier transform of 2ⁿ values, for any n (Cooley and Tukey 1965)."""
     if len(values) == 1:
         return values
     even, odd = _fourier(values[::2]), _fourier(values[1::2])

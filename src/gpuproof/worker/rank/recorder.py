@@ -1,7 +1,6 @@
-"""The recorder: one rank's journal, and the step times before they are written to it.
+"""The recorder: one rank's journal, and a buffer for step times before they are written to it.
 
-Step times arrive in chunks several times a second. They are written about once a second, with one flush each
-time.
+Step times arrive in chunks several times a second. They are written about once a second, followed by a flush.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Recorder:
     def phase(
         self, name: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
     ) -> Iterator[None]:
-        """Mark the start and the end of a phase; the end only if it was reached without an error.
+        """Mark the start and the end of a phase; an end is marked only if no error occurred.
 
         The expected numbers are for the progress bar.
         """
@@ -86,15 +85,16 @@ class Recorder:
         self._write_phase(name, "begin", expected_steps=expected_steps, expected_s=expected_s)
 
     def describe_host(self, device: str) -> None:
-        """Record what this host has, including devices of this type; one rank per host does this once."""
+        """Describe this host, including devices of this type; one rank per host does this once."""
+        # imported only in the first launch, the only one that needs it
         from gpuproof.worker.host.environment import (
             describe_host,
-        )  # imported only in the first launch, which needs it
+        )
 
         self.write(Environment(host=socket.gethostname(), facts=describe_host(device=device)))
 
     def finish(self, *, last_loss: float | None = None) -> None:
-        """Start the last phase and write the result, the last record of a rank that gets this far."""
+        """Start the last phase and write the result, which is the last record of a successful rank."""
         self.begin("finish")
         self.write(RankResult(rank=self.rank, monotonic_s=monotonic(), last_loss=last_loss))
 
@@ -106,8 +106,8 @@ class StepTimesWriter:
     """Takes step times in chunks; writes them, and the waits for data, about once a second.
 
     `take_wait_s` returns the seconds waited since the last call; None if steps never wait. With
-    `steps_of_epoch`, a `gpuproof monitor exec` that wraps the run receives epoch and batch, both starting at
-    1.
+    `steps_of_epoch`, a `gpuproof monitor exec` process that wraps the run receives epoch and batch, both
+    starting at 1.
     """
 
     def __init__(

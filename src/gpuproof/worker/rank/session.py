@@ -67,7 +67,7 @@ def run_case(
     run_folder: Path,
     store: Store | None = None,
 ) -> Prepared:
-    """Run the whole case on this rank; its last record is the result. Returns what must be released."""
+    """Run the whole case on this rank; its last record is the result. Return what must be released."""
     with recorder.phase("prepare"):
         if case.capture_env and identity.local_rank == 0:
             recorder.describe_host(case.placement.device)
@@ -101,7 +101,7 @@ def run_case(
 
 
 def compile_and_capture(prepared: Prepared, recorder: Recorder) -> None:
-    """Compile the model and capture its steps as requested; for decoding, one bucket at a time."""
+    """Compile the model and capture its steps, if requested; for decoding, one bucket at a time."""
     by_bucket = isinstance(prepared.step, DecodeStep) and prepared.step.decoding.capture is not None
     if prepared.work.training.compile.enabled and not by_bucket:
         compile_model(prepared, recorder)
@@ -117,21 +117,22 @@ def _finite_loss(loss: torch.Tensor | None) -> float | None:
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
     """Let torch count the FLOPs of a step, if requested.
 
-    Later launches repeat the first one's work, so if a closed form is known, checking it once is enough. For
-    tokens, the count also covers the scores that a causal mask hides, which no closed form does.
+    Later launches repeat the workload of the first, so if a closed-form count is available, it is enough to
+    check it once. For tokens, the count also covers the scores that a causal mask hides, which no closed-form
+    count includes.
     """
     if not prepared.work.window.count_flops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
     is_known = prepared.flops_per_step is not None and "tokens" not in prepared.workload.item
     if prepared.case.replicate and is_known:
-        prepared.pool.next_batch()  # as the count requires: every launch trains on the same batches
+        prepared.pool.next_batch()  # as counting requires: every launch trains on the same batches
         return CountedFlops(flops_per_step=None, missing="compared with the closed form in the first launch")
     with recorder.phase("count"):
         return count_step_flops(prepared)
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Run a compiled model's first steps separately: they take minutes, and are not step times.
+    """Run a compiled model's first steps separately: they take minutes, and are not timed as steps.
 
     If the step is to be captured, these steps run on a side stream, as do all its steps before the capture.
     """
@@ -176,7 +177,7 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches 
 
 
 def _reason_hidden(prepared: Prepared) -> str | None:
-    """Return why no warm-up step can show its kernel inputs; None if the first one can."""
+    """Return why no warm-up step can reveal its kernel inputs; None if the first one can."""
     if prepared.work.training.compile.enabled:
         return HIDDEN_BY_COMPILER
     return "observed when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
@@ -198,16 +199,16 @@ def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """What the window needs to know about the warm-up."""
+    """Facts about the warm-up that the window needs."""
 
     step_s: float | None
     peak_bytes: int | None
     power_cap: PowerCapWatch | None = None
-    """None if the window does not wait for a cap."""
+    """State of the power cap; None if the window does not wait for a cap."""
 
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
-    """Run the warm-up, once per case; record its memory peak, reset it, and let a power cap settle."""
+    """Run the warm-up, once per case; record and reset its memory peak, and let a power cap settle."""
     window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):

@@ -4,9 +4,9 @@ It detects three endings that Python code in the main thread would not survive o
 the main thread is inside a collective, no progress for too long, and the death of the launcher. In each case,
 it writes a failure record with the stacks of all threads and ends the process. If native code holds the GIL,
 so that no Python thread runs, a C-level timer prints the stacks instead. A host that waits for its device
-looks alive even if every device hangs. So `look_at_progress` reads the device's own marks, and torch's count
-and flight recorder of collective operations, from a separate thread with a deadline, since a driver in
-trouble may not answer.
+appears to be alive even if every device hangs. So `look_at_progress` reads the device's own marks, and
+torch's count and flight recorder of collective operations, from a separate thread with a deadline, since a
+failing driver may not respond.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from gpuproof.records.run import FailureCause
 
 POLL_S = 0.5
 LINGER_S = 2.0
-"""How long a rank stays alive after its final record while other ranks fail too: longer than ranks that hang
-together differ in noticing it (a chunk of steps, a poll), since the exit of one takes the others with it."""
+"""How long a rank stays alive after its final record while other ranks fail too. It must exceed the time (a
+chunk of steps, a poll) by which ranks that hang together differ in noticing it, since the exit of one rank
+makes the others exit too."""
 ANSWER_S = 2.0
-"""Time that a driver, or NCCL, gets to answer."""
+"""Timeout for an answer from a driver or NCCL."""
 LAST_CALLS = 3
 RAS_ADDRESS = ("localhost", 28028)
 """The default address where NCCL (2.24 and later) listens (see NCCL_RAS_ADDR)."""
@@ -50,12 +51,12 @@ class Heartbeat:
     steps_done: int = 0
     at_s: float = 0.0
     clock: ProgressClock | None = None
-    """The clock that times the work, and thus knows how far the device has got."""
+    """The clock that times the workload, and therefore also tracks the device's progress."""
     operation: str | None = None
-    """The collective being timed."""
+    """Name of the collective being timed."""
 
     def beat(self, *, phase: str | None = None, steps_done: int | None = None) -> None:
-        """Report that work continues."""
+        """Report that work is still in progress."""
         self.phase = phase or self.phase
         self.steps_done = self.steps_done if steps_done is None else steps_done
         self.at_s = monotonic()
@@ -63,7 +64,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWords:
-    """Why the watchdog ended the process."""
+    """Reason why the watchdog ended the process."""
 
     cause: FailureCause
     message: str
@@ -72,7 +73,7 @@ class LastWords:
 
 
 class Watchdog:
-    """Watches this process until it ends it or is told to stop."""
+    """Watches this process until it ends the process or is told to stop."""
 
     def __init__(
         self,
@@ -104,9 +105,8 @@ class Watchdog:
         self._heartbeat.beat()
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         for number in ENDING_SIGNALS:
-            if (
-                number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            ):  # started with nohup
+            # started with nohup
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: self._signalled.set())
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
 
@@ -117,7 +117,7 @@ class Watchdog:
         a consequence of it.
         """
         if self._signalled.is_set():
-            sleep(ANSWER_S)  # runs until the process ends
+            sleep(ANSWER_S)  # sleeps until the process ends
 
     def rest(self) -> None:
         """Note that everything is written; from now on, a signal ends the process without a record."""
@@ -125,7 +125,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         while True:
-            # Never due while this thread gets the GIL twice a second.
+            # Never fires while this thread gets the GIL twice a second.
             faulthandler.dump_traceback_later(self._hang_timeout_s + LINGER_S, exit=True)
             ready, _, _ = select.select([self._signals], [], [], POLL_S)
             received = [n for n in os.read(self._signals, 64) if n in ENDING_SIGNALS] if ready else []
@@ -138,10 +138,10 @@ class Watchdog:
                 self._check_progress()
 
     def parent_gone(self) -> tuple[FailureCause, str] | None:
-        """Report that the launcher, or the agent of several ranks, is gone; None while both are alive.
+        """Report that the launcher, or the agent of several ranks, has exited; None while both are alive.
 
-        Without its launcher, a run counts as interrupted. Without its agent it does not: the launcher is
-        alive and sees that ranks were lost.
+        If the launcher exits, the run counts as interrupted. If the agent exits, it does not: the launcher is
+        still alive and notices that ranks were lost.
         """
         if self._parent_pid is None:
             return None
@@ -158,7 +158,10 @@ class Watchdog:
                 "hang",
                 f"no progress for {silent_s:.0f} s in phase {self._heartbeat.phase} "
                 f"after {self._heartbeat.steps_done} steps",
-                ("The stack shows where; raise distributed.hang_timeout_s if the work really is that slow"),
+                (
+                    "The stack shows where; raise distributed.hang_timeout_s if the workload really "
+                    "is that slow"
+                ),
                 linger_s=LINGER_S,
             )
 
@@ -203,7 +206,7 @@ class ProgressClock(Protocol):
     """A step clock that knows how far its device has got."""
 
     def progress(self) -> tuple[int, int, int]:
-        """Return how many timed steps were launched, were started by the device, and were finished by it."""
+        """Return how many timed steps were launched, and how many the device started and finished."""
 
 
 def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> RankProgress | None:
@@ -234,14 +237,14 @@ def _answer(distributed: Any) -> dict[str, Any]:
     calls = read_calls(_dump(distributed))
     try:
         count: int | None = int(group._get_sequence_number_for_group())
-    except (RuntimeError, AttributeError):  # a backend that does not count operations
+    except (RuntimeError, AttributeError):  # some backends do not count operations
         count = calls[-1].number if calls else None
     uses_nccl = "nccl" in str(distributed.get_backend())
     return {"collectives": count, "calls": calls, "ras": ask_ras(RAS_ADDRESS) if uses_nccl else None}
 
 
 def _dump(distributed: Any) -> bytes:
-    """Return the flight recorder as JSON; empty if this torch version has none, or if it is off."""
+    """Return the flight recorder as JSON; empty if this torch version lacks it, or if it is off."""
     core = sys.modules.get("torch._C._distributed_c10d")
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
         dump = getattr(core, name, None)
@@ -283,7 +286,7 @@ def _is_of_all_ranks(entry: Any) -> bool:
 
 
 def ask_ras(address: tuple[str, int]) -> str | None:
-    """Return what NCCL's RAS reports about its communicators and lost peers; None if nothing listens."""
+    """Return what NCCL's RAS reports on its communicators and lost peers; None if it is not running."""
     try:
         with socket.create_connection(address, timeout=ANSWER_S / 4) as connection:
             connection.settimeout(ANSWER_S / 2)

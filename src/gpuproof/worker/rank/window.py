@@ -1,4 +1,4 @@
-"""The two ends of a window: its plan, from the case's request, and its record, from the timings.
+"""Both ends of a window: the plan, from the case's request, and the record, from the timings.
 
 They are independent of any framework: the same functions plan and record torch's and TensorFlow's steps.
 """
@@ -23,19 +23,19 @@ from gpuproof.worker.rank.recorder import Recorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPlan:
-    """How a window ends, and what it has to reach first."""
+    """When a window ends, and what it must reach first."""
 
     plan: StepPlan
     steps: int | None = None
     seconds: float | None = None
     least_s: float | None = None
-    """Minimum duration of a window limited by steps; it continues until then."""
+    """Minimum duration of a window limited by steps, which continues until then."""
     limit_s: float | None = None
     """Maximum duration of a window limited by precision; it ends then in any case."""
 
     @property
     def expected_s(self) -> float | None:
-        """Duration of the window, as far as it is known in advance."""
+        """Expected duration of the window, if it can be determined in advance."""
         return self.seconds or self.limit_s or self.least_s
 
 
@@ -50,8 +50,8 @@ def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards:
 def steps_of_epoch(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int:
     """Return the number of steps in which each sample is used once.
 
-    `num_samples` is the size of the data set, None without one; `num_shards` is the number of devices that
-    work on different samples.
+    `num_samples` is the size of the data set, or None if there is none; `num_shards` is the number of devices
+    that work on different samples.
     """
     global_batch = work.data.batch_size * work.micro_batches * num_shards
     return math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
@@ -144,6 +144,6 @@ def window_record(
 
 
 def write_connections(recorder: Recorder, identity: RankIdentity) -> None:
-    """Record the kernel's counts for this rank's connections, if ranks are on several hosts."""
+    """Record the kernel's counts for this rank's connections if there are ranks on several hosts."""
     if identity.world_size > identity.local_world_size:
         recorder.write(read_connections(identity.rank))

@@ -1,9 +1,9 @@
 """An endpoint's answer to one request, read as a stream: chunk times, and the token count.
 
-In: the events of a stream of `/completions` or `/chat/completions`, as they arrive. Out: the times of one
+In: the events of a stream from `/completions` or `/chat/completions`, as they arrive. Out: the times of one
 request. Chunks and tokens are counted separately, since a chunk may carry several tokens: the token count is
-what the server's `usage` reports, or None if it reports nothing. Three kinds of chunks are distinguished:
-those without text (the role, an empty delta), those with reasoning (`delta.reasoning`,
+the number that the server reports in `usage`, or None if that is missing. Three kinds of chunks are
+distinguished: those without text (the role, an empty delta), those with reasoning (`delta.reasoning`,
 `delta.reasoning_content`), and those with content.
 https://platform.openai.com/docs/api-reference/chat-streaming
 """
@@ -18,8 +18,8 @@ from typing import Literal, TypeVar
 MOST_SAID = 200
 """Maximum number of characters to quote from a server's message."""
 REASONING = ("reasoning", "reasoning_content")
-"""Fields of a delta that contain a model's reasoning before its answer: vLLM since 0.12 uses the first, most
-others the second."""
+"""Fields of a delta that contain a model's reasoning before its answer: vLLM since 0.12 uses the first, and
+most other servers the second."""
 
 
 class ProtocolError(Exception):
@@ -33,23 +33,23 @@ class RequestTimes:
     scheduled_s: float
     issued_s: float
     begun_s: float
-    """When the request got a connection and was sent."""
+    """When a connection was available and the request was sent."""
     first_token_s: float | None = None
-    """When the first chunk of any kind with text arrived, reasoning or content."""
+    """When the first chunk with text arrived, whether reasoning or content."""
     first_content_s: float | None = None
     done_s: float | None = None
     """When the last chunk with text arrived; None if the request failed."""
     tokens_asked: int = 0
     prompt_tokens_asked: int = 0
     tokens: int | None = None
-    """Number of output tokens as counted by the server, capped at the number requested; None without a
-    count."""
+    """Number of output tokens as counted by the server, capped at the number requested; None if the server
+    does not count."""
     prompt_tokens: int | None = None
-    """Number of prompt tokens as counted by the server; None without a count."""
+    """Number of prompt tokens as counted by the server; None if the server does not count."""
     chunks: array[float] = field(default_factory=lambda: array("d"))
-    """When each chunk with text arrived."""
+    """Arrival time of each chunk with text."""
     answer: list[str] | None = None
-    """The answer's content, if the next turn has to repeat it."""
+    """Content of the answer, if the next turn has to repeat it."""
     has_surplus: bool = False
     """Whether the server counted or sent more tokens than were requested."""
     is_resent: bool = False
@@ -62,7 +62,7 @@ class RequestTimes:
     """Whether the end was marked by [DONE], after which nothing follows."""
 
     def add_event(self, event: object, now_s: float) -> None:
-        """Add an event from the stream; the last events carry only the finish reason or the usage.
+        """Add an event from the stream; the final events contain only the finish reason or the usage.
 
         Raises:
             ProtocolError: the event does not follow the protocol, or reports an error.
@@ -123,7 +123,7 @@ def read_field(event: object, name: str, kind: type[T]) -> T | None:
         ProtocolError: the event is not an object, or the field has a wrong type.
     """
     if not isinstance(event, dict):
-        raise ProtocolError(f"an event of the stream is not an object: {str(event)[:MOST_SAID]}")
+        raise ProtocolError(f"an event in the stream is not an object: {str(event)[:MOST_SAID]}")
     value = event.get(name)
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
         return value
@@ -137,7 +137,7 @@ def _content(choice: object) -> str:
 
 
 def _kind(choice: object) -> Literal["content", "reasoning"] | None:
-    """Return the text that a choice carries; None if it has none."""
+    """Return the kind of text that a choice carries; None if it has no text."""
     if _content(choice):
         return "content"
     delta = read_field(choice, "delta", dict)
@@ -147,7 +147,7 @@ def _kind(choice: object) -> Literal["content", "reasoning"] | None:
 
 
 def _error(event: object) -> str | None:
-    """Return a server's description of its own error: an object with a message, or a string."""
+    """Return the server's description of its own error: an object's message, or a string."""
     error = event.get("error") if isinstance(event, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return None if error is None else str(message or error)

@@ -1,9 +1,9 @@
-"""Dynamic batching: take waiting requests, wait briefly for more, run them, record when each is done.
+"""Dynamic batching: collect waiting requests, briefly wait for more, run them, record the times.
 
-In: traffic, and the model as a function that takes a number of samples and returns once they are done
+In: traffic, and the model as a function that accepts a number of samples and returns once they are done
 (`RunBatch`).
-Out: when each request was started, got its first token and was done, and which batches were run. Requests are
-served first come, first served. Batches are static: no request joins a batch while it runs.
+Out: when each request was started, received its first token and was done, and which batches were run.
+Requests are served first come, first served. Batches are static: no request joins a running batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ were available, or None if no tokens are generated."""
 
 
 class RequestSource(Protocol):
-    """Where requests come from: `generator.Traffic`, or a list in a test."""
+    """Source of requests: `generator.Traffic`, or a list in a test."""
 
     exhausted: bool
 
@@ -38,13 +38,13 @@ class RequestSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingRule:
-    """How requests are batched."""
+    """Settings for batching requests."""
 
     samples_per_request: int
     max_batch: int
-    """Maximum samples per batch; a larger request is run as its own batch."""
+    """Maximum number of samples per batch; a larger request is run as a separate batch."""
     max_wait_s: float
-    """How long the oldest request may wait before an incomplete batch is run."""
+    """Maximum time that the oldest request waits before an incomplete batch is run."""
 
     @property
     def max_requests(self) -> int:
@@ -59,9 +59,9 @@ class ServedRequests:
     begun_s: array[float] = field(default_factory=lambda: array("d"))
     done_s: array[float] = field(default_factory=lambda: array("d"))
     first_token_s: array[float] = field(default_factory=lambda: array("d"))
-    """Empty if no tokens are generated."""
+    """Times of the first tokens; empty if no tokens are generated."""
     batches: Counter[int] = field(default_factory=Counter)
-    """Number of batches for each batch size in requests."""
+    """Number of batches for each batch size, measured in requests."""
 
 
 def serve(
@@ -73,7 +73,7 @@ def serve(
     on_batch: Callable[[int], None] = lambda _: None,
     clock: Callable[[], float] = monotonic,
 ) -> ServedRequests:
-    """Serve until the source is exhausted and none waits; `on_batch` gets the number done so far."""
+    """Serve until the source is exhausted and no request waits; `on_batch` gets the number done."""
     served = ServedRequests()
     waiting = 0
     oldest_s = 0.0

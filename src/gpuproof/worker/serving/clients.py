@@ -1,12 +1,13 @@
-"""Load one endpoint from several client processes, each with its share of the same schedule.
+"""Load one endpoint from several client processes, each sending a part of the same schedule.
 
 Python uses at most one CPU, which limits what one client can send. With n clients, the i-th client sends
-requests i, i + n, …, with the texts that a single client would send. All times are relative to one moment on
-the host's monotonic clock, which processes share, so the records only need sorting. A single client is this
-process itself. Each client runs in an event loop with precise timers (`run_precisely`). `epoll_wait` takes
-whole milliseconds, and `selectors` rounds up, so a request due in 0.1 ms would be sent 1 ms late. Here,
-`select` waits for the epoll object itself, with microsecond resolution. On two busy cores, a sleep of 2.37 ms
-ended 0.78 ms late in the median with asyncio's loop, and 0.14 ms late with this one.
+requests i, i + n, …, with the same texts that a single client would send. All times are relative to one
+moment on the host's monotonic clock, which processes share, so the records only need sorting. If there is
+only one client, it is this process itself. Each client runs in an event loop with precise timers
+(`run_precisely`). `epoll_wait` accepts only whole milliseconds, and `selectors` rounds up, so a request due
+in 0.1 ms would be sent 1 ms late. Here, `select` waits for the epoll object itself, with microsecond
+resolution. On two busy cores, the median delay of a sleep of 2.37 ms was 0.78 ms with asyncio's loop, and
+0.14 ms with this one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
 
 CPUS, CPUS_BESIDE_SERVER = 2, 4
-"""Number of CPUs per client: its twin, or a server on this host, uses the others."""
+"""Number of CPUs per client, without and with a server on this host. The client's twin, or the server, uses
+the others."""
 MOST = 16
 BEAT_S = 0.25
 Run: TypeAlias = Callable[[TrafficPlan, Callable[[int], None]], list[RequestTimes]]
@@ -45,7 +47,7 @@ T = TypeVar("T")
 
 
 def num_clients(spec: ServingSpec, *, cpus: int) -> int:
-    """Return how many processes send: as requested, else as `cpus` allow; each has a connection.
+    """Return the number of clients: as requested, else as `cpus` allow; each has a connection.
 
     >>> from gpuproof.records.work.serving import EndpointSpec
     >>> here, there = (ServingSpec(endpoint=EndpointSpec(url=f"http://{x}/v1")) for x in ("[::1]:80", "gpu1"))
@@ -67,7 +69,7 @@ def _is_here(url: str) -> bool:
 
 @contextmanager
 def clients(loads: Sequence[EndpointLoad]) -> Iterator[Run]:
-    """Prepare a client per load, for one endpoint or for twins; yield what runs a plan on them.
+    """Prepare a client per load, for one endpoint or for twins; yield a function that runs a plan.
 
     Raises:
         EnvironmentUnfitError: one of the clients exited.
@@ -108,7 +110,7 @@ def _receive(end: Connection) -> Any:
         raise EnvironmentUnfitError(
             "a client process exited before its requests were done",
             place="serving.clients",
-            next_step="Check its last output on standard error; set serving.clients to 1",
+            next_step="Check the client's last output on standard error; set serving.clients to 1",
         ) from None
 
 
@@ -131,7 +133,7 @@ def _run_there(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run plan after plan, as requested by the parent process, which starts this; not for users."""
+    """Run plans as requested by the parent process, which starts this command; not for users."""
     end_with_the_parent()
     with Connection(int(arguments[0])) as end, suppress(EOFError):
         load = end.recv()
@@ -146,7 +148,7 @@ def end_with_the_parent() -> None:
     """Exit when standard input closes (nothing is sent on it), i.e. when the parent process exits."""
 
     def watch() -> None:
-        while os.read(0, 1):  # not through sys.stdin, whose lock would be held during a regular exit
+        while os.read(0, 1):  # not through sys.stdin, because its lock would be held during a regular exit
             pass
         os._exit(0)
 

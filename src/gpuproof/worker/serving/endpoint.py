@@ -31,15 +31,15 @@ PATHS: Mapping[Api, str] = {"completions": "/completions", "chat": "/chat/comple
 DATA = "data:"
 DONE = "[DONE]"
 OPTIONAL_FIELDS: Mapping[str, Any] = {
-    "ignore_eos": True,  # for vLLM and SGLang, so that every answer has its full length
+    "ignore_eos": True,  # for vLLM and SGLang, so that every answer reaches its full length
     "stream_options": {"include_usage": True},  # makes the server send its own token count
-    "temperature": 0,  # reasoning models have their own name for it
+    "temperature": 0,  # reasoning models use a different name for this field
 }
 REFUSALS = ("HTTP 400", "HTTP 422")
-"""Status codes with which servers reject an unknown field, if they do not ignore it."""
+"""Status codes with which servers reject an unknown field, unless they ignore it."""
 NO_SUCH_PATH = ("HTTP 404", "HTTP 405", "HTTP 501")
 LIMIT, LIMIT_SINCE = "max_tokens", "max_completion_tokens"
-"""Names of the field with the answer's token limit: for nearly all servers, and for OpenAI's reasoning
+"""Names of the field for the answer's token limit: for nearly all servers, and for OpenAI's reasoning
 models."""
 CALIBRATIONS = 2
 """Number of requests at each of two prompt lengths."""
@@ -54,7 +54,7 @@ class EndpointLoad:
     refused_fields: list[str] = field(default_factory=list)
     """Fields that the server rejects, as found by `try_out`."""
     api: Api = field(init=False)
-    """The API in use; for `auto`, the one that `try_out` found."""
+    """API in use; if `auto` was requested, the one that `try_out` found."""
     expects_usage: bool = False
     """Whether `try_out` received a token count, so that an answer without a count is incomplete …"""
     expects_done: bool = False
@@ -102,12 +102,12 @@ class EndpointLoad:
         return json.dumps({**fixed, **self._understood}).encode()
 
     async def try_out(self) -> None:
-        """Make requests before the window, and drop the fields that the server rejects, one by one.
+        """Send requests before the window, and remove the fields that the server rejects, one by one.
 
-        Then, if the server counts tokens, fit how many words of a prompt make up a token.
+        Then, if the server counts tokens, estimate how many words of a prompt make up a token.
 
         Raises:
-            EnvironmentUnfitError: the server answers none of the requests.
+            EnvironmentUnfitError: the server does not answer any request.
         """
         try:
             numbers = trial_numbers()
@@ -125,7 +125,7 @@ class EndpointLoad:
                 return
             if not self._gives_way(tried.failure):
                 raise EnvironmentUnfitError(
-                    f"{self.spec.url} answers no request: {tried.failure} (tried {PATHS[self.api]})",
+                    f"{self.spec.url} does not answer requests: {tried.failure} (tried {PATHS[self.api]})",
                     place="serving.endpoint.url",
                     next_step="Try it with curl; check address, model name, key, and the server's log",
                 )
@@ -142,7 +142,7 @@ class EndpointLoad:
         self.prompts.calibration = Calibration.fit(counts)
 
     def _gives_way(self, failure: str) -> bool:
-        """Change the request after a rejection: another path, or one field less; False if none is left."""
+        """Change the request after a rejection: another path, or one field fewer; False if none is left."""
         may_switch = self.spec.api == "auto" and self.api == "completions"
         is_refusal = failure.startswith(REFUSALS)
         if may_switch and (failure.startswith(NO_SUCH_PATH) or (is_refusal and not self._understood)):
@@ -160,7 +160,7 @@ class EndpointLoad:
         return True
 
     async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
-        """Make request `number`; any error is in its record."""
+        """Send request `number`; any error is in its record."""
         return await self._timed(self.prompts.ask(number), scheduled_s=scheduled_s, begin_s=begin_s)
 
     async def _timed(self, ask: Ask, *, scheduled_s: float, begin_s: float) -> RequestTimes:
@@ -208,16 +208,16 @@ class EndpointLoad:
         """Reject an incomplete answer.
 
         Raises:
-            ProtocolError: the tokens, their count or the end of the stream did not arrive.
+            ProtocolError: the tokens, the token count or the end of the stream did not arrive.
         """
         if not times.is_finished:
             raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
         if self.expects_done and not times.is_closed_by_done:
-            raise ProtocolError("the stream ended without [DONE], which the server sent before")
+            raise ProtocolError("the stream ended without [DONE], which the server had sent before")
         if times.done_s is None:
             raise ProtocolError("no token arrived")
         if self.expects_usage and times.tokens is None:
-            raise ProtocolError("no usage arrived, which the server sent before")
+            raise ProtocolError("no usage arrived, although the server had sent it before")
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         """Run a plan; return the requests in order of issue. `on_done` receives the number done so far."""
@@ -281,7 +281,7 @@ class EndpointLoad:
         return sorted(requests, key=lambda times: times.issued_s)
 
     def _history(self, ask: Ask, times: RequestTimes) -> tuple[tuple[str, str], ...]:
-        """Return the answer that the next turn repeats; empty if a conversation ends or was interrupted."""
+        """Return the history that the next turn repeats; empty if the conversation has ended or failed."""
         is_last = len(ask.history) // 2 + 1 >= self.prompts.spec.conversation.turns
         if is_last or times.failure is not None or times.answer is None:
             return ()
@@ -306,7 +306,7 @@ async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> N
         try:
             event = parse_json(data)
         except (ValueError, RecursionError):
-            raise ProtocolError(f"an event of the stream is not JSON: {data[:MOST_SAID]}") from None
+            raise ProtocolError(f"an event in the stream is not JSON: {data[:MOST_SAID]}") from None
         times.add_event(event, monotonic() - begin_s)
     if not has_event:
         kind = answer.headers.get("content-type", "no content type")
@@ -331,7 +331,7 @@ def _key(spec: EndpointSpec) -> str | None:
         raise EnvironmentUnfitError(
             f"the environment variable {spec.api_key_variable} is not set on this host",
             place="serving.endpoint.api_key_variable",
-            next_step="Set it to the endpoint's key, or set the recipe's key to null",
+            next_step="Set it to the endpoint's key, or set the key in the recipe to null",
         )
     return key
 

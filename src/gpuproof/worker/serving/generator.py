@@ -1,12 +1,12 @@
-"""The load generator, which issues requests on schedule in its own process; and the server's side.
+"""The load generator, a separate process that issues requests on schedule, and the server's side.
 
-It shares only two kernel counters (eventfd) with the server: requests issued, and requests done. Adding to a
-counter neither blocks nor needs space, so a busy server cannot delay the generator; reading a counter returns
-everything added since the last read. In: a plan as JSON, and the numbers of the two descriptors. Out, on
-standard output, once everything has been issued: the time of each issue as raw doubles, in seconds from the
-window's start. Schedules are drawn before the window, from a seed. Generator and server draw the same one, so
-it need not be sent. Latency is counted from the issue times, not from when a request could be sent, so a
-server that stalls does not delay the next requests (no coordinated omission).
+The generator shares only two kernel counters (eventfd) with the server: requests issued, and requests done.
+Adding to a counter neither blocks nor needs buffer space, so a busy server cannot delay the generator;
+reading a counter returns everything added since the last read. In: a plan as JSON, and the numbers of the two
+descriptors. Out, on standard output, once everything has been issued: the time of each issue as raw doubles,
+in seconds from the window's start. Schedules are drawn before the window, from a seed. Generator and server
+draw the same schedule, so it need not be sent. Latency is measured from the issue times, not from when a
+request could be sent, so a server that stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from gpuproof.worker.serving.prompts import read_trace
 
 WATCH_S = 0.5
 END_S = 30.0
-"""Time that a generator gets to send its issue times."""
+"""Time limit for a generator to send its issue times."""
 CLOSED_LOOP_STRETCH = 10.0
-"""If a closed loop has too few requests after its window, it continues for at most this many windows."""
+"""Maximum duration of a closed loop that has too few requests after its window, in windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPlan:
-    """What the generator issues. Open loop: on a schedule. Closed loop: a fixed number in flight."""
+    """Requests to be issued. Open loop: on a schedule. Closed loop: a fixed number in flight."""
 
     begin_monotonic_s: float
     seed: int
     arrivals: Arrivals | None = None
     rate_per_s: float | None = None
     num_requests: int | None = None
-    """Open loop: the total number of requests. Without a rate, they all arrive at once."""
+    """Open loop: the total number of requests. Without a rate, all requests arrive at once."""
     burstiness: float = 1.0
     trace: str | None = None
     """Open loop: a file with request times, of which the first `max_s` seconds are used."""
     concurrency: int | None = None
-    """Closed loop: number of requests in flight; when one is done, a new one is issued."""
+    """Closed loop: number of requests in flight; when a request is done, a new one is issued."""
     min_requests: int = 0
     min_s: float = 0.0
     max_s: float = 0.0
-    """A closed loop ends once it has `min_requests` and `min_s` has passed, or at `max_s`."""
+    """A closed loop ends once `min_requests` have been issued and `min_s` has passed, or at `max_s`."""
     part: int = 0
     num_parts: int = 1
-    """With several clients, the index of this one: requests are numbered and sent round-robin."""
+    """Index of this client, if there are several: requests are numbered and sent round-robin."""
 
     def split(self, num_parts: int) -> list[TrafficPlan]:
-        """Return the plan for each of several clients, which share schedule and users."""
+        """Return a plan for each of several clients, which divide schedule and users among themselves."""
         users = self.concurrency
         return [
             replace(
@@ -99,7 +99,7 @@ class TrafficPlan:
 
     @property
     def offered_per_s(self) -> float | None:
-        """Return the mean rate of a schedule; None without a schedule."""
+        """Return the mean rate of a schedule; None if there is no rate."""
         if self.trace is None or self.num_requests is None:
             return self.rate_per_s
         return self.num_requests / self.max_s
@@ -119,9 +119,9 @@ def schedule(
     """Return the arrival times of `num_requests` requests in seconds; the first comes after one gap.
 
     Poisson arrivals have independent exponential gaps with mean 1/rate, like users unaware of each other.
-    Gamma arrivals have a coefficient of variation of 1/√burstiness. A ramp's rate rises from 0 to 2·rate at
-    its end, num_requests/rate: the k-th request arrives where a Poisson process with the integral r·t²/T has
-    its k-th event.
+    Gamma arrivals have gaps with a coefficient of variation of 1/√burstiness. The rate of a ramp rises from 0
+    to 2·rate at its end, num_requests/rate: the k-th request arrives at the k-th event of a Poisson process
+    with the integral r·t²/T.
 
     >>> list(schedule("constant", rate_per_s=4, num_requests=3, seed=0))
     [0.25, 0.5, 0.75]
@@ -154,7 +154,7 @@ def at_once(num_requests: int) -> array[float]:
 def issue_by_schedule(
     times_s: array[float], wire: Wire, *, begin_s: float, sleep: Callable[[float], None] = time.sleep
 ) -> array[float]:
-    """Issue each request on time; return when each was issued, in seconds from `begin_s`."""
+    """Issue each request on time; return the issue times, in seconds from `begin_s`."""
     total = len(times_s)
     issued = array("d", bytes(8 * total))
     first = 0
@@ -171,7 +171,7 @@ def issue_by_schedule(
 
 
 def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
-    """Keep `concurrency` requests in flight until the plan's end; return when each was issued."""
+    """Keep `concurrency` requests in flight until the plan's end; return the time of each issue."""
     assert plan.concurrency is not None
     begin_s = plan.begin_monotonic_s
     _sleep_until(begin_s)
@@ -233,7 +233,8 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
     """Return the plan for a case's window.
 
     server: on a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
-    answer. The first two are MLPerf's: https://github.com/mlcommons/inference_policies, section Scenarios.
+    answers. The first two scenarios are MLPerf's: https://github.com/mlcommons/inference_policies, section
+    Scenarios.
 
     Raises:
         EnvironmentUnfitError: the trace cannot be read.
@@ -263,7 +264,7 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
 
 
 class Traffic:
-    """The source of requests as they arrive: counts them, and reports those that are done."""
+    """Source of requests as they arrive: counts them, and reports which are done."""
 
     def __init__(self, wire: Wire, process: subprocess.Popen[bytes]) -> None:
         self._wire = wire
@@ -274,9 +275,9 @@ class Traffic:
         """True once the generator has issued its last request; some requests may not be counted yet."""
 
     def new_requests(self, timeout_s: float | None) -> int:
-        """Return how many requests were issued since the last call; wait for one up to `timeout_s`.
+        """Return how many requests were issued since the last call; wait up to `timeout_s` for one.
 
-        None waits until there is a request, or until no more will come (in that case, 0 is returned).
+        None waits until there is a request, or until no more will come (0 is returned in that case).
         """
         if not self.exhausted:
             ready, _, _ = select.select([self._wire.issued, self._pipe], [], [], timeout_s)
@@ -291,7 +292,7 @@ class Traffic:
         os.eventfd_write(self._wire.done, count)
 
     def issue_times_s(self) -> array[float]:
-        """Once all requests are issued, return when each was, in seconds from the window's start.
+        """Once all requests are issued, return the issue times, in seconds from the window's start.
 
         Raises:
             EnvironmentUnfitError: the generator failed.
@@ -319,7 +320,7 @@ def traffic(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         pass_fds=(wire.issued, wire.done),
-        start_new_session=True,  # the server decides how to handle a signal to the group
+        start_new_session=True,  # the server decides how to respond to a signal sent to the group
     )
     try:
         yield Traffic(wire, process)

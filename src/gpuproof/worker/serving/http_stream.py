@@ -1,9 +1,9 @@
 """HTTP/1.1 for a load generator: one POST on a keep-alive connection, the answer line by line.
 
-The standard library's client blocks one thread per request, and thousands may be in flight at once. So this
-implements the protocol over asyncio streams (RFC 9112): status line, headers, and a body that is chunked, of
-a given length, or ended by closing the connection. There are no redirects and no compression, since none is
-requested.
+The standard library's client blocks one thread per request, and thousands of requests may be in flight at
+once. So this module implements the protocol (RFC 9112) over asyncio streams: status line, headers, and a body
+that is chunked, of a given length, or ended by closing the connection. Redirects and compression are not
+supported; neither is requested.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from gpuproof.worker.serving.answers import ProtocolError
 
 MAX_LINE_BYTES = 2**20
 MAX_ANSWER_BYTES = 2**26
-"""Maximum bytes per answer; 64 MiB hold millions of tokens, and more would only fill memory."""
+"""Maximum number of bytes per answer: 64 MiB suffice for millions of tokens, and more would only fill
+memory."""
 MAX_HEADERS = 200
 PIECE_BYTES = 2**16
-"""Maximum bytes read at a time, however much the server announces."""
-CLOSED = "the connection was closed in the middle of an answer"
+"""Maximum number of bytes read at a time, however many the server announces."""
+CLOSED = "the connection was closed in the middle of a response"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The address of an endpoint."""
+    """Address of an endpoint."""
 
     host: str
     port: int
@@ -54,7 +55,7 @@ class Address:
 
 @lru_cache(maxsize=1)
 def _tls_context() -> ssl.SSLContext:
-    """Return one context for all connections, as reading the host's certificates takes milliseconds."""
+    """Return a context for all connections, since reading the host's certificates takes milliseconds."""
     return ssl.create_default_context()
 
 
@@ -64,7 +65,7 @@ class CountingReader(asyncio.StreamReader):
     num_fed = 0
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
-        """Accept received data."""
+        """Buffer received data."""
         came = bytes(data)
         self.num_fed += len(came)
         super().feed_data(came)
@@ -82,7 +83,7 @@ class Connection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the connection had served requests before, and the last one got no response."""
+        """Whether the connection had served requests before, but got no response to the latest one."""
         return 0 < self._num_before == self._reader.num_fed
 
     @classmethod
@@ -99,7 +100,7 @@ class Connection:
         """Send a request; return once the status and headers of the answer have arrived.
 
         Raises:
-            ProtocolError: the received data is not an answer, or arrived before anything was requested.
+            ProtocolError: the received data is not an answer, or arrived before the request was sent.
         """
         self.is_reusable = False  # until the whole answer has been read
         self._refuse_surplus()
@@ -123,7 +124,7 @@ class Connection:
         return Answer(status=int(words[1]), headers=fields, connection=self)
 
     async def body_lines(self, headers: Mapping[str, str]) -> AsyncIterator[str]:
-        """Yield the body's lines as they arrive, without line ends; then the connection is reusable.
+        """Yield the body's lines as they arrive, without line endings; the connection is then reusable.
 
         Raises:
             ProtocolError: the body or one of its lines is too long, or more than one answer arrived.
@@ -134,7 +135,7 @@ class Connection:
             rest += data
             *lines, rest = rest.split(b"\n") if b"\n" in data else (rest,)
             if num_bytes > MAX_ANSWER_BYTES or len(rest) > MAX_LINE_BYTES:
-                raise ProtocolError(f"an answer of more than {num_bytes:,} bytes, or a line without end")
+                raise ProtocolError(f"an answer of more than {num_bytes:,} bytes, or a line without an end")
             for line in lines:
                 yield line.rstrip(b"\r").decode("utf-8", "replace")
         if rest:
@@ -161,7 +162,7 @@ class Connection:
             yield data
 
     async def _pieces(self, size: int) -> AsyncIterator[bytes]:
-        """Read this many bytes as they arrive, one piece at a time, no longer than what is available."""
+        """Read this many bytes as they arrive, in pieces no longer than what is available."""
         while size:
             piece = await self._reader.read(min(size, PIECE_BYTES))
             if not piece:
@@ -206,7 +207,7 @@ def _length(text: str, *, base: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer whose body has not been read yet."""
+    """A response with a body that has not been read yet."""
 
     status: int
     headers: Mapping[str, str]

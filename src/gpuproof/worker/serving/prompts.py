@@ -3,8 +3,8 @@
 In: the recipe's lengths, prefixes and trace, and a seed. Out: for each request number, always the same text.
 Texts consist of short common words. How many words make up a token depends on the server, so a few prompts
 are sent before the window, and a line is fitted to the server's own counts (`Calibration`). No two prompts
-start the same way, so that no prefix cache answers them, unless prefixes are shared on purpose. A trace is in
-Mooncake's format (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), one line per request:
+start the same way, so that no prefix cache answers them, unless prefixes are shared on purpose. A trace uses
+Mooncake's format (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), with one line per request:
 `{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash is the name of
 a block of 512
 tokens: prompts that start with the same hashes start with the same text. A file without timestamps provides
@@ -25,10 +25,10 @@ from gpuproof.base.outside import parse_json
 from gpuproof.records.work.serving import NEW_TOKENS, PROMPT_TOKENS, ServingSpec
 
 WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
-"""Short common words, each about one token in common vocabularies."""
+"""Short common words that are each about one token in common vocabularies."""
 POOL_WORDS = 2**16
 HEAD_WORDS = 12
-"""Number of unique words at the start of a prompt; a block in the smallest prefix caches has 16 tokens."""
+"""Number of unique words at the start of a prompt; the smallest blocks in prefix caches have 16 tokens."""
 MIN_TRIAL_WORDS = 16
 BLOCK_TOKENS = 512
 MOST_BYTES = 2**30
@@ -42,19 +42,19 @@ class Ask:
     prompt_tokens: int
     new_tokens: int
     history: tuple[tuple[str, str], ...] = ()
-    """For a conversation, the earlier messages, alternating between user and assistant."""
+    """Earlier messages of a conversation, alternating between user and assistant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How many tokens a server counts for a prompt: a number per word, plus those of its template."""
+    """Number of tokens that a server counts for a prompt: a number per word, plus the template's."""
 
     tokens_per_word: float = 1.0
     added_tokens: float = 0.0
 
     @classmethod
     def fit(cls, counts: Sequence[tuple[int, int]]) -> Calibration:
-        """Fit a line to words and tokens by least squares; one word per token if that is impossible.
+        """Fit a line to words and tokens by least squares; assume one token per word if that fails.
 
         >>> Calibration.fit([(10, 25), (20, 45)])
         Calibration(tokens_per_word=2.0, added_tokens=5.0)
@@ -110,12 +110,12 @@ class Prompts:
         return Ask(self._text(draw, words, self._prefix(draw, words)), prompt_tokens, new_tokens)
 
     def trial(self, number: int, num_words: int) -> Ask:
-        """Return a prompt of this many words, whatever their token count, with a one-token answer."""
+        """Return a prompt of this many words, whatever their token count, with a limit of one new token."""
         draw = _random(self.seed * 1_000_003 + number)
         return Ask(self._text(draw, num_words, []), num_words, 1)
 
     def trial_words(self) -> tuple[int, int]:
-        """Return two lengths at which to request the server's count: about the mean, and half of it."""
+        """Return two prompt lengths to query the server's count for: about the mean, and half of it."""
         tokens = [row.prompt_tokens for row in self._trace] or [self.spec.prompt_tokens or PROMPT_TOKENS]
         words = max(MIN_TRIAL_WORDS, round(sum(tokens) / len(tokens)))
         return words, words // 2
@@ -130,7 +130,7 @@ class Prompts:
         return max(1, round(exp(draw.gauss(log(mean) - sigma**2 / 2, sigma))))
 
     def _prefix(self, draw: Random, words: int) -> list[str]:
-        """Return the words that this prompt shares with others: those of one of the prefixes."""
+        """Return the words that this prompt shares with others, which come from one of the prefixes."""
         prefix = self.spec.shared_prefix
         if prefix.share == 0:
             return []
@@ -139,7 +139,7 @@ class Prompts:
         )
 
     def _blocks(self, hash_ids: Sequence[int], words: int) -> list[str]:
-        """Return the words for a trace's blocks, always the same for the same hash."""
+        """Return the words for a trace's blocks; the same hash always yields the same words."""
         size = self.calibration.words(BLOCK_TOKENS)
         shared = (word for name in hash_ids for word in self._slice(_random(name), size))
         return [word for word, _ in zip(shared, range(words), strict=False)]
@@ -150,7 +150,7 @@ class Prompts:
         return " ".join([*shared, *own, *self._slice(draw, left - len(own))])
 
     def _slice(self, draw: Random, words: int) -> list[str]:
-        """Return consecutive words of the pool from a random position: drawing each would be too slow."""
+        """Return consecutive words of the pool from a random position; drawing each word is too slow."""
         place = draw.randrange(POOL_WORDS)
         times = -(-(place + words) // POOL_WORDS)
         return (self._pool * times)[place : place + words] if times > 1 else self._pool[place : place + words]
@@ -161,7 +161,7 @@ def _random(seed: int) -> Random:
 
 
 def trial_numbers() -> Iterator[int]:
-    """Yield numbers for the requests before the window; none of these occur in the window."""
+    """Yield numbers for the requests before the window; the window does not use these numbers."""
     number = -1
     while True:
         yield number
@@ -173,7 +173,7 @@ class TraceRow:
     """One request in a trace."""
 
     at_s: float | None
-    """Seconds from the trace's start; None if its line has no timestamp."""
+    """Time since the start of the trace in seconds; None if the line has no timestamp."""
     prompt_tokens: int
     new_tokens: int
     hash_ids: tuple[int, ...]
@@ -185,7 +185,7 @@ def read_trace(path: str, *, max_s: float | None = None) -> tuple[TraceRow, ...]
 
     Raises:
         EnvironmentUnfitError: the file cannot be read, contains no requests, or has an invalid line; or times
-            are required (`max_s`) and one request has none.
+            are required (`max_s`) and a request has no timestamp.
     """
     try:
         if Path(path).stat().st_size > MOST_BYTES:
@@ -195,7 +195,7 @@ def read_trace(path: str, *, max_s: float | None = None) -> tuple[TraceRow, ...]
         if max_s is not None:
             rows = sorted((row for row in rows if _time_s(row) < max_s), key=_time_s)
         if not rows:
-            raise ValueError("it has no request" + ("" if max_s is None else f" in its first {max_s:g} s"))
+            raise ValueError("it holds no request" + ("" if max_s is None else f" in its first {max_s:g} s"))
     except (OSError, ValueError) as error:
         raise EnvironmentUnfitError(
             f"the trace {path} cannot be used: {error}",

@@ -1,7 +1,7 @@
 """One serving case: prepare, warm up, serve a window of requests, and record each request.
 
-Individual requests are not written while they are in flight. The number of completed requests is written
-twice a second, and all their times at the end.
+Individual requests are not recorded while they are in flight. The number of completed requests is written
+twice a second, and the times of all requests at the end.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
 
 LEAD_S = 0.5
-"""Time from the start of the generator to the window's start, in which it imports modules and draws its
-schedule."""
+"""Time from the start of the generator to the window's start, during which the generator imports modules and
+draws its schedule."""
 LEAD_PER_REQUEST_S = 1e-6
 TRACE_LEAD_S = 2.0
-"""Additional time for reading a trace: tens of thousands of lines take a second."""
+"""Additional time for reading a trace: reading tens of thousands of lines takes a second."""
 CHUNK = 2_000
 MICROSECOND_DIGITS = 6
 MOST_FAILURES = 20
-"""Maximum number of failure kinds reported separately, since servers put varying numbers in their
+"""Maximum number of kinds of failures reported separately, since servers put varying numbers in their
 messages."""
 BEAT_S = 0.5
 
@@ -63,7 +63,7 @@ BEAT_S = 0.5
 def run_serving_case(
     case: Case, work: ServingWork, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
 ) -> Prepared | None:
-    """Run a case that serves requests; return what must be released, or None without a model."""
+    """Run a case that serves requests; return what must be released, or None if there is no model."""
     spec, seed = work.serving, work.seed_of(case.replicate)
     prepared: Prepared | None = None
     run_batch: RunBatch = run_nothing
@@ -142,10 +142,10 @@ def _request_times(
 
 
 def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> None:
-    """Load-test an HTTP endpoint from this process's event loop, or from those of several clients.
+    """Load-test an HTTP endpoint from the event loop of this process, or of several client processes.
 
     Raises:
-        EnvironmentUnfitError: the endpoint answered no request, or reports too little for the required
+        EnvironmentUnfitError: the endpoint answered no request, or does not report enough for the required
             metrics.
     """
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
@@ -187,7 +187,7 @@ def _try_out(load: EndpointLoad, spec: ServingSpec) -> None:
     run_precisely(load.try_out())
     if spec.bounds.tpot_s is not None and not load.expects_usage:
         raise EnvironmentUnfitError(
-            f"{spec.endpoint.url} sends no token counts (usage), so the time per token is unknown",
+            f"{spec.endpoint.url} does not send token counts (usage), so the time per token is unknown",
             place="serving.bounds.tpot_s",
             next_step="Set it to null, or make the server honour stream_options.include_usage",
         )
@@ -200,7 +200,7 @@ def _plan(spec: ServingSpec, seed: int) -> TrafficPlan:
 
 
 def _expected(plan: TrafficPlan, spec: ServingSpec) -> dict[str, Any]:
-    """Return what the progress bar can expect of the window."""
+    """Return the expected steps and duration of the window for the progress bar."""
     expected_s = spec.window_s if plan.concurrency is not None else None
     return {"expected_steps": plan.num_requests, "expected_s": expected_s}
 

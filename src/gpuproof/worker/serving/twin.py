@@ -1,9 +1,9 @@
-"""A twin of an endpoint: our own server that answers as configured, to measure the client alone.
+"""A twin of an endpoint: our own server that answers as configured, to measure only the client.
 
-In: the number of chunks per answer, the seconds to the first chunk and between chunks. Out: the port, as the
-first line on standard output, and then answers to POST requests on any path, as for `/completions`. Their
-times are relative to the moment the request was complete. The twin is a separate process, and exits with its
-parent.
+In: the number of chunks per answer, and the seconds to the first chunk and between chunks. Out: the port, as
+the first line on standard output, and then answers to POST requests on any path, in the form of
+`/completions`. Times of the answers are relative to the moment when the request was complete. The twin is a
+separate process, and exits with its parent.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from gpuproof.worker.serving.prompts import Prompts
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 USERS = 32
-"""Concurrency of the closed loop that finds the highest rate: enough that there is always a request to
+"""Concurrency of the closed loop that finds the highest rate, chosen so that there is always a request to
 read."""
 LOOP_S, SCHEDULE_S = 2.0, 1.0
 LEAD_S = 0.2
 NEAR = 0.5
-"""Share of the highest rate at which lateness is measured; above this share, results may reflect the client
-instead of the server."""
+"""Fraction of the highest rate at which lateness is measured; above this fraction, results may reflect the
+client instead of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinAnswer:
-    """How a twin answers."""
+    """Number and timing of the chunks in an answer."""
 
     chunks: int
     first_s: float = 0.0
@@ -48,7 +48,7 @@ class TwinAnswer:
 
 
 def event_chunk(data: bytes) -> bytes:
-    """Return an HTTP chunk that contains one event."""
+    """Return an HTTP chunk with one event."""
     return b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data)
 
 
@@ -84,9 +84,8 @@ class Answering(asyncio.Protocol):
         begin_s = loop.time() + told.first_s
         for place in range(told.chunks):
             before = b"" if place else HEAD
-            behind = (
-                self._end if place == told.chunks - 1 else b""
-            )  # calls due at the same time run in any order
+            # calls due at the same time run in any order
+            behind = self._end if place == told.chunks - 1 else b""
             loop.call_at(begin_s + place * told.gap_s, self._transport.write, before + self._text + behind)
 
 
@@ -128,9 +127,9 @@ def twin(told: TwinAnswer) -> Iterator[str]:
 
 
 def measure_client(spec: ServingSpec, *, seed: int, num: int = 1) -> ClientAlone:
-    """Load a twin that answers immediately, as this client loads its endpoint: how fast, how late?
+    """Load an instantly answering twin the way this client loads its endpoint: how fast, how late?
 
-    With several clients, each has its own twin.
+    If there are several clients, each has its own twin.
 
     Raises:
         EnvironmentUnfitError: a twin did not start.

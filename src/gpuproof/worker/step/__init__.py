@@ -1,1 +1,1 @@
-"""What a step consists of: model, precision, optimizer, capture, and what was observed of it."""
+"""Parts of a step: model, precision, optimizer, capture, and what was observed of the step."""

@@ -57,11 +57,14 @@ def _device_keys(
     elif compute.cudnn_benchmark and compute.deterministic:
         yield "training.cudnn_benchmark", "deterministic mode disables cuDNN's benchmarking"
     if compute.compile.enabled and compute.compile.mode == "reduce-overhead" and not queues:
-        yield "training.compile.mode", "it adds CUDA graphs; on a CPU it is the default mode"
+        yield (
+            "training.compile.mode",
+            "it adds CUDA graphs; on a CPU this mode is the same as the default mode",
+        )
     if compute.keep_freed_memory and (reason := reason_freed_memory_is_not_kept(accelerator)) is not None:
         yield "training.keep_freed_memory", reason
     if work.window.sync_cuda and not queues:
-        yield "benchmark.sync_cuda", "a CPU step is done when it returns"
+        yield "benchmark.sync_cuda", "a CPU step is complete when its call returns"
 
 
 def _graph_keys(work: ModelWork, accelerator: Accelerator, world_size: int) -> Iterator[tuple[str, str]]:
@@ -69,16 +72,22 @@ def _graph_keys(work: ModelWork, accelerator: Accelerator, world_size: int) -> I
     if work.cuda_graphs == "auto" and reason is not None:
         yield work.graphs_key, reason
     if work.generates and work.training.cuda_graphs:
-        yield "training.cuda_graphs", "inference.cuda_graphs decides for what uses a cache"
+        yield (
+            "training.cuda_graphs",
+            "steps that use a key-value cache follow inference.cuda_graphs instead",
+        )
     elif not (work.generates or work.trains):
-        yield "inference.cuda_graphs", "nothing uses a cache: training.cuda_graphs decides"
+        yield (
+            "inference.cuda_graphs",
+            "no step uses a key-value cache, so training.cuda_graphs applies instead",
+        )
 
 
 def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     if not isinstance(work, TrainingWork):
         yield from _update_keys(work)
     elif work.training.optimizer != "SGD" and work.training.momentum:
-        yield "training.momentum", f"{work.training.optimizer} has none; it is for SGD"
+        yield "training.momentum", f"{work.training.optimizer} does not use it; it is for SGD"
     if isinstance(work, TrainingWork):
         yield from _schedule_keys(work)
     if not work.training.compile.enabled:
@@ -93,19 +102,19 @@ def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
             yield f"training.pruning.{key}", "nothing is pruned"
     if training.optimizer != "AdamWSpam":
         for key in training.spam.changed():
-            yield f"training.spam.{key}", f"{training.optimizer} has none; it is for AdamWSpam"
+            yield f"training.spam.{key}", f"{training.optimizer} does not use it; it is for AdamWSpam"
     if training.total_steps and training.pruning.method == "none" and training.optimizer != "AdamWAdv":
         yield (
             "training.total_steps",
-            ("neither a learning rate nor pruning follows a schedule over the updates"),
+            "neither the learning rate nor pruning follows a schedule over all updates",
         )
 
 
 def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     if isinstance(work, ServingWork):
         for key in (*WINDOW_KEYS, "sync_cuda"):
-            yield f"benchmark.{key}", "serving.* decides what is measured"
-        yield "data.batch_size", "serving.max_batch decides"
+            yield f"benchmark.{key}", "serving.* determines what is measured"
+        yield "data.batch_size", "serving.max_batch applies instead"
     elif not work.window.enabled:
         for key in WINDOW_KEYS:
             yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
@@ -125,20 +134,20 @@ def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         for key in ("weights", "cuda_graphs"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
     elif work.model.name.startswith(OWN_MODULE):
-        yield "inference.weights", "your own module keeps fp32: its code may not run in other types"
+        yield "inference.weights", "your own module stays in fp32: its code may not work with other types"
     if not isinstance(work, InferenceWork):
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {work.kind}"
         if work.generates:
-            yield "model.options.seq_len", "serving.prompt_tokens is the length of the prompt"
+            yield "model.options.seq_len", "serving.prompt_tokens sets the length of the prompt"
         return
     phase = work.inference.phase
     if phase != "decode":
-        yield "inference.new_tokens", f"{phase} generates no tokens"
+        yield "inference.new_tokens", f"{phase} does not generate tokens"
     if phase == "forward":
-        yield "inference.prompt_tokens", "forward runs whole samples"
+        yield "inference.prompt_tokens", "forward processes whole samples"
     else:
-        yield "model.options.seq_len", f"inference.prompt_tokens is the length that {phase} reads"
+        yield "model.options.seq_len", f"inference.prompt_tokens sets the length that {phase} reads"
     if work.measures_latency and work.window.sync_cuda:
         yield "benchmark.sync_cuda", "latency mode always waits for every step"
 
@@ -149,7 +158,7 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         yield f"training.{key}", reason
     changed = work.training.changed()
     if "weights" in changed:
-        yield "training.weights", f"inference.weights decides if the kind is {work.kind}"
+        yield "training.weights", f"inference.weights applies instead if the kind is {work.kind}"
     if "grad_clip_norm" in changed:
         yield "training.grad_clip_norm", reason
     if "activation_checkpointing" in changed:
@@ -171,22 +180,22 @@ def _input_keys(work: ModelWork, shape: InputShape) -> Iterator[tuple[str, str]]
     if work.model.num_classes is not None:
         instead = {
             "features": "a regression has no classes; see model.options.output_dim",
-            "tokens": "the vocabulary replaces them; see model.options.vocab_size",
+            "tokens": "the vocabulary is used instead; see model.options.vocab_size",
         }
         yield "model.num_classes", instead[shape.kind]
 
 
 def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
     if data.name != "synthetic":
-        yield "data.samples_per_epoch", f"an epoch of {data.name} is the whole set"
+        yield "data.samples_per_epoch", f"an epoch of {data.name} is always the whole data set"
     if data.path is not None and data.name in ("synthetic", "digits"):
         yield "data.path", f"{data.name} is not read from a path"
     if data.split == "test" and data.name in ("synthetic", "digits", "tokens"):
         yield "data.split", f"{data.name} has no parts"
     if data.held_out and data.name in ("synthetic", "ImageFolder", "tokens"):
-        yield "data.held_out", f"nothing is held out of {data.name}"
+        yield "data.held_out", f"{data.name} does not support held-out samples"
     if data.name != "tokens" and data.token_type != "uint16":  # noqa: S105  # no secret
-        yield "data.token_type", f"{data.name} is not a file of tokens"
+        yield "data.token_type", f"{data.name} is not a token file"
 
 
 def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
@@ -207,7 +216,7 @@ def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
 def profile_not_applied(
     parallel: ParallelSpec, accelerator: Accelerator, world_size: int
 ) -> tuple[NotApplied, ...]:
-    """List the communication profile if ranks ignore it; without a model, no other key can be listed."""
+    """List the communication profile if ranks ignore it; without a model, other keys are not checked."""
     return tuple(
         NotApplied(key=key, reason=reason) for key, reason in _profile_keys(parallel, accelerator, world_size)
     )
@@ -223,7 +232,7 @@ def _profile_keys(
     if world_size == 1:
         yield "distributed.communication_profile", "one rank does not communicate with others"
     elif backend != NCCL:
-        yield "distributed.communication_profile", f"its settings are NCCL's, and ranks use {backend}"
+        yield "distributed.communication_profile", f"its settings are for NCCL, and ranks use {backend}"
 
 
 def _limit_keys(parallel: ParallelSpec, accelerator: Accelerator) -> Iterator[tuple[str, str]]:
@@ -239,8 +248,8 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield f"distributed.{key}", "one rank does not communicate with others"
         yield "benchmark.own_compute", "one rank does not wait for others"
         if parallel.strategy != "ddp":
-            yield "distributed.strategy", "one rank does not share its model with others"
+            yield "distributed.strategy", "with one rank, there are no others to share the model with"
         if parallel.gradient_compression != "none" and case.model_work.trains:
             yield "distributed.gradient_compression", "one rank does not send gradients"
     elif case.start == "fork":
-        yield "run.start", "several ranks are started by torch's agent, each with exec"
+        yield "run.start", "with several ranks, torch's agent starts each of them with exec"

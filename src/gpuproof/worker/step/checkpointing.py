@@ -1,8 +1,8 @@
-"""Activation checkpointing: store less for the backward pass, and recompute it instead.
+"""Activation checkpointing: store less for the backward pass, and recompute the rest.
 
 In: a built model and the case's choice. Out: the model to run, and how many of its modules are recomputed. A
-model's repeated blocks, which are also the units of sharding, are derived from its structure; the workload
-does not declare any.
+model's repeated blocks, which are also the units of sharding, are derived from its structure; a workload does
+not declare them.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> Check
 
 
 def repeated_blocks(module: nn.Module) -> list[nn.Module]:
-    """Find a model's repeated blocks: similar elements in lists and sequences, with several parts.
+    """Find a model's repeated blocks: similar list or sequence elements that have several parts.
 
-    An element counts if another element of its class is in the same list; blocks are never nested. Layers
-    without submodules are not blocks, since gathering them one by one costs more than it saves.
+    An element counts if the same list contains another element of its class; blocks are never nested. Layers
+    without submodules do not count as blocks, since gathering them one by one costs more than it saves.
     """
     if isinstance(module, (nn.ModuleList, nn.Sequential)):
         classes = Counter(type(child) for child in module)

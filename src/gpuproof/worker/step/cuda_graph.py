@@ -1,11 +1,11 @@
 """Run a step as one CUDA graph: captured once after a warm-up, then replayed with new samples.
 
 A graph reads and writes the same addresses each time. So the step is built on dedicated buffers
-(`StaticBatches`), which are filled from the pool before each replay; weights, gradients and the optimizer's
-state stay in place anyway. This follows https://docs.pytorch.org/docs/stable/notes/cuda.html on whole-network
-capture. What torch.compile actually did (graphs, breaks with their reasons, what stayed uncompiled) is read
-from torch's own counters. They cover the whole process, so a window's share is the difference between two
-readings.
+(`StaticBatches`), which are filled from the pool before each replay; weights, gradients and optimizer state
+stay in place anyway. This follows https://docs.pytorch.org/docs/stable/notes/cuda.html on whole-network
+capture. The actual behaviour of torch.compile (graphs, breaks with their reasons, uncompiled parts) is read
+from torch's own counters. They cover the whole process, so the values for a window are the difference between
+two readings.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ optimizers create their state."""
 
 
 class Capture(Protocol):
-    """What a capture needs from a device; an `Accelerator` provides it."""
+    """Operations that a capture needs from a device; an `Accelerator` provides them."""
 
     def run_aside(self, run: Step) -> None:
-        """Run on a side stream, with a wait before and after."""
+        """Run the step on a side stream, with a wait before and after."""
 
     def capture_graph(self, run: Step) -> Step:
-        """Record the work that `run` submits to the device without executing it; return what replays it."""
+        """Record the operations that `run` submits to the device without running them; return the replay."""
 
 
 class Uncaptured:
-    """Replaces a `Capture` but runs each step, with fixed shapes, which compiled steps need too."""
+    """Replaces a `Capture` but runs every step; for compiled steps, which also need fixed shapes."""
 
     def run_aside(self, run: Step) -> None:
         """Run."""
         run()
 
     def capture_graph(self, run: Step) -> Step:
-        """Return a function that runs it again."""
+        """Return a function that runs the step again."""
         return run
 
 
 class StaticBatches:
-    """As many batches as a step uses, always at the same addresses, and filled from a pool."""
+    """As many batches as a step uses, always at the same addresses, filled from a pool."""
 
     def __init__(self, pool: Batches, *, count: int) -> None:
         self._pool = pool
@@ -100,7 +100,7 @@ class CapturedStep:
     """A step that replays one graph or one of several graphs."""
 
     eager: ModelStep
-    """The captured step; every replay writes its loss and outputs to the same addresses."""
+    """The original step; every replay writes its loss and outputs to the same addresses."""
     run: Step
     effective: Effective
     """The kernel inputs, observed in a step before the capture, because a replay hides them."""
@@ -120,10 +120,9 @@ def capture_obstacle(work: ModelWork, accelerator: Accelerator, *, world_size: i
     waits = find_workload(work.model.name).reason_it_waits
     if waits is not None:
         return waits
-    if world_size > 1 and (
-        work.trains or work.parallel.strategy == "tensor"
-    ):  # otherwise the ranks exchange nothing
-        return f"capturing the gradient average of {world_size} ranks is not supported; with one rank it is"
+    # otherwise the ranks do not exchange anything
+    if world_size > 1 and (work.trains or work.parallel.strategy == "tensor"):
+        return f"capturing is supported with one rank, not with the gradient average of {world_size} ranks"
     return accelerator.why_no_graphs()
 
 
@@ -131,7 +130,7 @@ def is_captured(work: ModelWork, accelerator: Accelerator, *, world_size: int) -
     """Return whether to capture the step: if requested or, with `auto`, if possible.
 
     Raises:
-        EnvironmentUnfitError: capturing is requested, but not possible.
+        EnvironmentUnfitError: a capture is requested, but not possible.
     """
     choice = work.cuda_graphs
     reason = capture_obstacle(work, accelerator, world_size=world_size) if choice else None
@@ -150,7 +149,7 @@ def capture_step(
     observe: Callable[[Step], Effective],
     key: str = "training.cuda_graphs",
 ) -> CapturedStep:
-    """Warm `step` up on a side stream, observe its last run with `observe`, and record the next one.
+    """Warm up `step` on a side stream, observe its last run with `observe`, and capture the next run.
 
     Raises:
         UsageError: the step does something that a graph cannot contain, e.g. it waits for the device.
@@ -175,7 +174,7 @@ def capture_step(
 
 
 def captured(step: Step, capture: Capture, *, key: str) -> Step:
-    """Record what a step submits to the device; return its replay. `key` is the recipe key.
+    """Capture what a step submits to the device; return the replay. `key` is the recipe key.
 
     Raises:
         UsageError: the step does something that a graph cannot contain, e.g. it waits for the device.
@@ -194,7 +193,7 @@ def captured(step: Step, capture: Capture, *, key: str) -> Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCounts:
-    """torch's counters, totalled since the process started."""
+    """Totals of torch's counters since the process started."""
 
     graphs: int
     breaks: dict[str, int]
@@ -233,6 +232,6 @@ def compilation_record(
 
 
 def _first_line(reason: str) -> str:
-    """Return the reason itself: torch continues with explanations and links."""
+    """Return only the reason: torch adds explanations and links after it."""
     lines = reason.strip().splitlines()
     return lines[0][:200] if lines else "no reason given"

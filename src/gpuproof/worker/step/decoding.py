@@ -1,8 +1,8 @@
-"""Greedy decoding after a prefill: step by step from the host, or with one graph per length bucket.
+"""Greedy decoding after a prefill, either step by step from the host or with a graph per bucket.
 
 A graph has fixed shapes. So attention reads up to the end of a bucket of `BUCKET` positions, and a mask hides
-positions without a token yet. Tokens and their position stay on the device, so nothing waits for them. Graphs
-are captured on first use for each combination of batch size and bucket.
+positions that have no token yet. Tokens and their positions stay on the device, so nothing waits for them.
+Graphs are captured on first use for each combination of batch size and bucket.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from gpuproof.worker.step.precision import PrecisionPolicy
 from gpuproof.workloads.torch.generation import Generation
 
 BUCKET = 64
-"""Positions per bucket: attention reads 32 too many on average, and kernels prefer a multiple of 8."""
+"""Number of positions per bucket: attention reads 32 too many on average, and kernels prefer a multiple of
+8."""
 
 
 def bucket_end(num_places: int) -> int:
@@ -42,7 +43,7 @@ def _run(step: Step) -> None:
 
 
 class Decoding:
-    """Appends the most likely token to each sequence, repeatedly."""
+    """Repeatedly appends the most likely token to each sequence."""
 
     outputs: torch.Tensor
     """The scores from which the latest tokens were chosen."""
@@ -55,12 +56,13 @@ class Decoding:
         """Decode with graphs if `capture` is given."""
         self.generation = generation
         self.steps: dict[tuple[int, int], tuple[Step, list[torch.Tensor]]] = {}
-        """Keyed by batch size and end of the bucket: what appends a token, and the scores that it writes."""
+        """Steps that append a token, and the scores that they write, keyed by batch size and end of the
+        bucket."""
         self.capture = capture
         self._autocast = precision.autocast()
         self._inputs = generation.cache.position.new_zeros(generation.cache.num_slots)
         self._placed: int | None = None
-        """The length that the device knows; None if it must be set."""
+        """The sequence length stored on the device; None if it must be set."""
 
     def begin(self, prompts: torch.Tensor) -> None:
         """Read prompts (batch, tokens) into an empty cache, and generate the first token of each."""
@@ -69,7 +71,7 @@ class Decoding:
             self.go_on_from(self.outputs.argmax(dim=-1))
 
     def go_on_from(self, tokens: torch.Tensor) -> None:
-        """Use these tokens as the latest ones, following the content of the cache."""
+        """Use these tokens as the latest ones, after the current content of the cache."""
         self.tokens, self._placed = tokens, None
 
     def step_from_host(self) -> None:
@@ -94,7 +96,7 @@ class Decoding:
 
     @torch.inference_mode()
     def bucket_step(self, look: Callable[[Step], None] = _run) -> tuple[Step, list[torch.Tensor]]:
-        """Return the step for the current batch and bucket, capturing it first if needed; append nothing.
+        """Return the step for the current batch and bucket, capturing it if needed; append nothing.
 
         `look` runs the last step before the capture.
 

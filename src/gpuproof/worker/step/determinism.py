@@ -1,4 +1,4 @@
-"""Deterministic mode: the same case gives the same bits, or an error that names the operation.
+"""Deterministic mode: the same case yields the same bits, or an error with the operation's name.
 
 There are two parts, since cuBLAS reads its workspace setting once, when CUDA starts: the variable is set
 before torch is imported, and the switches are set after.
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
-"""With one of these settings, cuBLAS is deterministic;
+"""Settings with which cuBLAS is deterministic; see
 https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
 
 
 def set_deterministic_environment(environment: MutableMapping[str, str]) -> None:
-    """Give cuBLAS a deterministic workspace, unless the user has already chosen one of the two."""
+    """Set a deterministic workspace for cuBLAS, unless the user has already chosen one of the two."""
     if environment.get(CUBLAS_WORKSPACE) not in DETERMINISTIC_WORKSPACES:
         environment[CUBLAS_WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
 
@@ -32,9 +32,8 @@ def choose_algorithms(accelerator: Accelerator, *, deterministic: bool, cudnn_be
     import torch
 
     accelerator.choose_convolutions(deterministic=deterministic, timed=cudnn_benchmark and not deterministic)
-    if (
-        deterministic != deterministic_now()
-    ):  # the switch imports torch's compiler, which takes as long as importing torch itself
+    # the switch imports torch's compiler, which takes as long as importing torch itself
+    if deterministic != deterministic_now():
         torch.use_deterministic_algorithms(deterministic)
 
 

@@ -1,11 +1,11 @@
-"""How many floating-point operations does torch itself count? Checks closed forms, or replaces them.
+"""How many FLOPs does torch itself count? Checks or replaces FLOP counts computed analytically.
 
-In: a computation, as a function without arguments, or a module with one batch. Out: the operations in its
-matrix products as seen by torch's own dispatcher, with a multiply-add counted as two.
+In: a computation, as a function without arguments, or a module with one batch. Out: the number of operations
+in its matrix products, as seen by torch's own dispatcher, with a multiply-add counted as two.
 
-Counting runs the work once, eagerly, in Python, several times slower than a step, so it must happen before
-the window. It uses the plain module, below torch.compile, CUDA graphs and data parallelism, which would hide
-operations from the counter. It leaves weights, buffers and random state unchanged.
+Counting runs the computation once, eagerly, in Python, several times slower than a step, so it must happen
+before the window. It uses the plain module, without torch.compile, CUDA graphs and data parallelism, which
+would hide operations from the counter. It leaves weights, buffers and random state unchanged.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PRODUCT = re.compile(
     r"(^|_)(mm|bmm|addmm|addmv|addr|baddbmm|convolution|dot|einsum|gemm|ger|gru|linear|lstm|matmul|mv|rnn|"
     r"attention)(_|$)"
 )
-"""Names of operators that multiply; if the counter does not know one of them, the count is too low."""
+"""Names of operators that multiply; if the counter lacks a formula for one of them, the count is too low."""
 
 
 class UncountableError(Exception):
-    """An operator multiplies, but neither torch nor we know how much, so a count would be too low."""
+    """An operator multiplies, but there is no formula for its FLOPs, so a count would be too low."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +43,14 @@ class ProductFlops:
 
     total: int
     hidden: float
-    """Of these, the FLOPs that an attention kernel may skip because a causal mask hides their results."""
+    """The part of the total that an attention kernel may skip because a causal mask hides the results."""
 
 
 def count_flops(work: Callable[[], object]) -> ProductFlops:
     """Return the FLOPs of one call of `work`.
 
     Raises:
-        UncountableError: the work has products that cannot be counted.
+        UncountableError: the computation contains multiplications that cannot be counted.
     """
     counter = _Counter()
     with _no_fast_path(), counter:
@@ -61,7 +61,7 @@ def count_flops(work: Callable[[], object]) -> ProductFlops:
 
 
 class _Counter(OperatorMode):
-    """Adds up the dispatched products by torch's formulas and ours; records those with no formula."""
+    """Adds up dispatched multiplications by torch's formulas and ours; records those without one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Counter(OperatorMode):
 
 @contextmanager
 def _no_fast_path() -> Iterator[None]:
-    """Make multi-head attention call its products one by one; its fast path is not counted."""
+    """Make multi-head attention call its matmuls one by one; its fast path is not counted."""
     was_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -168,7 +168,7 @@ class CountedFlops:
     flops_per_step: float | None
     missing: str | None = None
     skippable_per_step: float | None = None
-    """Of these, the FLOPs that a kernel may skip under a causal mask."""
+    """The part of the FLOPs per step that a kernel may skip under a causal mask."""
 
 
 def count_step_flops(prepared: Prepared) -> CountedFlops:
@@ -188,7 +188,8 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
         )
     if work.generates:
         return CountedFlops(
-            flops_per_step=None, missing="a phase of generation is only known from its closed form"
+            flops_per_step=None,
+            missing="the FLOPs of a generation phase are known only from its closed form",
         )
     try:
         flops, times = _count(prepared), prepared.work.micro_batches
@@ -207,7 +208,7 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
 
 
 def _count(prepared: Prepared) -> ProductFlops:
-    """Count one micro-batch."""
+    """Count the FLOPs of one micro-batch."""
     module, workload = prepared.workload.module, prepared.workload
     inputs, targets = prepared.pool.next_batch()
     autocast = prepared.precision.autocast

@@ -1,13 +1,13 @@
-"""Linear layers in fp8: e4m3 values forward, e5m2 gradients, one scale per tensor and step.
+"""Linear layers in fp8: e4m3 forward values, e5m2 gradients, one scale per tensor and step.
 
 Every operand is scaled so that its largest magnitude becomes the largest value of its format, then rounded,
 multiplied with fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights in training
-stay as they are, and are rounded anew in each step; those of a deployed model are rounded once. torch's own
-product does the work; on a CPU it is computed in software. In eager mode, every operand is read and written
-several times before its product: for the largest magnitude, the division, the rounding, and a transpose for
-the backward pass. A compiler fuses these into one or two passes. So without a compiler, the speed of a step
-in fp8 says more about these passes than about products in fp8. `time_casts` shows how much: it times the
-casts alone, after the window.
+keep their precision, and are rounded anew in each step; the weights of a deployed model are rounded once.
+torch's own matmul is used; on a CPU it is computed in software. In eager mode, every operand is read and
+written several times before its matmul: for the largest magnitude, the division, the rounding, and a
+transpose for the backward pass. A compiler fuses these into one or two passes. So without a compiler, the
+speed of a step in fp8 depends more on these passes than on matmuls in fp8. `time_casts` shows how much: it
+times the casts alone, after the window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORWARD_TYPE = torch.float8_e4m3fn
 GRADIENT_TYPE = torch.float8_e5m2
 RESULT_TYPE = torch.bfloat16
 MULTIPLE = 16
-"""Tensor cores require fp8 matrices whose sizes are multiples of this, so sample rows are padded."""
+"""Tensor cores require fp8 matrices with sizes that are multiples of this, so sample rows are padded."""
 SMALLEST = 1e-12
 """Minimum for a tensor's largest magnitude, so that a tensor of zeros can be scaled."""
 REPEATS = 5
@@ -44,7 +44,7 @@ class Scaled:
 
 
 def quantize(tensor: torch.Tensor, dtype: torch.dtype) -> Scaled:
-    """Round a tensor to fp8, mapping its largest magnitude to the largest of `dtype`."""
+    """Round a tensor to fp8, mapping its largest magnitude to the largest value of `dtype`."""
     largest = torch.finfo(dtype).max
     scale = tensor.abs().amax().float().clamp(min=SMALLEST) / largest
     values = (tensor.float() / scale).clamp(-largest, largest).to(dtype)
@@ -52,7 +52,7 @@ def quantize(tensor: torch.Tensor, dtype: torch.dtype) -> Scaled:
 
 
 def scaled_product(left: Scaled, right_transposed: Scaled, *, fast: bool) -> torch.Tensor:
-    """Multiply (m, k) by the transpose of (n, k): (m, n) in bfloat16, from row-major operands.
+    """Multiply (m, k) by the transpose of (n, k): returns (m, n) in bfloat16; operands are row-major.
 
     `fast` lets tensor cores keep fewer bits of the running sum, which is common in the forward pass but not
     in the backward pass.
@@ -69,12 +69,12 @@ def scaled_product(left: Scaled, right_transposed: Scaled, *, fast: bool) -> tor
 
 
 def transposed(matrix: Scaled) -> Scaled:
-    """Transpose a matrix in memory, to the layout that the product expects."""
+    """Transpose a matrix in memory, to the layout that the matmul expects."""
     return Scaled(values=matrix.values.t().contiguous(), scale=matrix.scale)
 
 
 class _LinearInFp8(torch.autograd.Function):
-    """inputs (rows, fan_in) × weight (fan_out, fan_in)ᵀ and gradients; rows is a multiple of 16."""
+    """Compute inputs (rows, fan_in) × weight (fan_out, fan_in)ᵀ and gradients; 16 must divide rows."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -99,7 +99,7 @@ class _LinearInFp8(torch.autograd.Function):
 
 
 def padded_rows(rows: int) -> int:
-    """Return the number of rows that are multiplied, including padding, for this many given rows.
+    """Return the number of rows to multiply, including padding, for this many rows.
 
     >>> padded_rows(0), padded_rows(16), padded_rows(17)
     (16, 16, 32)
@@ -108,15 +108,15 @@ def padded_rows(rows: int) -> int:
 
 
 class Fp8Linear(nn.Linear):
-    """A linear layer whose three products, forward and backward, use fp8; its result is bfloat16."""
+    """A linear layer with three fp8 matmuls, forward and backward; its result is bfloat16."""
 
     scale: torch.Tensor
     """Scale of a weight that is stored in fp8."""
     untied = False
-    """Whether that is a copy: an embedding tied to the weight keeps its own type."""
+    """Whether the stored weight is a copy: an embedding tied to the weight keeps its own type."""
 
     def store_in_fp8(self, *, is_tied: bool) -> None:
-        """Round the weight once, for inference only; if it is tied, round a copy."""
+        """Round the weight once, for inference only; if the weight is tied, round a copy."""
         rounded = quantize(self.weight.detach(), FORWARD_TYPE)
         self.untied = is_tied
         self.weight = nn.Parameter(rounded.values, requires_grad=False)
@@ -147,7 +147,7 @@ class LinearLayers:
     stored_weights: int = 0
     """Number of weights stored in fp8, one byte each."""
     untied_weights: int = 0
-    """Of these, the number of copies of weights that are also stored in another type."""
+    """Number of weights stored in fp8 that are copies of weights also stored in another type."""
 
 
 def count_linear_layers(module: nn.Module) -> LinearLayers:
@@ -179,7 +179,7 @@ def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, 
         )
     names = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
     for layer in module.modules():
-        # A subclass may multiply in its own way or only hold weights, so it is left as it is.
+        # A subclass may multiply in its own way or only store weights, so subclasses are left unchanged.
         if type(layer) is nn.Linear and not (layer.in_features % MULTIPLE or layer.out_features % MULTIPLE):
             layer.__class__ = Fp8Linear
             if stored:
@@ -196,7 +196,7 @@ def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCasts:
-    """What one pass through one layer, forward or backward, rounds to fp8."""
+    """Casts to fp8 in one pass through one layer, forward or backward."""
 
     rows: int
     """Number of sample rows, including padding."""

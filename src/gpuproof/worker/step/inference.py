@@ -1,4 +1,4 @@
-"""An inference step: a batch forward in evaluation mode, without gradients; plus a check of outputs."""
+"""An inference step: a forward pass in evaluation mode, without gradients; plus an output check."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from gpuproof.worker.step.model import LossFunction
 from gpuproof.worker.step.precision import PrecisionPolicy
 
 SAMPLED = 2**16
-"""Number of evenly spread output elements to check; takes some 10 µs on a device, a few times a second."""
+"""Number of evenly spaced output elements to check; the check takes some 10 µs on a device, a few times a
+second."""
 
 
 class InferenceStep:
-    """One batch forward, as a function without arguments. The clock decides whether to wait for it."""
+    """Forward pass of one batch, as a function without arguments. The clock decides whether to wait."""
 
     last_loss: torch.Tensor | None = None
     outputs: object = None
@@ -33,7 +34,7 @@ class InferenceStep:
     def __call__(self) -> None:
         """Run one step."""
         inputs, _ = self._pool.next_batch()
-        self.outputs = None  # frees the memory of earlier outputs, as if nothing kept them
+        self.outputs = None  # frees the memory of earlier outputs, as if nothing referred to them
         with torch.inference_mode(), self._autocast:
             self.outputs = self.module(inputs)
 
@@ -41,7 +42,7 @@ class InferenceStep:
 class OutputWatch:
     """Checks whether step outputs are finite, between chunks of steps, without waiting for a device.
 
-    It sits in front of the sink for a window's step times. The results of the checks are recorded on the
+    It is inserted before the sink for a window's step times. The results of the checks are stored on the
     device.
     """
 
@@ -73,7 +74,7 @@ class OutputWatch:
 
 
 def _tensors(outputs: object) -> Iterator[torch.Tensor]:
-    """Yield the floating-point tensors that a model returns; if split over ranks, this rank's part."""
+    """Yield the floating-point tensors that a model returns; this rank's part, if split over ranks."""
     if isinstance(outputs, torch.Tensor):
         local = outputs.to_local() if hasattr(outputs, "to_local") else outputs
         if local.is_floating_point() and local.numel():
@@ -85,12 +86,11 @@ def _tensors(outputs: object) -> Iterator[torch.Tensor]:
 
 @torch.no_grad()
 def _is_finite(tensor: torch.Tensor) -> torch.Tensor:
-    """Report on the device whether sampled elements are finite; if non-contiguous, the last row's."""
+    """Check on the device whether sampled elements (of the last row, if non-contiguous) are finite."""
     row = tensor if tensor.is_contiguous() else tensor[-1]
     sample = row.reshape(-1)[:: 1 + row.numel() // SAMPLED]
-    wide = (
-        sample.float() if sample.element_size() == 1 else sample
-    )  # torch has no finiteness check for 8-bit types
+    # torch has no finiteness check for 8-bit types
+    wide = sample.float() if sample.element_size() == 1 else sample
     return torch.isfinite(wide).all()
 
 
@@ -132,6 +132,6 @@ def evaluate(
         samples=pool.num_samples,
         mean_loss=total_loss / pool.num_samples,
         accuracy=num_correct / num_targets if classes else None,
-        missing=None if classes else "accuracy is for classes; this workload is a regression",
+        missing=None if classes else "accuracy applies to classes, and this workload is a regression",
         mean_absolute_error=None if classes else total_error / pool.num_samples,
     )

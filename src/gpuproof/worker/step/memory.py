@@ -1,8 +1,8 @@
-"""Memory that training holds, counted from the tensors in one step, on any device.
+"""Memory used by training, counted from the tensors in one step, on any device.
 
-In: a prepared case, and one of its warm-up steps to observe. Out: the memory record, with the closed form
-alongside. Tensors that the backward pass needs are observed through torch's hooks on saved tensors, each
-storage once. Parameters and samples are omitted, since they exist anyway.
+In: a prepared case, and one of its warm-up steps to observe. Out: the memory record, along with the
+closed-form value. Tensors that the backward pass needs are observed through torch's hooks on saved tensors,
+each storage once. Parameters and samples are omitted, since they exist anyway.
 https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.saved_tensors_hooks
 """
 
@@ -73,20 +73,21 @@ class MemoryWatch:
 def _reason_unseen(step: object, work: ModelWork) -> str | None:
     """Return why tensors saved for the backward pass cannot be counted; None if they can be."""
     if not work.trains:
-        return f"{work.kind} saves nothing for a backward pass"
+        return f"{work.kind} does not save anything for a backward pass"
     if isinstance(step, CapturedStep):
-        return "a replayed graph hides what it saves for the backward pass"
+        return "a replayed graph hides what is saved for the backward pass"
     if work.training.compile.enabled:
         return "torch.compile chooses what it saves for the backward pass"
     if work.activation_checkpointing != "none":
-        return "checkpointed modules save what they need on their own"
+        return "checkpointed modules choose by themselves what they save"
     return None
 
 
 class SavedTensors:
-    """Counts what autograd saves in the first forward pass it observes, each storage once.
+    """Counts what autograd saves in the first observed forward pass, each storage once.
 
-    Nothing that was saved is freed before the backward pass starts, so an address identifies a storage.
+    Nothing that was saved is freed before the backward pass starts, so an address identifies a storage
+    uniquely.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -107,13 +108,13 @@ class SavedTensors:
         return tensor.detach()  # if a saved output were returned unchanged, it would keep its own graph alive
 
     def unpack(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Pass a tensor to the backward pass, whose start ends the counting."""
+        """Return a saved tensor to the backward pass; counting stops when the backward pass starts."""
         self._forward = False
         return tensor
 
 
 def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:
-    """Count the bytes in this rank's actual parameter, gradient and optimizer-state tensors."""
+    """Count the bytes in this rank's actual parameters, gradients and optimizer state."""
     parameters = list(module.parameters())
     states = () if optimizer is None else optimizer.state.values()
     state = (value for values in states for value in values.values())
@@ -129,7 +130,7 @@ def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def estimate_case_memory(prepared: Prepared) -> MemoryParts:
-    """Compute the closed form for this case."""
+    """Compute the closed-form value for this case."""
     work, workload = prepared.work, prepared.workload
     training = work.training if isinstance(work, TrainingWork) else None
     plan = workload.info.tensor_parallel

@@ -44,15 +44,15 @@ class WorkloadOnTorch:
     loss: LossFunction
     item: str
     items_per_sample: int
-    """How much one sample of a step adds to the count behind a rate."""
+    """Number of items that one sample adds to the count behind a rate."""
     flops_per_sample: float | None
-    """From the closed form for the case's kind of step; None without a closed form."""
+    """Closed-form FLOP count for the case's kind of step; None if there is no closed form."""
     bytes_per_step: float | None = None
-    """From the closed form; None without one."""
+    """Closed-form byte count; None if there is no closed form."""
 
 
 def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
-    """Build the case's model on `device`, determined by its seed alone.
+    """Build the case's model on `device`; it depends only on the seed.
 
     Raises:
         UsageError: there is no such workload, or its package cannot be imported.
@@ -91,10 +91,10 @@ def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
 
 
 def stored_as(workload: WorkloadOnTorch, dtype: torch.dtype) -> WorkloadOnTorch:
-    """Store a workload's weights and buffers in `dtype`, in place; return it with its loss in fp32.
+    """Store a workload's weights and buffers in `dtype`, in place; return it with an fp32 loss.
 
-    Inputs of another floating type are rounded first, as autocast does. A half-precision type then applies
-    everywhere, including norms and residuals.
+    Inputs of another floating-point type are rounded first, as autocast does. A half-precision type then
+    applies everywhere, including norms and residuals.
     """
 
     def round_inputs(_module: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
@@ -111,7 +111,7 @@ def stored_as(workload: WorkloadOnTorch, dtype: torch.dtype) -> WorkloadOnTorch:
 
 
 def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | None:
-    """Return the work for one sample in one step of the case, from the closed form."""
+    """Return the FLOPs for one sample in one step of the case, computed analytically."""
     if work.generates:
         return generation_flops(work, info)
     if costs is None:
@@ -120,7 +120,7 @@ def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | N
 
 
 def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape) -> bool:
-    """Return whether tensors are laid out as NHWC: only if requested, on a GPU, and for images."""
+    """Return whether tensors use the NHWC layout: only if requested, on a GPU, and for images."""
     has_layout = accelerator_of(device).has_channels_last
     return work.model.channels_last and has_layout and shape.kind == "image"
 

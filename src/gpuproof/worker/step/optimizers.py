@@ -1,10 +1,10 @@
 """Create the optimizer of a case, in the requested implementation or the one torch would choose.
 
-Every optimizer is one of torch's, some with a rule that runs at each update (`OptimizerKind.rule`): a
-decaying rate, or SPAM. A rule is attached with torch's own hooks, which run only when an update runs: if a
+Every optimizer is one of torch's, some of them with a rule that runs at each update (`OptimizerKind.rule`): a
+decaying rate, or SPAM. A rule is attached with torch's own hooks, which run only when an update runs, so if a
 scaler skips an update, the rule is skipped too. The learning rate is always computed from the requested rate,
 never from the previous one. The implementation is always passed to torch explicitly, and torch either runs it
-or rejects it, so what is recorded is what runs.
+or rejects it, so the record is always what ran.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gpuproof.records.work.training import OptimizerImplementation, OptimizerNam
 
 LOWEST_RATE = 1e-6
 SETTLING_STEPS = 20
-"""Number of updates after a reset before gradients are compared with a second moment that started at zero. It
-is not in SPAM's paper; its authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer) has it as
+"""Number of updates after a reset before gradients are compared with a second moment that was reset to zero.
+It is not in SPAM's paper, but in the authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer), as
 `grad_accu_steps`."""
 LOWEST_SHARE = 0.01
 """Fraction of the learning rate right after a reset, as in the authors' code."""
@@ -36,8 +36,7 @@ def cosine_rate(optimizer: torch.optim.Optimizer, training: TrainingSpec, total_
     """Decay the learning rate to 1e-6 over all updates, following a cosine.
 
     Raises:
-        ValueError: the number of updates is not known; recipes for which this is the case are rejected
-            earlier.
+        ValueError: the number of updates is unknown; such recipes are rejected earlier.
     """
     if total_steps is None:
         raise ValueError("a decaying learning rate needs the total number of updates")
@@ -52,10 +51,10 @@ def cosine_rate(optimizer: torch.optim.Optimizer, training: TrainingSpec, total_
 
 
 def cosine(done: int, *, highest: float, total_steps: int) -> float:
-    """Return the learning rate after `done` of all updates: half a cosine from `highest` to 1e-6.
+    """Return the learning rate after `done` updates: half a cosine period from `highest` to 1e-6.
 
-    Equation 5 of https://arxiv.org/abs/1608.03983, without restarts; a rate that is already below 1e-6 is
-    left unchanged.
+    Uses equation 5 of https://arxiv.org/abs/1608.03983, without restarts; a rate that is already below 1e-6
+    is left unchanged.
 
     >>> cosine(0, highest=0.1, total_steps=10), cosine(10, highest=0.1, total_steps=10)
     (0.1, 1e-06)
@@ -68,11 +67,11 @@ def cosine(done: int, *, highest: float, total_steps: int) -> float:
 def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total: int | None) -> None:
     """Make AdamW spike-aware: SPAM, Huang et al. 2025, https://arxiv.org/abs/2501.06842.
 
-    Every `reset_steps`, both moments are set to zero and the learning rate warms up again. A gradient whose
-    square exceeds `threshold` times its second moment v becomes sign(g)·√(threshold·v). Where the paper and
-    the authors' code differ in detail, this follows the code: see the constants in this module; also, Adam's
-    own step count continues. Unlike the authors' code, the decay follows the warmed-up rate, ε is torch's
-    1e-8, and all momentum is kept (sparse momentum is optional in the paper).
+    Every `reset_steps`, both moments are set to zero and the learning rate warms up again. A gradient with a
+    square that exceeds `threshold` times its second moment v becomes sign(g)·√(threshold·v). If the paper and
+    the authors' code differ in detail, this function follows the code: see the constants in this module.
+    Likewise, Adam's own step count is not reset. Unlike the authors' code, weight decay follows the warmed-up
+    rate, ε is torch's 1e-8, and all of the momentum is kept (sparse momentum is optional in the paper).
     """
     spec = training.spam
     done = 0
@@ -93,7 +92,7 @@ def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total
 
 
 def warmup_share(since_reset: int, *, warmup_steps: int) -> float:
-    """Return the fraction of the learning rate this many updates after a reset; 0 is the reset itself.
+    """Return the fraction of the learning rate for an update, counted from a reset; 0 is the reset.
 
     >>> round(warmup_share(0, warmup_steps=150), 6), warmup_share(150, warmup_steps=150)
     (0.01, 1.0)
@@ -124,14 +123,14 @@ def _cut_spikes(optimizer: torch.optim.Optimizer, *, threshold: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerKind:
-    """The parts of an optimizer."""
+    """Components of an optimizer."""
 
     base: type[torch.optim.Optimizer]
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
-    """Attaches whatever else happens at each update, given the total number of updates if it is known."""
+    """Attaches whatever else happens at each update; receives the total number of updates, if known."""
     clip_norm: float | None = None
-    """Norm for gradient clipping, used if the case sets none."""
+    """Norm for gradient clipping, used if the case does not set one."""
 
 
 KINDS: Mapping[OptimizerName, OptimizerKind] = {
@@ -144,10 +143,10 @@ KINDS: Mapping[OptimizerName, OptimizerKind] = {
     "AdamWSpam": OptimizerKind(base=torch.optim.AdamW, rule=spike_aware),
     "AdamWPrune": OptimizerKind(base=torch.optim.AdamW),
 }
-"""AdamWAdv combines AMSGrad (Reddi et al. 2018, https://arxiv.org/abs/1904.09237), a cosine (Loshchilov and
-Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts) and clipping. AdamWPrune is bit-identical to
-AdamW (by the same authors, 2019, https://arxiv.org/abs/1711.05101); only state pruning reads its moments. All
-of them decay all parameters, including biases and norms, as in the paper."""
+"""AdamWAdv combines AMSGrad (Reddi et al. 2018, https://arxiv.org/abs/1904.09237), cosine decay (Loshchilov
+and Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts) and clipping. AdamWPrune is bit-identical
+to AdamW (by the same authors, 2019, https://arxiv.org/abs/1711.05101); only state pruning reads its moments.
+All of them apply weight decay to all parameters, including biases and norms, as in the paper."""
 
 
 def make_optimizer(
@@ -163,7 +162,7 @@ def make_optimizer(
     number of updates in the launch.
 
     Raises:
-        EnvironmentUnfitError: torch has no such implementation for these parameters.
+        EnvironmentUnfitError: torch does not provide this implementation for these parameters.
     """
     listed = [parameter for group in groups for parameter in group]
     chosen = training.optimizer_implementation
@@ -189,12 +188,12 @@ def make_optimizer(
 
 
 def clip_norm(training: TrainingSpec) -> float | None:
-    """Return the norm for gradient clipping: the case's, else the optimizer's own, else None."""
+    """Return the norm for gradient clipping: the case's, else the optimizer's default, else None."""
     return training.grad_clip_norm or KINDS[training.optimizer].clip_norm
 
 
 def _check_fused(parameters: list[nn.Parameter]) -> None:
-    """Check conditions that torch itself would check only in the first step."""
+    """Check conditions that torch itself would not check before the first step."""
     devices = _get_fused_kernels_supported_devices()
     unfit = [p for p in parameters if p.device.type not in devices or not p.is_floating_point()]
     if unfit:
@@ -206,7 +205,7 @@ def _check_fused(parameters: list[nn.Parameter]) -> None:
 
 
 def default_implementation(parameters: list[nn.Parameter]) -> OptimizerImplementation:
-    """Return the implementation torch chooses by default: foreach if all parameters are on a GPU."""
+    """Return torch's default implementation: foreach if all parameters are on a GPU."""
     tensors: list[torch.Tensor] = [*parameters]
     fused, foreach = _default_to_fused_or_foreach(tensors, differentiable=False, use_fused=False)
     return "fused" if fused else "foreach" if foreach else "for_loop"

@@ -1,8 +1,8 @@
-"""Precisions: what each name means, and whether this device and this torch version support it.
+"""Precisions: the meaning of each name, and whether this device and torch version support it.
 
-fp32 is IEEE single precision throughout: TF32, which torch allows in convolutions by default, is off; tf32 is
-fp32 with TF32 on. amp is fp16, with a gradient scaler. bf16 is bfloat16, which needs no scaler: it uses
-autocast over fp32 weights, as is usual in training, and tensor types alone if weights are stored in half
+fp32 is IEEE single precision throughout: TF32, which torch allows in convolutions by default, is off. tf32 is
+fp32 with TF32 on. amp is fp16, with a gradient scaler. bf16 is bfloat16, which needs no scaler. It uses
+autocast over fp32 weights, as is usual in training, or only bfloat16 tensors if weights are stored in half
 precision. fp8 is bf16 with linear layers that multiply in fp8 (`worker.step.fp8`).
 """
 
@@ -23,19 +23,20 @@ AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfl
 TF32_CAPABILITY = (8, 0)
 FP8_CAPABILITY = (8, 9)
 USE_OTHERS = (
-    "Use bf16, amp or fp32, whichever the device supports (training.precision; in a validation "
-    "'--validate.gemm_precisions=[bf16,fp32]')"
+    "Use bf16, amp or fp32, whichever the device supports (training.precision, or "
+    "'--validate.gemm_precisions=[bf16,fp32]' in a validation)"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionPolicy:
-    """How steps compute."""
+    """The precision that steps use."""
 
     name: Precision
     device_type: str
     cast_by: Literal["autocast", "shards", "storage"] = "autocast"
-    """Parameters need no autocast if they are stored in half precision, or sharded and gathered in it."""
+    """How values are cast: no autocast is needed if parameters are stored in half precision, or sharded and
+    gathered in it."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context for forward passes; it can be re-entered in every step."""
@@ -50,7 +51,7 @@ class PrecisionRefusal:
     reason: str
     next_step: str = USE_OTHERS
     is_of_hardware: bool = True
-    """Whether the device lacks the arithmetic; if not, a setting, torch or gpuproof prevents it."""
+    """Whether the device lacks the precision; otherwise a setting, torch or gpuproof prevents its use."""
 
 
 def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
@@ -61,9 +62,7 @@ def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
     if name == "fp8":
         return _refuse_fp8(arithmetic)
     if name == "fp64" and not arithmetic.has_fp64:
-        return PrecisionRefusal(
-            reason=(f"{arithmetic.name} does not support 8-byte floating-point arithmetic")
-        )
+        return PrecisionRefusal(reason=f"{arithmetic.name} does not support 8-byte floating-point arithmetic")
     if name == "bf16" and not arithmetic.has_bf16:
         return PrecisionRefusal(reason=f"{arithmetic.name} does not support bfloat16 arithmetic")
     if name == "fp32" and override not in (None, "0"):
@@ -73,9 +72,7 @@ def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
 
 def _refuse_tf32(arithmetic: Arithmetic) -> PrecisionRefusal | None:
     if arithmetic.capability is None:
-        return PrecisionRefusal(
-            reason=f"TF32 is a format of NVIDIA's tensor cores, and {arithmetic.name} has none"
-        )
+        return PrecisionRefusal(reason=f"TF32 needs NVIDIA's tensor cores, and {arithmetic.name} has none")
     if arithmetic.capability < TF32_CAPABILITY:
         return _too_old("TF32", arithmetic, TF32_CAPABILITY)
     if arithmetic.tf32_override == "0":
@@ -106,17 +103,15 @@ def _refuse_fp8(arithmetic: Arithmetic) -> PrecisionRefusal | None:
 
 def _too_old(what: str, arithmetic: Arithmetic, needed: tuple[int, int]) -> PrecisionRefusal:
     have, least = (".".join(map(str, version or ())) for version in (arithmetic.capability, needed))
-    return PrecisionRefusal(
-        reason=f"{what} needs compute capability {least}, and {arithmetic.name} has {have}"
-    )
+    return PrecisionRefusal(reason=f"{what} needs compute capability {least}; {arithmetic.name} has {have}")
 
 
 def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
-    """Set the process's matrix precision, and return the resulting policy.
+    """Set the matrix precision of this process, and return the resulting policy.
 
     Raises:
-        UnsupportedError: the device does not support arithmetic in this precision.
-        EnvironmentUnfitError: a setting, or this torch version, prevents it.
+        UnsupportedError: the device does not support computation in this precision.
+        EnvironmentUnfitError: a setting, or this torch version, prevents its use.
     """
     accelerator = accelerator_of(device)
     refused = refusal(name, accelerator.arithmetic(device))

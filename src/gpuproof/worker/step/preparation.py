@@ -1,6 +1,6 @@
 """Everything that a case needs before its first step: ranks, device, model, samples, step, clock.
 
-In: a case and this rank's identity. Out: `Prepared`, whose parts stay the same until the end of the case.
+In: a case and this rank's identity. Out: `Prepared`, with parts that stay the same until the end of the case.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from gpuproof.workloads.info.lookup import find_workload
 from gpuproof.workloads.torch.gemm import FP8, MatrixProduct
 
 PLAIN_TYPES: dict[Precision, torch.dtype] = {"fp64": torch.float64, "fp8": FP8}
-"""Types for plain products that autocast does not provide."""
+"""Data types for plain matmuls that autocast does not provide."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Prepared:
 
     case: Case
     fitted: Mapping[str, int]
-    """The model options that were `auto`, with the values chosen here."""
+    """The model options set to `auto`, with the values chosen for this device."""
     identity: RankIdentity
     device: torch.device
     ranks: Ranks
@@ -87,7 +87,7 @@ class Prepared:
     pool: BatchSource
     step: TrainingStep | InferenceStep | GenerationStep | CapturedStep
     static: StaticBatches | None
-    """The buffers that a step reads if it is to be captured: the pool's batches, at fixed addresses."""
+    """The buffers read by a step that is to be captured: the pool's batches, at fixed addresses."""
     clock: EventClock | HostClock
     arrangement: Arrangement
     parallelism: Parallelism | None
@@ -105,12 +105,12 @@ class Prepared:
 
     @property
     def samples_per_step(self) -> int:
-        """This rank's samples per step, over all micro-batches."""
+        """Number of this rank's samples per step, over all micro-batches."""
         return self.work.data.batch_size * self.work.micro_batches
 
     @property
     def flops_per_step(self) -> float | None:
-        """This rank's model FLOPs per step; None if the model's work is not known."""
+        """This rank's model FLOPs per step; None if there is no closed-form FLOP count for the model."""
         per_sample = self.workload.flops_per_sample
         if per_sample is None:
             return None
@@ -118,7 +118,7 @@ class Prepared:
 
     @property
     def items_per_step(self) -> int:
-        """Number of items per step in this rank's rate: samples, or their tokens; once per tensor group."""
+        """Items per step in this rank's rate: samples or their tokens, counted once per tensor group."""
         if not self.arrangement.counts_samples(self.identity.rank):
             return 0
         return self.samples_per_step * self.workload.items_per_sample
@@ -127,8 +127,8 @@ class Prepared:
 def release(prepared: Prepared) -> None:
     """Release the model, then leave the process group.
 
-    The order matters: a process that exits while a data-parallel module still holds the group may die with
-    SIGABRT after its work is done. A single rank has no group, and its memory is freed on exit.
+    The order matters: a process that exits while a data-parallel module still references the group may die
+    with SIGABRT after its work is done. A single rank has no group, and its memory is freed on exit.
     """
     ranks = prepared.ranks
     ranks.barrier()
@@ -184,7 +184,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
 
 
 def fitted_to(device: torch.device, case: Case) -> tuple[Case, dict[str, int]]:
-    """Replace the model's `auto` options with numbers, and return those numbers."""
+    """Replace the `auto` options of the model with numbers, and return those numbers."""
     work = case.work
     assert isinstance(work, (TrainingWork, InferenceWork, ServingWork))
     info, properties = find_workload(work.model.name), accelerator_of(device).properties(device)
@@ -217,7 +217,7 @@ def _rank_data(
 def _set_process_up(
     case: Case, identity: RankIdentity
 ) -> tuple[ModelWork, torch.device, int, PrecisionPolicy]:
-    """Set this process's device, threads, algorithms and precision for good, and whether it captures."""
+    """Set this process's device, threads, algorithms and precision; decide whether to capture."""
     work, compute = case.model_work, case.model_work.training
     threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
@@ -240,7 +240,7 @@ def _set_process_up(
 def _load(
     work: ModelWork, device: torch.device, *, precision: PrecisionPolicy, split: bool
 ) -> tuple[WorkloadOnTorch, PrecisionPolicy]:
-    """Build the model as it is stored, and report how it computes; a model without weights is unchanged."""
+    """Build the model as stored, and return its precision; a model without weights is unchanged."""
     workload = load_workload(work, device)
     stored = getattr(torch, work.stored_type)
     if isinstance(workload.module, MatrixProduct):
@@ -290,7 +290,7 @@ def _step(
 
 
 def setup_record(prepared: Prepared) -> Setup:
-    """Report what was actually built."""
+    """Return a record of what was actually built."""
     work, workload = prepared.work, prepared.workload
     device, compiling = device_record(prepared.device), work.training.compile
     step = prepared.eager_step
@@ -359,14 +359,13 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     workload = prepared.workload
     if isinstance(workload.info, LibraryModel) and prepared.work.data.image_size is None:
         notes.append(
-            f"a sample is {workload.shape.kind} {workload.shape.shape}, the sizes of {workload.info.name}"
+            f"a sample is {workload.shape.kind} {workload.shape.shape}, the input size of "
+            f"{workload.info.name}"
         )
     if prepared.work.generates:
         notes += generation_notes(prepared.work)
     elif not prepared.work.trains and prepared.workload.shape.kind == "tokens":
-        notes.append(
-            "inference on whole sequences, scores at every position: no key-value cache, no decoding"
-        )
+        notes.append("inference on whole sequences, scores at every position: no key-value cache or decoding")
     parallel = prepared.work.parallel
     fewer = reason_fewer_threads(users_threads()) if prepared.device.type == "cpu" else None
     if fewer is not None and parallel.threads_per_rank is None:
@@ -377,12 +376,12 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     if prepared.work.training.precision == "fp8" and accelerator_of(prepared.device).in_software:
         notes.append("fp8 on a CPU is computed in software: its speed says nothing about a GPU")
     if prepared.work.activation_checkpointing != "none" and has_batch_norm(workload.module):
-        notes.append("recomputed modules update the running statistics of batch norms twice in each step")
+        notes.append("checkpointed modules update the running statistics of batch norms twice in each step")
     return tuple(notes)
 
 
 def device_record(device: torch.device) -> Device:
-    """Name a device."""
+    """Describe a device."""
     accelerator = accelerator_of(device)
     properties = accelerator.properties(device)
     return Device(

@@ -1,16 +1,17 @@
-"""Is the window's last product right? Compares elements with sums in 8-byte floats on the host.
+"""Is the window's last matmul correct? Compares its result with the host's 8-byte float sums.
 
-The CPU computes the reference from the operands as they were rounded, since a device that multiplies wrongly
-would make the same mistake twice. An element may be off by the rounding error of its arithmetic:
+The CPU computes the reference from the operands as they were rounded, since a faulty device would make the
+same mistake twice. An element may be off by the rounding error of the computation:
 
     λ·r·u·‖a‖·‖b‖ + v·|c|,  λ = √(2·ln(2·m·n·k/δ)),  r = min(√k, λ/√2)
 
-u is the unit roundoff of the sums and v that of the result; ‖a‖·‖b‖ bounds Σ|aᵢ·bᵢ| (Cauchy and Schwarz). The
-k rounding errors of one sum hardly ever add up to more than λ·√k individual errors (Higham and Mary 2019,
-https://doi.org/10.1137/18M1226312), where δ is the probability of an exception: one product in a million.
-Operands are drawn independently, so a running sum of l terms hardly ever exceeds λ·√l individual terms
-either, nor its rounding errors λ·√(Σ l)·λ·u = λ²·u·k/√2, which is less for long sums. TF32 operands are
-rounded inside the device, which adds λ·2·w·‖a∘b‖, where w is TF32's roundoff.
+u is the unit roundoff of the sums, and v the unit roundoff of the result; ‖a‖·‖b‖ bounds Σ|aᵢ·bᵢ| (Cauchy and
+Schwarz). The k rounding errors of one sum hardly ever add up to more than λ·√k individual errors (Higham and
+Mary 2019, https://doi.org/10.1137/18M1226312), where δ is the probability of an exception: one matmul in a
+million. Operands are drawn independently. So a running sum of l terms hardly ever exceeds λ·√l individual
+terms either, nor do its rounding errors exceed λ·√(Σ l)·λ·u = λ²·u·k/√2, which is the smaller of the two
+bounds for long sums. TF32 operands are rounded inside the device, which adds λ·2·w·‖a∘b‖, where w is TF32's
+roundoff.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from gpuproof.workloads.info.catalogue.gemm import gemm_flops
 from gpuproof.workloads.torch.gemm import MatrixProduct
 
 FALSE_ALARM = 1e-6
-"""Probability of exceeding the bound in a whole product."""
+"""Probability that the result of a matmul exceeds the bound by chance."""
 MOST_FLOPS = 2**39
-"""Maximum cost of the reference; for larger products, evenly spread rows are compared, as many as this
+"""Maximum cost of the reference in FLOPs; for larger matmuls, as many evenly spaced rows are compared as this
 allows."""
 ROWS_AT_ONCE = 256
 MOST_SHOWN = 4
@@ -36,7 +37,7 @@ MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Roundoff:
-    """Unit roundoffs of an arithmetic: for sums, for the result, and for operands inside the device."""
+    """Unit roundoffs of a precision: for sums, for the result, and for operands inside the device."""
 
     sums: float
     result: float
@@ -51,13 +52,14 @@ ROUNDOFFS: dict[Precision, Roundoff] = {
     "bf16": Roundoff(2**-23, 2**-8),
     "fp8": Roundoff(2**-13, 2**-8),
 }
-"""Half-precision sums are accumulated in fp32, and tensor cores may truncate bits that others round, so their
-value is slightly larger. fp8 sums keep about 14 bits on Hopper (https://arxiv.org/abs/2412.19437, 3.3.2). The
-fp64 reference is itself computed in fp64, so both may be off."""
+"""Half-precision sums are accumulated in fp32, and tensor cores may truncate bits that other hardware
+rounds, so the value for these sums is slightly larger. fp8 sums retain about 14 bits on Hopper
+(https://arxiv.org/abs/2412.19437, 3.3.2). The fp64 reference is itself computed in fp64, so both may be
+off."""
 
 
 def check_product(product: MatrixProduct, precision: Precision, *, rank: int) -> ProbeReading:
-    """Compare the last product; the resulting value is the number of wrong elements."""
+    """Check the last matmul; the value of the returned reading is the number of wrong elements."""
     factors = product.left[product.last], product.right[product.last]
     return compare_product(*factors, product.product, precision, rank=rank)
 
@@ -65,7 +67,7 @@ def check_product(product: MatrixProduct, precision: Precision, *, rank: int) ->
 def compare_product(
     left: torch.Tensor, right: torch.Tensor, product: torch.Tensor, precision: Precision, *, rank: int
 ) -> ProbeReading:
-    """Compare a product with the host's own, from its operands; return how many elements are wrong."""
+    """Compare the result of a matmul with the host's result; return how many elements are wrong."""
     left, right, got = (matrix.cpu().double() for matrix in (left, right, product))
     rows = _rows(left.shape[0], right.shape[1], left.shape[1])
     wrong, widest = 0, 0.0
@@ -73,7 +75,7 @@ def compare_product(
     for some in rows.split(ROWS_AT_ONCE):
         expected = left[some] @ right
         allowed = _allowed(left[some], right, expected, ROUNDOFFS[precision])
-        off = ~((got[some] - expected).abs() <= allowed)  # a NaN counts as wrong too
+        off = ~((got[some] - expected).abs() <= allowed)  # a NaN also counts as wrong
         wrong += int(off.sum())
         widest = max(widest, float(allowed.max()))
         for row, column in off.nonzero()[: MOST_SHOWN - len(shown)].tolist():
@@ -86,7 +88,7 @@ def compare_product(
         unit="1",
         labels={"workload": "gemm", "pattern": "reference"},
         value=float(wrong),
-        evidence=(f"{share} compared in fp64 on the host, to within {widest:.3g}", *shown),
+        evidence=(f"{share} compared in fp64 on the host, with a tolerance of {widest:.3g}", *shown),
     )
 
 

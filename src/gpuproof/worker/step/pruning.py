@@ -1,10 +1,10 @@
-"""Prunes a model during training with optimizer hooks; the step and its loop are not involved.
+"""Prunes a model during training using optimizer hooks; the step and its loop are unaffected.
 
-Before an update, the method sees the gradients, which are then masked, so that momentum and clipping ignore
-pruned weights. After the update, the masked weights are set to zero again, so neither momentum nor decay
-restores them. Ranks that average gradients have the same weights and see the same gradients, and thus choose
-the same masks. A mask is true where a weight is kept. A method scores all layers on one scale, since scores
-are compared across all of them.
+Before an update, the method reads the gradients, which are then masked, so that momentum and clipping ignore
+pruned weights. After the update, the masked weights are set to zero again, so neither momentum nor weight
+decay restores them. Ranks that average gradients have the same weights and read the same gradients, so they
+choose the same masks. A mask is true for weights that are kept. A method scores all layers on one scale,
+since scores are compared across all of them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Pruner:
 
     @torch.no_grad()
     def record(self, *, rank: int) -> Pruned:
-        """Count pruned weights, using the weights themselves; waits for the device."""
+        """Count the pruned weights by inspecting the weights themselves; waits for the device."""
         digest = hashlib.sha256()
         for mask in self._masks:
             held = mask.contiguous().cpu()
@@ -130,7 +130,7 @@ class SparsityPlan:
 
     @classmethod
     def of(cls, spec: PruningSpec, *, total_steps: int | None) -> Self:
-        """Schedule a case's pruning over its updates.
+        """Create the pruning schedule for a case's updates.
 
         Raises:
             UsageError: no update is left for pruning, or the number of updates is required but unknown.
@@ -155,9 +155,9 @@ class SparsityPlan:
         )
 
     def sparsity_after(self, update: int) -> float:
-        """Return the share of weights that should be zero after an update.
+        """Return the fraction of weights that should be zero after an update.
 
-        If p is the completed share of the ramp, cubic is s·(1 − (1 − p)³), which is equation 1 of Zhu and
+        If p is the completed fraction of the ramp, cubic is s·(1 − (1 − p)³), which is equation 1 of Zhu and
         Gupta 2017 (https://arxiv.org/abs/1710.01878) with an initial sparsity of zero; linear is s·p.
         """
         p = min(max((update - self.begin) / (self.end - self.begin), 0.0), 1.0)
@@ -173,26 +173,26 @@ class SparsityPlan:
 
 
 class Score(Protocol):
-    """The state that a method keeps about the weights."""
+    """Score of each weight, with the state that a method stores for it."""
 
     buffers: Tensors
-    """What a method stores for pruning, in addition to the optimizer's state."""
+    """Tensors that a method stores for pruning, in addition to the optimizer's state."""
 
     def see_gradients(self) -> None:
-        """Record the gradients for an update, before the update and before any gradient is masked."""
+        """Read the gradients for an update, before the update and before any gradient is masked."""
 
     def scores(self) -> list[torch.Tensor]:
         """Return a score for each weight; the weights with the highest scores are kept."""
 
     def change(self, masks: Tensors) -> None:
-        """Record new masks while the weights are still as the old masks left them."""
+        """Record new masks while the weights still have the values left by the old masks."""
 
 
 class MagnitudeScore:
     """|w|; what is pruned stays pruned, since its size is 0.
 
-    Zhu and Gupta 2017 (https://arxiv.org/abs/1710.01878), with one threshold for all layers instead of one
-    per layer.
+    Follows Zhu and Gupta 2017 (https://arxiv.org/abs/1710.01878), but with one threshold for all layers
+    instead of one per layer.
     """
 
     buffers: Tensors = ()
@@ -204,7 +204,7 @@ class MagnitudeScore:
         """This method does not use gradients."""
 
     def scores(self) -> list[torch.Tensor]:
-        """Return |w|, or -1 for pruned weights, so that these stay pruned among weights that are 0."""
+        """Return |w|, or -1 for pruned weights, so that they stay pruned even if other weights are 0."""
         sizes = (weight.detach().abs() for weight in self._weights)
         return [size.masked_fill_(~mask, -1.0) for size, mask in zip(sizes, self._masks, strict=True)]
 
@@ -215,9 +215,8 @@ class MagnitudeScore:
 class StateScore(MagnitudeScore):
     """|w|·v^(1/4) with v of Adam, for AdamWPrune: no memory but the masks; what is pruned stays pruned.
 
-    From the AdamWPrune project (its variant bitter7, which it recommends), for which there is no paper.
-    There, the threshold is based on a 2 % sample; here, it is based on all weights, so that the target is
-    met.
+    From the AdamWPrune project (its variant bitter7, which it recommends); there is no paper about it. There,
+    the threshold is based on a 2 % sample; here, it is based on all weights, so that the target is met.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class StateScore(MagnitudeScore):
         self._state = optimizer.state
 
     def scores(self) -> list[torch.Tensor]:
-        """Return the score; it is 0 for a weight without gradients, about which Adam knows nothing."""
+        """Return the score; it is 0 for a weight without gradients, for which Adam has no state."""
         scores = []
         for weight, mask in zip(self._weights, self._masks, strict=True):
             moment = self._state[weight].get("exp_avg_sq")
@@ -239,10 +238,11 @@ class StateScore(MagnitudeScore):
 class MovementScore:
     """−Σ g·w over all updates: high for weights that moved away from zero (Sanh et al. 2020).
 
-    https://arxiv.org/abs/2005.07683, equations 3 and 4, hard movement pruning. As in the paper, the gradient
-    is that of the masked weight, it also reaches the score of a pruned weight (straight-through), and a
-    weight whose score rises returns with its former value. Unlike in the paper, scores are plain sums that do
-    not use Adam, and a pruned weight does not decay; with plain SGD both are equivalent to the paper.
+    Follows https://arxiv.org/abs/2005.07683, equations 3 and 4, hard movement pruning. As in the paper, the
+    gradient is the gradient of the masked weight, it also updates the score of a pruned weight
+    (straight-through), and a weight with a rising score is restored with its former value. Unlike in the
+    paper, scores are plain sums that do not use Adam, and weight decay does not apply to a pruned weight;
+    with plain SGD both are equivalent to the paper.
     """
 
     def __init__(self, weights: Sequence[nn.Parameter], masks: Tensors, _: torch.optim.Optimizer) -> None:
@@ -252,7 +252,7 @@ class MovementScore:
         self.buffers: Tensors = (*self._sums, *self._pruned_values)
 
     def see_gradients(self) -> None:
-        """Add −g·w for this update; for a pruned weight, w is its former value."""
+        """Add −g·w for this update; for a pruned weight, w is the value before pruning."""
         for weight, total, pruned in zip(self._weights, self._sums, self._pruned_values, strict=True):
             if weight.grad is not None:  # at each position, either the weight or the pruned value is zero
                 total.addcmul_(weight.grad, weight.detach() + pruned, value=-1.0)
@@ -277,9 +277,9 @@ METHODS: Mapping[PruningMethod, Callable[[Sequence[nn.Parameter], Tensors, torch
 
 
 def keep_highest(scores: Tensors, *, num_pruned: int) -> list[torch.Tensor]:
-    """Return masks that drop the `num_pruned` lowest scores overall; on ties, the first ones.
+    """Return masks that drop the `num_pruned` lowest scores overall; in case of ties, the first ones.
 
-    Exactly this many are dropped, and the same ones on every rank with the same scores: there is no sampling,
+    The number dropped is exact, and ranks with the same scores drop the same weights: there is no sampling,
     and ties are resolved by position.
     """
     flat = torch.cat([score.flatten() for score in scores])

@@ -1,8 +1,8 @@
-"""A training step, all of it and nothing else: forward, loss, backward, gradient average, update.
+"""A complete training step: forward, loss, backward, gradient averaging, update.
 
 One step is one update of the weights, over `gradient_accumulation_steps` micro-batches; between these,
 gradient averaging is suspended. Reading the loss would wait for the device, so it is read only once, after
-the window. Under tensor parallelism, some parameters are split over ranks and some are whole, and torch's
+the window. Under tensor parallelism, some parameters are split over ranks and others are not, and torch's
 foreach kernels do not accept a mixture. So parameters are grouped by how they are distributed: an optimizer
 updates one group after another, and clipping combines the norms of the groups.
 """
@@ -49,7 +49,7 @@ class TrainingStep:
         self.next_batch = pool.next_batch
         self._autocast = precision.autocast()
         self.num_micro_batches = work.parallel.gradient_accumulation_steps
-        is_scaled = precision.name == "amp"  # for other precisions, the scaler passes everything through
+        is_scaled = precision.name == "amp"  # for other precisions, the scaler does nothing
         self._scaler = torch.amp.GradScaler(precision.device_type, enabled=is_scaled)
         self.without_sync = without_gradient_sync(module)
         training, groups = work.training, groups_alike(module)
@@ -63,9 +63,8 @@ class TrainingStep:
 
             self.pruner = Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
         max_norm = clip_norm(training)
-        if (
-            max_norm is not None
-        ):  # runs after the pruner's hook, so that pruned weights do not count towards any norm
+        # runs after the pruner's hook, so that pruned weights do not count towards any norm
+        if max_norm is not None:
             self.optimizer.register_step_pre_hook(lambda *_: clip_gradients(groups, max_norm))
         is_read = max_norm is not None or self.pruner is not None
         self._reads_gradients = is_read or training.optimizer == "AdamWSpam"
@@ -98,7 +97,7 @@ class TrainingStep:
             return self._loss(self.module(inputs), targets)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients from a micro-batch's loss."""
+        """Add the gradients computed from the loss of a micro-batch."""
         share = loss / self.num_micro_batches if self.num_micro_batches > 1 else loss
         self._scaler.scale(share).backward()
         self.last_loss = loss.detach()  # the attached graph would tie the gradients to this stream
@@ -112,7 +111,7 @@ class TrainingStep:
 
     @contextmanager
     def through(self, module: nn.Module) -> Iterator[None]:
-        """Make steps call another wrapper of the same parameters inside the block."""
+        """Make steps call another wrapper of the same parameters inside this context."""
         saved = self.module, self.without_sync
         self.module, self.without_sync = module, without_gradient_sync(module)
         try:
@@ -137,7 +136,7 @@ def clip_gradients(groups: Sequence[Parameters], max_norm: float) -> None:
     norms = [_total_norm(group) for group in groups]
     norm = torch.linalg.vector_norm(torch.stack(norms))
     for group in groups:
-        # Scale this rank's shards only: the factor is the same on every rank, so no distributed arithmetic is
+        # Scale only this rank's shards: the factor is the same on every rank, so no distributed operation is
         # needed.
         shares = [_local(p.grad) for p in group if p.grad is not None]
         torch._foreach_mul_(shares, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
@@ -157,12 +156,11 @@ def _local(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def without_gradient_sync(module: nn.Module) -> Callable[[], AbstractContextManager[object]]:
-    """Return a context for all micro-batches but the last, whose backward pass alone sums gradients."""
+    """Return a context for all micro-batches except the last; only the last one sums gradients."""
     if isinstance(module, DistributedDataParallel):
         return module.no_sync
-    set_sync = getattr(
-        module, "set_requires_gradient_sync", None
-    )  # for a sharded module, whether compiled or not
+    # for a sharded module, whether compiled or not
+    set_sync = getattr(module, "set_requires_gradient_sync", None)
     if set_sync is None:
         return nullcontext
 

@@ -1,8 +1,8 @@
 """Perceptrons under TensorFlow's MirroredStrategy. The only node-side file to import tensorflow.
 
-In: what a case requests. Out: `MirroredTraining`. Calling it runs one step on all devices: forward, loss,
-backward, gradient sum, update, compiled as one `tf.function`. One process holds a copy of the model on each
-device; each copy trains on its own batch, drawn before the first step.
+In: the settings of a case. Out: `MirroredTraining`. Calling it runs one step on all devices: forward, loss,
+backward, gradient sum and update, compiled as one `tf.function`. One process stores a copy of the model on
+each device; each copy trains on its own batches, which are drawn before the first step.
 https://www.tensorflow.org/api_docs/python/tf/distribute/MirroredStrategy
 """
 
@@ -24,7 +24,8 @@ from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
-"""Keeps TensorFlow's startup messages out of the rank's output; existing settings are not overridden."""
+"""Variables that keep TensorFlow's startup messages out of the rank's output; existing values are not
+overridden."""
 
 
 def import_tensorflow() -> Any:
@@ -40,7 +41,7 @@ def import_tensorflow() -> Any:
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"TensorFlow cannot be imported by {sys.executable}: {error}",
-            next_step=("Use a Python that has it: --python PATH (pip install tensorflow in its environment)"),
+            next_step="Use a Python that has TensorFlow: --python PATH (pip install tensorflow there)",
         ) from error
     return tensorflow
 
@@ -65,20 +66,20 @@ def _gpu_name(tf: Any, gpu: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrors:
-    """The devices, each of which holds a copy of the model."""
+    """The devices, each with a copy of the model."""
 
     names: tuple[str, ...]
-    """Device names as used by TensorFlow."""
+    """Names that TensorFlow uses for the devices."""
     first: Device
     is_gpu: bool
 
     @property
     def min_window_s(self) -> float:
-        """Minimum duration of a window limited by steps, unless the recipe says otherwise."""
+        """Minimum duration of a window limited by steps, unless the recipe specifies another."""
         return GPU_WINDOW_S if self.is_gpu else 0.0
 
     def peak_memory_bytes(self, tf: Any) -> int | None:
-        """Return a device's peak memory since `forget_peak`; None on CPUs, which do not track it."""
+        """Return the highest peak memory of any device since `forget_peak`; None on CPUs (not tracked)."""
         if not self.is_gpu:
             return None
         return max(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in self.names)
@@ -92,10 +93,10 @@ class Mirrors:
 def set_process_up(
     tf: Any, work: TrainingWork, placement: Placement, *, threads: int, processor: str
 ) -> Mirrors:
-    """Set this process's threads, arithmetic and devices for good; nothing may have run before.
+    """Set this process's threads, precision and devices; must be called before anything has run.
 
     Raises:
-        EnvironmentUnfitError: there are fewer devices than model copies.
+        EnvironmentUnfitError: there are fewer devices than copies of the model.
     """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(work.num_replicas)
@@ -108,7 +109,7 @@ def set_process_up(
 
 
 def _processors(tf: Any, num_replicas: int, processor: str) -> Mirrors:
-    """Divide the CPU into logical devices: TensorFlow sees a single one, however many cores it has."""
+    """Divide the CPU into logical devices, since TensorFlow sees only one, however many cores it has."""
     (physical, *_) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(num_replicas)]
     tf.config.set_logical_device_configuration(physical, parts)
@@ -123,7 +124,7 @@ def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement
         raise EnvironmentUnfitError(
             f"{count} devices were requested, but TensorFlow sees {len(gpus)} GPU(s)",
             place="distributed.nproc",
-            next_step="Lower it, or check CUDA_VISIBLE_DEVICES and the CUDA that this TensorFlow needs",
+            next_step="Lower it, or check CUDA_VISIBLE_DEVICES and the CUDA version this TensorFlow needs",
         )
     chosen = [gpus[index] for index in indices]
     tf.config.set_visible_devices(chosen, "GPU")
@@ -141,7 +142,7 @@ def _gpus(tf: Any, gpus: Sequence[Any], work: TrainingWork, placement: Placement
 
 
 class MirroredTraining:
-    """Steps of a model on all mirrors, over batches that were drawn in advance."""
+    """Runs steps of a model on all mirrors, over batches that were drawn in advance."""
 
     def __init__(self, tf: Any, work: TrainingWork, shape: InputShape, mirrors: Mirrors) -> None:
         self._tf = tf
@@ -168,12 +169,12 @@ class MirroredTraining:
 
     @property
     def num_pool_batches(self) -> int:
-        """Number of batches per mirror."""
+        """Number of batches on each mirror."""
         return len(self._batches)
 
     @property
     def last_loss(self) -> float:
-        """The loss in the last step: the mean over samples, across all mirrors."""
+        """Loss in the latest step: the mean over samples, across all mirrors."""
         return float("nan") if self._loss is None else float(self._loss)
 
     def synchronize(self) -> None:
@@ -232,7 +233,7 @@ class MirroredTraining:
 
 
 def draw_features(tf: Any, shape: InputShape, num_samples: int, *, seed: tuple[int, int]) -> Any:
-    """Draw features and targets of S2's data set together; two of the features depend on the first."""
+    """Draw features and targets as in S2's data set; two of the features depend on the first one."""
     width = shape.shape[0]
     drawn = tf.random.stateless_normal((num_samples, width + shape.num_targets), seed=seed)
     if width < 3:

@@ -1,7 +1,7 @@
-"""One case under TensorFlow: prepare, warm up, measure. The same records as torch's, from one process.
+"""One case under TensorFlow: prepare, warm up, measure. Writes the same records as with torch.
 
-Steps are timed on the host's clock. On a CPU, a step is complete when its call returns. On GPUs, each step is
-waited for, so no other step is queued behind it; the setup record says so.
+Steps are timed on the host's clock. On a CPU, a step is complete when its call returns. On GPUs, the host
+waits for each step, so no other step is queued behind it; the setup record states this.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from gpuproof.worker.tensorflow.mirrored import (
 from gpuproof.workloads.info.base import InputShape, Work
 from gpuproof.workloads.info.lookup import find_workload
 
-NOT_APART = "TensorFlow's step is one graph: it cannot run without the gradient sum, nor in parts"
+NOT_APART = "TensorFlow's step is a single graph: it can run neither without the gradient sum nor in parts"
 WITHOUT_EFFECT = {
     "training.epochs": "the measured window decides the length (benchmark.enabled)",
-    "training.cudnn_benchmark": "TensorFlow chooses cuDNN's algorithms on its own",
-    "training.keep_freed_memory": "TensorFlow has its own allocator",
-    "training.optimizer_implementation": "TensorFlow's optimizer runs in its graph",
+    "training.cudnn_benchmark": "TensorFlow chooses cuDNN's algorithms by itself",
+    "training.keep_freed_memory": "TensorFlow uses its own allocator",
+    "training.optimizer_implementation": "TensorFlow's optimizer runs as part of its graph",
     "benchmark.count_flops": "torch counts FLOPs; for TensorFlow's step there is only the closed form",
     "benchmark.own_compute": "one process trains on all devices",
-    "benchmark.sync_cuda": "each step is always waited for",
-    "distributed.backend": "replicas of one process sum gradients by training.reduction",
+    "benchmark.sync_cuda": "the host always waits for each step",
+    "distributed.backend": "replicas in one process sum gradients as set by training.reduction",
     "distributed.timeout_s": "one process does not wait for other ranks",
 }
 
@@ -76,7 +76,7 @@ class PreparedMirrors:
 
     @property
     def items_per_step(self) -> int:
-        """Samples per step, over all replicas."""
+        """Number of samples per step, over all replicas."""
         return self.work.data.batch_size * self.work.num_replicas
 
 
@@ -111,7 +111,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
     info = find_workload(work.model.name)
     options = info.options_type(**work.model.options)
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
-    # Replicas on a CPU share its threads; each gets as many as a torch rank would.
+    # Replicas on a CPU share the CPU's threads; each replica gets as many as a torch rank would.
     num_threads, replicas = work.parallel.threads_per_rank, work.num_replicas
     of_all = None if num_threads is None else num_threads * replicas
     threads = threads_per_rank(of_all, num_ranks=1, users=users_threads())
@@ -131,7 +131,7 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
 
 
 def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
-    """Report what was actually built; FLOPs are per replica."""
+    """Return a record of what was actually built; FLOPs are per replica."""
     work, training, replicas = prepared.work, prepared.training, prepared.work.num_replicas
     costs, batch = prepared.costs, work.data.batch_size
     reduction = training.reduction if replicas > 1 else None
@@ -151,7 +151,7 @@ def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
         not_applied=tuple(_not_applied(work, is_gpu=prepared.mirrors.is_gpu)),
         notes=tuple(_notes(prepared, reduction)),
         monotonic_s=monotonic(),
-        flops_not_counted="torch's counter does not see TensorFlow's steps",
+        flops_not_counted="torch's counter cannot see TensorFlow's steps",
         input_shape=prepared.shape.shape,
         data_used=DataUsed(
             loading="device",
@@ -173,20 +173,22 @@ def _notes(prepared: PreparedMirrors, reduction: str | None) -> Iterator[str]:
     summed = "" if reduction is None else f", gradients summed by {reduction}"
     copies = f"{replicas} replicas" if replicas > 1 else "one replica"
     yield (
-        f"TensorFlow {prepared.tf.__version__}: one process, {copies} under MirroredStrategy{summed}, "
-        "the step one tf.function"
+        f"TensorFlow {prepared.tf.__version__}: one process, {copies} under "
+        f"MirroredStrategy{summed}, with the step as one tf.function"
     )
-    waits = "each step is waited for" if prepared.mirrors.is_gpu else "a step is done when it returns"
+    waits = (
+        "the host waits for each step"
+        if prepared.mirrors.is_gpu
+        else "a step is complete when its call returns"
+    )
     yield f"timed by the host's clock: {waits}"
 
 
 def _not_applied(work: TrainingWork, *, is_gpu: bool) -> Iterator[NotApplied]:
     keys = dict(WITHOUT_EFFECT)
-    keys |= {
-        f"data.{key}": "all samples are drawn before the window; no loader runs" for key in work.data.loader
-    }
+    keys |= {f"data.{key}": "samples are drawn before the window; no loader runs" for key in work.data.loader}
     if work.training.optimizer != "SGD":
-        keys["training.momentum"] = f"{work.training.optimizer} has none; it is for SGD"
+        keys["training.momentum"] = f"{work.training.optimizer} does not use it; it is for SGD"
     if work.num_replicas == 1:
         keys["training.reduction"] = "one replica has nothing to sum"
     if not is_gpu:
@@ -195,7 +197,7 @@ def _not_applied(work: TrainingWork, *, is_gpu: bool) -> Iterator[NotApplied]:
 
 
 def _warm_up(prepared: PreparedMirrors, recorder: Recorder) -> tuple[float | None, int | None]:
-    """Run the warm-up, whose first step builds the graph; return seconds per step and peak memory."""
+    """Run the warm-up (its first step builds the graph); return seconds per step and peak memory."""
     window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
@@ -252,7 +254,7 @@ def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
         samples=prepared.training.num_pool_batches * prepared.items_per_step,
         mean_loss=squared,
         accuracy=None,
-        missing="accuracy is for classes; this workload is a regression",
+        missing="accuracy applies to classes, and this workload is a regression",
         mean_absolute_error=absolute,
     )
 
@@ -263,7 +265,7 @@ def _other_processes() -> DeviceSharing:
 
 
 def _not_taken_apart(rank: int, clock: HostClock) -> Iterator[Any]:
-    """Record why there are no communication measures or phases."""
+    """Record why communication measurements and phases are missing."""
     yield StepPhases(rank=rank, clock=clock.name, is_queued=False, missing=NOT_APART)
     yield GradientSync(rank=rank, clock=clock.name, rounds=(), missing=NOT_APART)
     yield CollectiveOverlap(

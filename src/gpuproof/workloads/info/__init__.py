@@ -1,1 +1,1 @@
-"""Workload descriptions without torch: options, shapes and work in closed form."""
+"""Workload descriptions without torch: options, shapes and closed-form FLOP counts."""

@@ -1,7 +1,7 @@
-"""What is known about a workload without torch: its options, its input, its size and its work.
+"""Facts about a workload that do not need torch: its options, input, size and work.
 
 A plug-in registers one `WorkloadInfo` under the entry-point group `gpuproof.workloads`. The control side
-reads it to validate options and to determine the work per step. The worker resolves `implementation` and
+reads it to validate options and to determine the FLOPs per step. The worker resolves `implementation` and
 builds the torch module.
 """
 
@@ -27,7 +27,7 @@ class InputShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The size of a model and the FLOPs per sample, from closed forms.
+    """The size of a model and the FLOPs per sample, computed analytically.
 
     A multiply-add counts as two operations. `training_flops` is the forward pass plus the gradients of
     weights and inputs, minus the input gradient of the first layer, which is not needed.
@@ -37,7 +37,7 @@ class Work:
     forward_flops: float
     training_flops: float
     num_active_parameters: int | None = None
-    """Number of parameters active per token; None if all of them are."""
+    """Number of parameters that are active per token; None if all of them are active."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class TensorParallel:
     """How a workload's layers are split over ranks that work on the same samples.
 
     `plan` is `module:function`, a function of (module, size) that prepares the module for groups of `size`
-    ranks and returns the torch.distributed.tensor.parallel style for each part, by its name.
+    ranks and returns the torch.distributed.tensor.parallel style for each part, keyed by the part's name.
     `divided(options)` lists the sizes that are divided equally among the ranks.
-    `num_whole_parameters(options, input_shape)` counts the parameters that every rank holds in full.
+    `num_whole_parameters(options, input_shape)` counts the parameters that every rank stores in full.
     """
 
     plan: str
@@ -55,7 +55,7 @@ class TensorParallel:
     num_whole_parameters: Callable[[Any, InputShape], int]
 
     def undivided(self, options: Any, *, size: int) -> str | None:
-        """Name a size that groups of `size` ranks cannot divide evenly; None if there is none."""
+        """Return a size that groups of `size` ranks cannot divide evenly; None if all can be divided."""
         return next(
             (f"{name} {value}" for name, value in self.divided(options).items() if value % size), None
         )
@@ -63,34 +63,34 @@ class TensorParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationWork:
-    """The cost of generating text with a key-value cache, per sequence, from closed forms.
+    """The cost of generating text with a key-value cache, per sequence, computed analytically.
 
-    Decode values are means over the new tokens; each of these attends to one more token than the one before.
+    Decode values are means over the new tokens; each new token attends to one more token than the one before.
     """
 
     prefill_flops: float
-    """Work for the whole prompt, with scores for its last token only."""
+    """FLOPs for the whole prompt, with scores for its last token only."""
     decode_flops: float
     cache_elements_per_token: int
     """Number of key and value elements for one token across all layers."""
     decode_cache_elements: float
     """Number of key and value elements read and written to generate one token."""
     decode_weights: int | None
-    """Number of weights that a step reads, however many sequences there are; None if it depends on the
+    """Number of weights that a step reads, regardless of the number of sequences; None if it depends on the
     tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadInfo:
-    """A workload as registered.
+    """A registered workload.
 
-    `item` is what a rate counts: samples, whatever they are called, or tokens if samples are sequences. A
-    batch, an epoch and `work` always count samples. `options_type` is a standard-library dataclass, whose
-    `__post_init__` may raise `ValueError`. `input_shape(options, image_size, num_classes)`, which may raise
-    `UsageError`, and `work(options, input_shape)` take an instance of it; `work` returns None if the work is
-    unknown. `implementation` is `module:function`, a function of (options, input_shape) that returns a
-    `torch.nn.Module`; `loss` names one of the worker's losses. `generation(options, prompt_tokens,
-    new_tokens)` is set if the module is a `gpuproof.workloads.torch.generation.CachedModel`.
+    `item` is the unit of a rate: samples, whatever they are called, or tokens if samples are sequences. A
+    batch, an epoch and `work` always count samples. `options_type` is a standard-library dataclass with a
+    `__post_init__` that may raise `ValueError`. An instance of it is passed to `input_shape(options,
+    image_size, num_classes)`, which may raise `UsageError`, and to `work(options, input_shape)`, which
+    returns None if the FLOP count is unknown. `implementation` is `module:function`, a function of (options,
+    input_shape) that returns a `torch.nn.Module`; `loss` is one of the worker's losses. `generation(options,
+    prompt_tokens, new_tokens)` is set if the module is a `gpuproof.workloads.torch.generation.CachedModel`.
     """
 
     name: str
@@ -102,48 +102,50 @@ class WorkloadInfo:
     implementation: str
     loss: Literal["cross_entropy", "token_cross_entropy", "mean_squared_error"]
     tensor_parallel: TensorParallel | None = None
-    """None if the workload cannot be split over ranks."""
+    """How to split the workload over ranks; None if it cannot be split."""
     fitted: Callable[[Any, DeviceSizes], dict[str, int]] | None = None
-    """Values for the `auto` options on a device with these memory sizes; None if no values fit."""
+    """Values for the `auto` options on a device with these memory sizes; None if there are no such
+    options."""
     bytes_per_step: Callable[[Any, InputShape, int], float] | None = None
     """Number of bytes that one step with this batch size moves to and from device memory; None if there is no
-    closed form, since the effect of caches has none."""
+    closed-form count, since cache effects cannot be computed analytically."""
     activation_values: Callable[[Any, InputShape], int] | None = None
     """Minimum number of values that one sample stores for the backward pass in a module that runs as written;
-    None if there is no closed form."""
+    None if there is no closed-form count."""
     kinds: tuple[str, ...] = ("training", "inference", "serving")
-    """The kinds of run that it supports."""
+    """The kinds of runs that the workload supports."""
     without_effect: tuple[tuple[str, str], ...] = ()
     """Recipe keys that have no effect on this workload, each with the reason."""
     reason_it_waits: str | None = None
-    """Why its forward pass waits for the device and thus cannot be captured in a graph; None if it can be."""
+    """Reason why the forward pass waits for the device and thus cannot be captured in a graph; None if it can
+    be."""
     generation: Callable[[Any, int, int], GenerationWork] | None = None
 
     def items_per_sample(self, shape: InputShape) -> int:
-        """How many items a sample counts as in a rate: its tokens if tokens are counted, else one."""
+        """Number of items that a sample adds to a rate: its tokens if tokens are counted, else one."""
         return shape.shape[0] if self.item == "tokens" else 1
 
     def resolve_shape(self, options: Any, image_size: int | None, num_classes: int | None) -> InputShape:
-        """Return the actual input shape; called only on the node, which may know more."""
+        """Return the actual input shape; called only on the node, where more may be known."""
         return self.input_shape(options, image_size, num_classes)
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
-        """Import the torch half; called only on the node."""
+        """Import the torch implementation; called only on the node."""
         function: Callable[[Any, InputShape], Any] = resolve(self.implementation)
         return function
 
 
 def resolve(path: str) -> Any:
-    """Import `module:name`; called only on the node if this is a torch half."""
+    """Import `module:name`; called only on the node if this is a torch implementation."""
     module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def require_positive(options: Any) -> None:
-    """Check that every integer option is 1 or more.
+    """Check that every integer option is at least 1.
 
     Raises:
-        ValueError: one of them is less than 1.
+        ValueError: an integer option is less than 1.
     """
     for field in fields(options):
         value = getattr(options, field.name)

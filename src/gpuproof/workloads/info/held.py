@@ -1,4 +1,4 @@
-"""What a rank holds in memory before any activation, computed from sizes without torch.
+"""Memory that a rank uses before any activation, computed from sizes without torch.
 
 >>> estimate_memory(1_000_000, arrangement=Arrangement(), optimizer="SGD").total_bytes
 8000000
@@ -21,7 +21,7 @@ OPTIMIZER_VALUES: Mapping[OptimizerName, int] = {
     "AdamWSpam": 2,
     "AdamWPrune": 2,
 }
-"""Number of values that each optimizer stores per parameter, apart from SGD's momentum."""
+"""Number of values that each optimizer stores per parameter, excluding SGD's momentum."""
 
 
 def estimate_memory(
@@ -36,14 +36,15 @@ def estimate_memory(
     value_bytes: int = FLOAT32_BYTES,
     num_fp8_weights: int = 0,
 ) -> MemoryParts:
-    """Estimate the bytes that a rank holds before any activation.
+    """Estimate the bytes that a rank stores before any activation.
 
-    Parameters, gradients and optimizer state take `value_bytes` per value: autocast keeps float32 parameters,
-    and sharded parameters are gathered in half precision from float32 shards. Of the parameters,
-    `num_fp8_weights` take one byte each. Adam's step counters are omitted. See https://arxiv.org/abs/1910.02054.
+    Parameters, gradients and optimizer state use `value_bytes` per value: autocast keeps float32 parameters,
+    and sharded parameters are gathered in half precision from float32 shards. `num_fp8_weights` of the
+    parameters use one byte each. Adam's step counters are omitted. See https://arxiv.org/abs/1910.02054.
 
-    `num_whole_parameters` is how many tensor parallelism keeps whole on each rank; `optimizer` is None for
-    inference. `num_gathered_parameters` is the maximum that a sharded model holds in full at a time.
+    `num_whole_parameters` is the number of parameters that tensor parallelism does not split; `optimizer` is
+    None for inference. `num_gathered_parameters` is the maximum number of parameters that a sharded model
+    keeps unsharded at a time.
 
     >>> estimate_memory(1_000_000, arrangement=Arrangement(shard=4), optimizer="Adam").total_bytes
     4000000
@@ -51,12 +52,11 @@ def estimate_memory(
     split = -(-(num_parameters - num_whole_parameters) // arrangement.tensor)
     held = -(-(split + num_whole_parameters) // arrangement.shard)
     trained = held if optimizer is not None else 0
-    values = 0 if optimizer is None else OPTIMIZER_VALUES[optimizer]
-    if optimizer == "SGD" and momentum:
-        values = 1
+    has_momentum = optimizer == "SGD" and momentum
+    values = 0 if optimizer is None else 1 if has_momentum else OPTIMIZER_VALUES[optimizer]
     if arrangement.shard > 1:
         communication = num_gathered_parameters * gathered_value_bytes
-    else:  # gradient buckets, which data-parallel ranks hold in addition to the gradients
+    else:  # gradient buckets, which data-parallel ranks store in addition to the gradients
         communication = trained * value_bytes if arrangement.replicate > 1 else 0
     return MemoryParts(
         parameters_bytes=held * value_bytes - num_fp8_weights * (value_bytes - 1),

@@ -1,8 +1,9 @@
-"""Models by name from torchvision, timm and transformers, known without importing these libraries.
+"""Models from torchvision, timm and transformers, by name; these libraries are not imported here.
 
 Input: `torchvision/resnet50`, `timm/resnet50`, `transformers/gpt2`, `transformers/bert:causal`. Output: a
-workload whose options are the library's own keywords. A library is imported only on the node, in the one file
-named after it, which also knows the sizes that were not set. Until then, placeholders replace them.
+workload with the library's own keywords as its options. A library is imported only on the node, in the one
+file named after it, which also determines the sizes that were not set. Until then, placeholders are used for
+them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
 IMAGE_SIZE, NUM_CLASSES, CHANNELS = 224, 1000, 3
 SEQ_LEN, VOCAB_SIZE = 512, 32_000
-"""Placeholders for values that only the library knows; the node's own values are what runs and gets
-recorded."""
+"""Placeholders for values that only the library knows; the node replaces them with the values that are run
+and recorded."""
 
 Task = Literal["image", "causal", "masked"]
 TASKS: tuple[Task, ...] = ("image", "causal", "masked")
@@ -37,22 +38,22 @@ MASKED_TYPES = frozenset(
         *("nystromformer", "rembert", "roberta", "roformer", "squeezebert", "xlm-roberta"),
     }
 )
-"""Model types that are usually trained to fill in masked tokens; types in neither list predict the next
-token."""
+"""Model types that are usually trained to fill in masked tokens; types listed neither here nor above predict
+the next token."""
 
 REFUSED = {
     "num_classes": ("the number of classes has its own key", "Set model.num_classes"),
     "num_labels": ("the number of classes has its own key", "Set model.num_classes"),
     **dict.fromkeys(
         ("pretrained", "weights", "weights_backbone", "checkpoint_path", "pretrained_cfg"),
-        ("weights are initialised randomly: nothing is downloaded", "Remove it"),
+        ("weights are initialised randomly, and nothing is downloaded", "Remove it"),
     ),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class LibraryModel(WorkloadInfo):
-    """A model from a library, by its name there. Its cost is counted on the node."""
+    """A model from a library, by the name it has there. Its cost is counted on the node."""
 
     __slots__ = ()
 
@@ -63,7 +64,7 @@ class LibraryModel(WorkloadInfo):
     def resolve_shape(
         self, options: Mapping[str, Any], image_size: int | None, num_classes: int | None
     ) -> InputShape:
-        """Get sizes that were not set from the library; called only on the node."""
+        """Look up in the library the sizes that were not set; called only on the node."""
         module = import_module(self.implementation.partition(":")[0])
         shape: InputShape = module.input_shape(self.name.partition("/")[2], options, image_size, num_classes)
         return shape
@@ -100,7 +101,7 @@ LIBRARIES = {
 
 
 def choose_task(model: str) -> Task:
-    """Return the task of a transformers model: the one in its name's suffix, else the usual one.
+    """Return the task of a transformers model: from the suffix of its name, else the usual one.
 
     >>> choose_task("gpt2"), choose_task("bert"), choose_task("bert:causal"), choose_task("vit")
     ('causal', 'masked', 'causal', 'image')
@@ -149,10 +150,10 @@ def _token_shape(options: Mapping[str, Any], _image_size: int | None, _num_class
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:
-    """Reject options that have a recipe key of their own, and options that would cause a download.
+    """Reject options that have their own recipe key, and options that would cause a download.
 
     Raises:
-        UsageError: one of these options is set.
+        UsageError: such an option is set.
     """
     for option, (cause, next_step) in REFUSED.items():
         if option in options:

@@ -1,4 +1,4 @@
-"""Find the workload for a name: registered, from a library, or the user's `python:package.module:Class`.
+"""Look up a workload: registered, from a library, or the user's `python:package.module:Class`.
 
 The user's class is a `torch.nn.Module` that classifies images. It is constructed on the node, with
 `num_classes` and the options as keyword arguments. Here, only its name is checked, since importing the class
@@ -25,7 +25,7 @@ TORCHVISION = re.compile(
     r"resnext(50_32x4d|101_32x8d|101_64x4d)|shufflenet_v2_x(0_5|1_0|1_5|2_0)|squeezenet1_[01]|"
     r"swin(_v2)?_[tsb]|vgg(11|13|16|19)(_bn)?|vit_(b_16|b_32|l_16|l_32|h_14)|wide_resnet(50|101)_2"
 )
-"""torchvision image classifiers whose bare names are unambiguous; they exist in 0.19 and in 0.28."""
+"""torchvision image classifiers with unambiguous bare names; they exist in 0.19 and in 0.28."""
 _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
 
 
@@ -64,7 +64,7 @@ def find_workload(name: str) -> WorkloadInfo:
 
 
 def _or_of_a_library(error: UsageError, name: str) -> UsageError:
-    """For an unknown name, add how to refer to a library model with that name."""
+    """For an unknown name, add how to request a library model with that name."""
     if name in registry.names(registry.WORKLOADS) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         return error
     next_step = f"{error.next_step}. From a library: torchvision/{name}, timm/{name} or transformers/{name}"

@@ -1,7 +1,7 @@
 """Convolutional classifiers, built from the plans in `catalogue.cnn` and `catalogue.resnet`.
 
-ResNet is v1.5: in a bottleneck, the 3×3 convolution has the stride, as in the models whose published
-throughput is commonly compared. Weights are initialised as in He et al. 2015
+ResNet is v1.5: in a bottleneck, the 3×3 convolution has the stride, as in the models for which throughput is
+commonly published and compared. Weights are initialised as in He et al. 2015
 (https://arxiv.org/abs/1502.01852).
 """
 
@@ -82,7 +82,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, plan: ResNetPlan, *, inputs: int, width: int, stride: int) -> None:
         super().__init__()
         depth = 3 if plan.bottleneck else 2
-        # The sizes in the plan affect only the operation count: any even size gives the same layers.
+        # The sizes in the plan affect only the operation count: any even size yields the same layers.
         convolutions = list(block_convolutions(plan, inputs=inputs, width=width, stride=stride, size=2))
         self.convolutions = nn.ModuleList(_convolve(c) for c in convolutions[:depth])
         self.shortcut = _convolve(convolutions[depth]) if len(convolutions) > depth else nn.Identity()

@@ -3,7 +3,7 @@
 Two choices affect results. First, keys and values are repeated for each head in their group before attention
 if gradients are needed or numbers are in fp32. torch's attention kernels accept fewer key-value heads only in
 half precision, and would otherwise silently fall back to a slow kernel. A single token that reads from a
-cache needs no copies in any type, since the heads in a group take the place of positions. Second, experts run
+cache needs no copies in any type, since the heads in a group are treated as positions. Second, experts run
 one after another on the tokens routed to them; splitting the batch by expert waits for the device once per
 layer.
 """
@@ -22,7 +22,7 @@ from gpuproof.workloads.torch.initial_weights import draw_normal
 ROTARY_BASE = 10_000.0
 NORM_EPSILON = 1e-5
 HAS_GROUPS = "enable_gqa" in str(functional.scaled_dot_product_attention.__doc__)
-"""Whether attention in this torch version accepts fewer key heads than query heads: from 2.5 on."""
+"""Whether attention in this torch version accepts fewer key heads than query heads: since 2.5."""
 
 
 def build_decoder(options: DecoderOptions | MoeDecoderOptions, shape: InputShape) -> nn.Module:
@@ -54,7 +54,7 @@ class Decoder(nn.Module):
         return scores
 
     def new_cache(self, *, num_slots: int, max_tokens: int) -> KeyValueCache:
-        """Return an empty cache, with the angles of all its positions; `forward` keeps its own."""
+        """Return an empty cache, including the angles of all positions; `forward` uses its own angles."""
         angles = rotary_angles(max_tokens, self.angles.shape[-1]).to(self.angles)
         return KeyValueCache(
             num_layers=len(self.layers), num_slots=num_slots, max_tokens=max_tokens, angles=angles
@@ -71,7 +71,7 @@ class Decoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal attention, then the experts, each with a norm before it and a residual."""
+    """Causal attention, then the experts, each preceded by a norm and followed by a residual."""
 
     def __init__(self, plan: DecoderPlan) -> None:
         super().__init__()
@@ -103,14 +103,13 @@ class CausalAttention(nn.Module):
     def forward(
         self, hidden: torch.Tensor, angles: torch.Tensor, cache: LayerCache | None = None
     ) -> torch.Tensor:
-        """Map (batch, seq_len, d_model) to the same shape; with a cache, continue after the tokens in it.
+        """Map (batch, seq_len, d_model) to the same shape, continuing after any tokens in the cache.
 
         If the cache already has tokens, only one token can be added at a time.
         """
         heads = self.queries_keys_values(hidden).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        groups = heads.shape[1] // (
-            self.heads_per_group + 2
-        )  # this rank's heads: each rank has a share of every part
+        # this rank's heads: each rank has some of the heads in every part
+        groups = heads.shape[1] // (self.heads_per_group + 2)
         rotated, values = heads.split((heads.shape[1] - groups, groups), dim=1)
         queries, keys = rotate(rotated, angles).split((rotated.shape[1] - groups, groups), dim=1)
         if cache is not None:
@@ -193,7 +192,8 @@ class Experts(nn.Module):
         shares = scores / scores.sum(dim=-1, keepdim=True)
         order = chosen.flatten().argsort()
         token_of = order // self.num_experts_per_token
-        # An expert without tokens runs on an empty batch, so that its weights have gradients on every rank.
+        # An expert without tokens runs on an empty batch, so that gradients of its weights exist on every
+        # rank.
         counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
         parts = zip(self.experts, tokens[token_of].split(counts), strict=True)
         outputs = torch.cat([expert(part) for expert, part in parts])

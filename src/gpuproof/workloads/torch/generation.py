@@ -1,11 +1,12 @@
 """Text generation with a key-value cache: prompts are read once, then each step adds a token per sequence.
 
-Code that measures or serves a decoder drives a `Generation`, which has a fixed number of slots with one
-sequence each. A batch uses the first slots. `prefill` reads it, and `decode` continues it, all sequences in
-lockstep. The cache is allocated once, at the first prefill, with the type of the model's keys.
+Code that measures or serves a decoder uses a `Generation`, which has a fixed number of slots with one
+sequence each. A batch uses the first slots. `prefill` reads the prompts, and `decode` adds a token to each,
+all sequences in lockstep. The cache is allocated once, at the first prefill, with the type of the model's
+keys.
 
-A step whose shapes must not depend on the length (`decode_within`), as in a captured graph, writes at the
-position that the device holds and attends to all positions up to `end`; a mask hides the positions after the
+A step with shapes that must not depend on the length (`decode_within`), as in a captured graph, writes at the
+position stored on the device and attends to all positions up to `end`; a mask hides the positions after the
 new token.
 """
 
@@ -38,10 +39,11 @@ class LayerCache:
         cache = self.cache
         if self.tensors is None or self.tensors[0].dtype != keys.dtype:
             shape = (cache.num_slots, keys.shape[1], cache.max_tokens, keys.shape[3])
+            # zeroed, because a mask does not hide NaN
             self.tensors = (
                 keys.new_zeros(shape),
                 values.new_zeros(shape),
-            )  # zeroed, because a mask does not hide NaN
+            )
         batch, begin, end = keys.shape[0], cache.length, cache.end
         for stored, new in zip(self.tensors, (keys, values), strict=True):
             if end is None:
@@ -53,7 +55,7 @@ class LayerCache:
 
 
 class KeyValueCache:
-    """What a model stores about the tokens it has read, by layer, and the angles of all positions."""
+    """Keys and values of the tokens that a model has read, by layer, and the angles of all positions."""
 
     def __init__(self, *, num_layers: int, num_slots: int, max_tokens: int, angles: torch.Tensor) -> None:
         self.num_slots, self.max_tokens = num_slots, max_tokens
@@ -62,8 +64,7 @@ class KeyValueCache:
         self.length = 0
         """Number of tokens per sequence in the cache."""
         self.end: int | None = None
-        """Where attention stops reading when the device holds the position of the next token, which is
-        this:"""
+        """Position where attention stops reading; None unless the device stores the position to write."""
         self.position = torch.zeros(1, dtype=torch.long, device=angles.device)
         self._mask = torch.zeros(0)
 
@@ -81,22 +82,21 @@ class KeyValueCache:
 
     @property
     def mask(self) -> torch.Tensor | None:
-        """Mask added to the attention scores, (1, 1, 1, end); None if nothing has to be hidden."""
+        """Mask added to the attention scores, (1, 1, 1, end); None if no position has to be hidden."""
         return None if self.end is None else self._mask[None, None, None, : self.end]
 
     def place(self) -> None:
-        """Tell the device where the next token goes."""
+        """Tell the device the position of the next token."""
         tensors = self.layers[0].tensors
         assert tensors is not None
         if self._mask.dtype != tensors[0].dtype or not self._mask.numel():
-            self._mask = tensors[0].new_empty(
-                self.max_tokens + 1
-            )  # one value, so that `advance` may go past the end
+            # one extra value, so that `advance` may go past the end
+            self._mask = tensors[0].new_empty(self.max_tokens + 1)
         self._mask.fill_(-torch.inf)[: self.length + 1] = 0
         self.position.fill_(self.length)
 
     def advance(self) -> None:
-        """Advance the device by one token: its position, and what attention sees."""
+        """Advance by one token on the device: its position, and the positions that attention can see."""
         self.position.add_(1)
         self._mask.index_fill_(0, self.position, 0)
 
@@ -113,7 +113,7 @@ class Generation:
     def __init__(self, model: CachedModel, *, num_slots: int, max_tokens: int) -> None:
         self.model = model
         self.next_scores = model.next_scores
-        """The function that runs: the model's own, or a compiled version of it."""
+        """The function to run: the model's own, or a compiled version of it."""
         self.batch = 0
         self.cache = model.new_cache(num_slots=num_slots, max_tokens=max_tokens)
 
@@ -126,7 +126,7 @@ class Generation:
         """Start over with prompts (batch, tokens).
 
         Raises:
-            ValueError: there are more prompts than slots, or more tokens than positions.
+            ValueError: there are more prompts than slots, or more tokens than positions in the cache.
         """
         self.batch = prompts.shape[0]
         self.cache.length = 0
@@ -136,14 +136,14 @@ class Generation:
         """Add one token (batch,) to each sequence in the last prefill.
 
         Raises:
-            ValueError: the number of tokens is not the number of sequences, or the cache is full.
+            ValueError: the number of tokens differs from the number of sequences, or the cache is full.
         """
         if tokens.shape[0] != self.batch:
             raise ValueError(f"{tokens.shape[0]} tokens cannot continue {self.batch} sequences")
         return self._read(tokens[:, None])
 
     def decode_within(self, tokens: torch.Tensor, end: int) -> torch.Tensor:
-        """Do the same as `decode`, on the device only and attending up to `end`; graphs can capture it.
+        """Like `decode`, but only on the device and attending up to `end`; graphs can capture it.
 
         `KeyValueCache.place` has set the position; the caller counts the tokens.
         """

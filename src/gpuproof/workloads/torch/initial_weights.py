@@ -1,4 +1,4 @@
-"""Initial weights of transformers: normal and small, so that the first losses equal random guessing."""
+"""Initial weights of transformers: normal and small, so the first losses match random guessing."""
 
 from __future__ import annotations
 

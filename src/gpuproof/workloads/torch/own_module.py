@@ -1,7 +1,7 @@
 """The user's own module: imported, constructed, and tried once, so that a wrong shape is never measured.
 
-Library models are tried with the same functions. Input: a module, and the input and scores that the case
-expects. Output: nothing, or an error.
+The same functions try out library models. Input: a module, and the input and scores that the case expects.
+Output: nothing, or an error.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 
 TRIAL_BATCH = 2
-"""Batch size for the trial, because some layers do not accept a batch of one."""
+"""Batch size for the trial run: some layers do not accept a batch of one."""
 PLURALS = {"image": "images", "features": "features", "tokens": "tokens"}
 
 
 def build_own(path: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
-    """Construct the class at `package.module:Class`, passing the number of classes and the options.
+    """Instantiate the class at `package.module:Class`, with the number of classes and the options.
 
     Raises:
         UsageError: the class cannot be imported, is not a module, or does not map images to class scores.
     """
     module = _class_at(path)(num_classes=shape.num_targets, **options)
     if not isinstance(module, nn.Module):
-        raise UsageError(
-            f"{path} creates a {type(module).__name__}, not a torch.nn.Module", place="model.name"
-        )
+        raise UsageError(f"{path} returns {type(module).__name__}, not a torch.nn.Module", place="model.name")
     try_once(
         module,
         path,
@@ -90,7 +88,7 @@ def try_once(module: nn.Module, name: str, shape: InputShape, *, next_step: str)
 
 
 def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
-    """Run a blank batch through a library model; if that fails, the case is wrong.
+    """Run a blank batch through a library model; if that fails, the case is at fault.
 
     Raises:
         UsageError: the model does not accept such input, or returns no scores.
@@ -101,7 +99,7 @@ def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
             module,
             name,
             shape,
-            next_step=("Choose another model: this one is not a classifier for its input"),
+            next_step="Choose another model: this one is not a classifier for its input",
         )
     except OutOfMemory:
         raise
@@ -139,7 +137,7 @@ def require_library(name: str) -> None:
 
 
 def suggest(name: str, names: Iterable[str], *, otherwise: str) -> str:
-    """Return a next step for a misspelt name: close matches, or else `otherwise`."""
+    """Return a next step for a misspelt name: similar names, or `otherwise` if there are none."""
     close = difflib.get_close_matches(name, names, n=3)
     return f"Close to it: {', '.join(close)}" if close else otherwise
 

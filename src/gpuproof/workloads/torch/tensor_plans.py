@@ -1,10 +1,10 @@
 """How the built-in workloads are split over ranks that work on the same samples.
 
 A pair of linear layers is split by the columns of the first and the rows of the second. Everything between
-them then needs no other rank, and the second one's outputs are summed over the ranks (Shoeybi et al. 2019,
-https://arxiv.org/abs/1909.08053). In attention, this splits the heads; in the feed-forward network, the
-hidden units. The embeddings and last layer of language models are split by vocabulary, and the scores are
-gathered.
+them then needs no data from other ranks, and the outputs of the second layer are summed over the ranks
+(Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053). In attention, this splits the heads; in the
+feed-forward network, the hidden units. The embeddings and last layer of language models are split by
+vocabulary, and the scores are gathered.
 
 Each function prepares a module for groups of `size` ranks and returns the parallel styles of its parts.
 """
@@ -52,9 +52,9 @@ def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
     regroup_shares(layer.attention.queries_keys_values, widths=layer.attention.widths, size=size)
     attention, feed_forward = f"{name}.attention", f"{name}.feed_forward"
     plan: Plan = {
-        # A single sum over the input gradients of both products, instead of one sum for each.
+        # Sums the input gradients of both matmuls once, instead of once for each.
         attention: PrepareModuleInput(
-            input_layouts=(Replicate(), None, None),  # inputs of the layer: hidden states, angles, cache
+            input_layouts=(Replicate(), None, None),  # the layer's inputs: hidden states, angles, cache
             desired_input_layouts=(Replicate(), None, None),
         ),
         f"{attention}.queries_keys_values": ColwiseParallel(),
@@ -80,7 +80,7 @@ def _swi_glu(name: str, network: nn.Module, size: int) -> Plan:
 
 
 def encoder_plan(module: TokenEncoder | VisionTransformer, size: int) -> Plan:
-    """Split heads, feed-forward networks and, if there is one, the vocabulary; norms stay whole."""
+    """Split heads, feed-forward networks and any vocabulary; norms stay whole."""
     plan = _vocabulary("embedding", "classifier") if isinstance(module, TokenEncoder) else {}
     for name, layer in module.layers.named_children():
         if not isinstance(layer, EncoderLayer):
@@ -110,8 +110,8 @@ def _vocabulary(embedding: str, head: str) -> Plan:
 def regroup_shares(layer: nn.Linear, *, widths: Sequence[int], size: int) -> None:
     """Reorder the outputs of a layer that computes several parts of these widths, e.g. keys, then values.
 
-    When the outputs are then split into `size` equal pieces, each piece holds its share of every part, in the
-    order of the parts. Without reordering, one rank would get all keys and another all values.
+    When the outputs are then split into `size` equal pieces, each piece contains an equal portion of every
+    part, in the order of the parts. Without reordering, one rank would get all keys and another all values.
     """
     for parameter in (layer.weight, layer.bias):
         if parameter is not None:

@@ -57,7 +57,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
 
 def _timm() -> Any:
     require_library("timm")
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before timm, since the hub client reads it on import
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before timm, since the hub client reads the variables on import
     declare_missing_operators()
     import timm
 

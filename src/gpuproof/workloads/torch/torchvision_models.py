@@ -1,7 +1,8 @@
 """torchvision classifiers with random weights. torchvision is imported only here, and only on request.
 
-torchvision's wheel contains operators compiled for one build of torch. If they cannot be loaded, its import
-fails, although no classifier uses them. In that case, two of them are declared without an implementation.
+torchvision's wheel contains operators compiled for one build of torch. If they cannot be loaded, importing
+torchvision fails, although no classifier uses them. In that case, two of these operators are declared without
+an implementation.
 """
 
 from __future__ import annotations
@@ -50,9 +51,8 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
     keywords = {"num_classes": shape.num_targets, **_size_keyword(name, shape.shape[-1]), **options}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", FutureWarning
-            )  # a warning about initial weights, which later versions change
+            # a warning about initial weights, because their defaults change in later versions
+            warnings.simplefilter("ignore", FutureWarning)
             module: nn.Module = models.get_model(name, weights=None, **keywords)
     except (AttributeError, TypeError, ValueError) as error:
         next_step = f"Use keywords of torchvision.models.{name}"
@@ -74,13 +74,13 @@ def _models_with(name: str) -> Any:
 
     names = models.list_models(module=models)
     if name not in names:
-        next_step = suggest(name, names, otherwise=f"There are {', '.join(names)}")
+        next_step = suggest(name, names, otherwise=f"Available classifiers: {', '.join(names)}")
         raise UsageError(f"torchvision has no classifier {name!r}", place="model.name", next_step=next_step)
     return models
 
 
 def _native_size(models: Any, name: str) -> int:
-    """Return the size the model's weights were trained for; the most usual one if there are several."""
+    """Return the size for which the model's weights were trained; the most common one if several."""
     sizes = {weights.transforms.keywords["crop_size"] for weights in models.get_model_weights(name)}
     return IMAGE_SIZE if not sizes or IMAGE_SIZE in sizes else int(min(sizes))
 
@@ -103,9 +103,8 @@ def declare_missing_operators() -> torch.library.Library | None:
     if spec is None or spec.origin is None:
         return None
     for extension in Path(spec.origin).parent.glob("_C*.so"):
-        with contextlib.suppress(
-            OSError
-        ):  # compiled for another torch build: missing operators are declared below
+        # compiled for another torch build: missing operators are declared below
+        with contextlib.suppress(OSError):
             torch.ops.load_library(extension)
     if hasattr(torch.ops.torchvision, "nms"):
         return None

@@ -93,7 +93,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         if getattr(config, "image_size", None) is not None:
             config.image_size = shape.shape[-1]
     if "use_cache" not in options:
-        config.use_cache = False  # whole sequences are read, and an unused cache costs time
+        config.use_cache = False  # whole sequences are read, so a cache would only cost time
     try:
         module = Scores(getattr(_transformers(), CLASSES[task]).from_config(config))
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -105,12 +105,13 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
 
 def _transformers() -> Any:
     require_library("transformers")
-    # Must come before the import, which reads them, so that names are never looked up on the hub.
+    # Must be set before the import, which reads these variables, so that names are never looked up on the
+    # hub.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     declare_missing_operators()
     import transformers
 
-    # The warnings concern special tokens, which have no meaning for random weights.
+    # The warnings concern special tokens, which are meaningless with random weights.
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return transformers
 
@@ -121,7 +122,7 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
     model_type = name.partition(":")[0]
     types = sorted(transformers.CONFIG_MAPPING.keys())
     if model_type not in types:
-        hint = suggest(model_type, types, otherwise=f"There are {', '.join(types)}")
+        hint = suggest(model_type, types, otherwise=f"Available types: {', '.join(types)}")
         raise UsageError(f"transformers has no model type {model_type!r}", place="model.name", next_step=hint)
     fields = {option: value for option, value in options.items() if option != "seq_len"}
     config = transformers.AutoConfig.for_model(model_type)
@@ -144,7 +145,7 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def _check_task(name: str, config: Any) -> None:
-    """Reject a task for which transformers has no model of this type."""
+    """Reject a task if transformers has no model of this type for it."""
     transformers = _transformers()
     families = {task: getattr(transformers, CLASSES[task]) for task in TASKS}
     possible = [task for task in TASKS if type(config) in families[task]._model_mapping]

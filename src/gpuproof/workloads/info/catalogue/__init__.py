@@ -1,5 +1,5 @@
 """The built-in workloads, torch-free: closed-form shapes, parameters and FLOPs, a file per family.
 
 Every layer that multiplies is listed once, here. The torch modules are built from the same plans, and tests
-compare the closed forms with torch's own counters. The package's entry points refer to these objects.
+compare the closed-form counts with torch's own counters. The package's entry points refer to these objects.
 """

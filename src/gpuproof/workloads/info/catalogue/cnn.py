@@ -1,7 +1,7 @@
 """Two small convolutional classifiers: one with three blocks for CIFAR's images, and LeNet-5.
 
-LeNet-5 (LeCun et al. 1998, http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf) takes one channel of 32×32
-pixels. With every map in its second layer connected to all maps in its first, it has 61,706 parameters.
+LeNet-5 (LeCun et al. 1998, http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf) accepts one channel of 32×32
+pixels. With every map in its second layer connected to all maps in its first layer, it has 61,706 parameters.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ IMAGE_SIZE, NUM_CLASSES = 32, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleCnnOptions:
-    """The simple CNN has no options; image size and classes come from the data and model keys."""
+    """The simple CNN has no options; image size and classes are set by data and model keys."""
 
 
 CNN_CHANNELS = (3, 32, 64, 128)
-"""Number of channels in the input and after each 3×3 convolution; a pool halves the image after each
-convolution."""
+"""Number of channels in the input and after each 3×3 convolution, which is followed by a pool that halves the
+image."""
 CNN_HIDDEN = 512
 CNN_DROPOUT = 0.5
 
@@ -36,7 +36,7 @@ def _cnn_input(_options: SimpleCnnOptions, image_size: int | None, num_classes: 
 
 
 def cnn_features(image_size: int) -> int:
-    """Return the number of values that reach the first linear layer, after three pools."""
+    """Return the number of values passed to the first linear layer, after three pools."""
     return CNN_CHANNELS[-1] * (image_size // 8) ** 2
 
 
@@ -52,7 +52,7 @@ def _cnn_work(_options: SimpleCnnOptions, shape: InputShape) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeNetOptions:
-    """Number of image channels: 1 is the classic; 3 accepts colour data sets."""
+    """Number of image channels: the classic network has 1; use 3 for colour data sets."""
 
     channels: int = 1
 
@@ -73,7 +73,7 @@ def _lenet_input(options: LeNetOptions, image_size: int | None, num_classes: int
 
 
 def lenet_sizes(image_size: int) -> tuple[int, int]:
-    """Return the height of the maps after each unpadded convolution; a halving pool follows each."""
+    """Return the height of the maps after each unpadded convolution; a pool then halves the maps."""
     first = image_size - LENET_KERNEL + 1
     return first, first // 2 - LENET_KERNEL + 1
 

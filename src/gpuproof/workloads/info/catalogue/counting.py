@@ -1,9 +1,9 @@
 """Count the parameters and floating-point operations in a list of layers.
 
-Only products are counted, as in torch's own counter: bias additions, norms and activations are omitted. In
-the backward pass, a layer costs twice its forward work: once for the gradients of its weights and once for
-those of its inputs. The two products in attention have no weights; their gradients are those of both
-operands.
+Only matmuls and convolutions are counted, as in torch's own counter: bias additions, norms and activations
+are omitted. In the backward pass, a layer costs twice as much as in the forward pass: once for the gradients
+of its weights and once for the gradients of its inputs. The two matmuls in attention have no weights; their
+gradients are the gradients of both operands.
 
 >>> sum_work([dense(50, 3)])
 Work(num_parameters=153, forward_flops=300, training_flops=600, num_active_parameters=None)
@@ -19,7 +19,7 @@ from gpuproof.workloads.info.base import Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplication:
-    """A layer that is a matrix product: its weights, biases and multiply-adds per sample."""
+    """Counts for a layer with multiplications: weights, biases and multiply-adds per sample."""
 
     num_weights: int
     num_biases: int
@@ -33,17 +33,17 @@ def dense(fan_in: int, fan_out: int, *, bias: bool = True, positions: int = 1) -
 
 
 def convolution(inputs: int, outputs: int, *, kernel: int, size: int, bias: bool) -> Multiplication:
-    """Count a square convolution whose output height and width is `size`."""
+    """Count a square convolution with an output height and width of `size`."""
     weights = inputs * outputs * kernel**2
     return Multiplication(num_weights=weights, num_biases=outputs if bias else 0, macs=weights * size**2)
 
 
 def attention(positions: int, width: int, *, keys: int | None = None) -> Multiplication:
-    """Count the two products in attention, with heads of total width `width`, over the full square.
+    """Count the two matmuls in attention over the full square; `width` is the total head width.
 
-    `keys` is the number of positions attended to if that is not `positions`: with a cache, it is larger. A
-    causal mask makes half of the work unnecessary, and some kernels skip that half; model FLOPs count it by
-    convention (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
+    `keys` is the number of positions attended to, if it differs from `positions`: with a cache, it is larger.
+    A causal mask makes half of the computation unnecessary, and some kernels skip that half; model FLOPs
+    include it by convention (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
     """
     return Multiplication(num_weights=0, num_biases=0, macs=2 * positions * (keys or positions) * width)
 
@@ -57,9 +57,9 @@ def sum_work(
 ) -> Work:
     """Sum up the counts for a model.
 
-    `other_parameters` are those outside matrix products: norms and embeddings. `idle_parameters` are those
+    `other_parameters` are those outside the given layers: norms and embeddings. `idle_parameters` are those
     that are inactive for a given token, in models with routing. `first_input_is_data` means that the gradient
-    of the first layer's input is not needed; after an embedding, it is needed.
+    of the first layer's input is not needed; if the input comes from an embedding, it is needed.
     """
     num_parameters = sum(layer.num_weights + layer.num_biases for layer in layers) + other_parameters
     forward = 2 * sum(layer.macs for layer in layers)

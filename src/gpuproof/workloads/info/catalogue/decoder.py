@@ -1,9 +1,9 @@
 """Llama-style decoders, dense or with experts, from presets named after their actual sizes.
 
-They have RMSNorm, rotary positions, grouped-query attention, SwiGLU and no biases; see Touvron et al. 2023
+They use RMSNorm, rotary positions, grouped-query attention, SwiGLU and no biases; see Touvron et al. 2023
 (https://arxiv.org/abs/2302.13971) and Grattafiori et al. 2024 (https://arxiv.org/abs/2407.21783). With
-experts, a router sends each token through the few experts with the highest scores, with unlimited expert
-capacity; there is no load-balancing loss. Every size in a preset can be overridden by its own option.
+experts, a router sends each token to the few experts with the highest scores, with unlimited expert capacity;
+there is no load-balancing loss. Every size in a preset can be overridden by an option of the same name.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class DecoderSizes:
 class DecoderOptions(DecoderSizes):
     """A dense decoder."""
 
-    preset: Preset = "10m"  # so that a first try finishes quickly even on a CPU
+    preset: Preset = "10m"  # small, so that a first run finishes quickly even on a CPU
 
     def __post_init__(self) -> None:
         _check(self, self.plan)
@@ -137,7 +137,7 @@ class MoeDecoderOptions(DecoderSizes):
         if not self.plan.num_experts_per_token <= self.plan.num_experts or self.plan.num_experts < 2:
             raise ValueError(
                 f"a token uses {self.plan.num_experts_per_token} of {self.plan.num_experts} "
-                "experts: there must be 2 or more, and no fewer than a token uses"
+                "experts: there must be at least 2 experts, and no fewer than a token uses"
             )
 
     @property
@@ -154,9 +154,7 @@ def _laid_over(preset: DecoderPlan, options: DecoderSizes) -> DecoderPlan:
 def _check(options: DecoderSizes, plan: DecoderPlan) -> None:
     require_positive(options)
     if plan.d_model % plan.num_heads or plan.head_dim % 2:
-        raise ValueError(
-            f"d_model {plan.d_model} is not divisible into {plan.num_heads} heads of an even width"
-        )
+        raise ValueError(f"d_model {plan.d_model} is not divisible into {plan.num_heads} heads of even width")
     if plan.num_heads % plan.num_kv_heads:
         raise ValueError(f"{plan.num_heads} heads cannot evenly share {plan.num_kv_heads} key-value heads")
 
@@ -177,7 +175,7 @@ def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
 
 
 def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) -> list[Multiplication]:
-    """List the products in one layer on `seq_len` tokens that attend to `keys`, or to one another."""
+    """List the matmuls in one layer on `seq_len` tokens that attend to `keys`, or to one another."""
     products = [
         dense(plan.d_model, plan.d_model, bias=False, positions=seq_len),
         dense(plan.d_model, 2 * plan.kv_width, bias=False, positions=seq_len),
@@ -198,11 +196,11 @@ def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
     """Return the minimum number of values a dense decoder stores per sequence for its backward pass.
 
     In each layer, a token stores 8 d_model (the inputs and outputs of both norms; queries, and keys and
-    values for every head; the output of attention) and 4 d_ff (gate, its SiLU, up, their product). After the
-    layers, it stores the last norm's input and output, the scores, and their log-softmax. Queries are stored
-    alongside the repeated keys or, if no keys are repeated, values are stored alongside the inputs of queries
-    and keys. Statistics of norms and attention, and what norms store if they have no fused kernel, are not
-    included: 8 to 16 % more on a CPU.
+    values for every head; the output of attention) and 4 d_ff (gate, its SiLU, up, the product of the last
+    two). After the layers, it stores the last norm's input and output, the scores, and their log-softmax.
+    Queries are stored in addition to the repeated keys or, if no keys are repeated, values are stored in
+    addition to the inputs of queries and keys. Statistics of norms and attention, and the values stored by
+    norms without a fused kernel, are not included: 8 to 16 % more on a CPU.
     """
     beside = plan.kv_width if plan.num_kv_heads < plan.num_heads else 2 * plan.d_model
     per_layer = 8 * plan.d_model + beside + 4 * plan.d_ff
@@ -297,7 +295,7 @@ DECODER = replace(
 MOE_DECODER = replace(
     _decoder(
         "moe_decoder",
-        (f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: active parameters per token)"),
+        f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: active parameters per token)",
         MoeDecoderOptions,
     ),
     reason_it_waits="in each layer, the host reads how many tokens go to each expert",

@@ -1,7 +1,7 @@
 """Transformers without a causal mask: an encoder over tokens, and ViT-B/16 over image patches.
 
-The encoder is that of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual, ReLU,
-dropout, and sinusoidal positions, which are not parameters. ViT is that of Dosovitskiy et al. 2020
+The encoder is the one of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual,
+ReLU, dropout, and sinusoidal positions, which are not parameters. ViT is the model of Dosovitskiy et al. 2020
 (https://arxiv.org/abs/2010.11929): norms before the layers, GELU, a class token, learnt positions.
 """
 
@@ -19,7 +19,7 @@ VIT_SIZE, VIT_CLASSES = 224, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSizes:
-    """Sizes that every encoder has: width, depth, heads, and feed-forward width."""
+    """Sizes common to all encoders: width, depth, heads, and feed-forward width."""
 
     d_model: int
     num_layers: int
@@ -56,7 +56,7 @@ class VitOptions(EncoderSizes):
 
 
 def encoder_layers(sizes: EncoderSizes, *, positions: int) -> list[Multiplication]:
-    """List the products in all layers: fused queries, keys, values; attention; two linear layers."""
+    """List the matmuls in all layers: fused queries, keys, values; attention; two linear layers."""
     width = sizes.d_model
     layer = [
         dense(width, 3 * width, positions=positions),
@@ -69,7 +69,7 @@ def encoder_layers(sizes: EncoderSizes, *, positions: int) -> list[Multiplicatio
 
 
 def norm_parameters(sizes: EncoderSizes) -> int:
-    """Count the parameters of the two layer norms in each layer, with scale and shift."""
+    """Count the parameters (scale and shift) of the two layer norms in each layer."""
     return sizes.num_layers * 2 * 2 * sizes.d_model
 
 
@@ -135,7 +135,7 @@ def _whole_in_vit(options: VitOptions, shape: InputShape) -> int:
 
 TRANSFORMER = WorkloadInfo(
     name="transformer",
-    summary=("encoder that predicts the next token at each position, 153,203,688 parameters at 1000 tokens"),
+    summary="encoder that predicts the next token at each position, 153,203,688 parameters at 1000 tokens",
     item="tokens",
     options_type=TransformerOptions,
     input_shape=_transformer_input,

@@ -1,6 +1,6 @@
-"""A plain matrix product, C = A·B, as a workload that runs the matrix engines at full speed.
+"""A plain matmul, C = A·B, as a workload that runs the matrix engines at full speed.
 
-A sample is one product, so `data.batch_size` is the number of products per step.
+A sample is one matmul, so `data.batch_size` is the number of matmuls per step.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmOptions:
-    """A is m × k, B is k × n."""
+    """Dimensions: A is m × k, B is k × n."""
 
     m: int | Auto = 4096
     n: int | Auto = 4096
     k: int | Auto = 4096
     """`auto` chooses sizes that fill the device (records/sizes.csv)."""
     cold_cache: bool = False
-    """Use different operands for each product, cycling through more than any cache holds."""
+    """Use different operands for each matmul, cycling through more than fits into any cache."""
     check: bool = True
-    """Compare the last product with a float64 product computed on the CPU."""
+    """Compare the result of the last matmul with a float64 result computed on the CPU."""
 
     def __post_init__(self) -> None:
         require_positive(self)
 
 
 def gemm_flops(m: int, n: int, k: int) -> int:
-    """Return the number of operations in one product; a multiply-add is two.
+    """Return the number of operations in one matmul; a multiply-add counts as two.
 
     >>> gemm_flops(2, 3, 4)
     48
@@ -38,7 +38,7 @@ def gemm_flops(m: int, n: int, k: int) -> int:
 
 
 def gemm_bytes(m: int, n: int, k: int, *, element_bytes: int) -> int:
-    """Return the minimum number of bytes that one product moves: A and B read once, C written once.
+    """Return the minimum number of bytes that one matmul moves: A and B read once, C written once.
 
     >>> gemm_bytes(2, 3, 4, element_bytes=2)
     52

@@ -1,8 +1,8 @@
-"""Memory passes as a workload, in the two STREAM patterns that bound all others.
+"""Memory passes as a workload, in the two STREAM patterns that bound all other patterns.
 
-Bytes are counted as in STREAM: each buffer is read or written once per pass. The cache line that a CPU may
-read before it is written is not counted (https://www.cs.virginia.edu/stream/ref.html). A sample is one pass,
-so `data.batch_size` is the number of passes per step.
+Bytes are counted as in STREAM: each buffer is read or written once per pass. A CPU may read a cache line
+before writing it; this is not counted (https://www.cs.virginia.edu/stream/ref.html). A sample is one pass, so
+`data.batch_size` is the number of passes per step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUFFERS: dict[Pattern, int] = {"copy": 2, "triad": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """The pattern, and the size of each buffer, far above the last-level cache (`auto` ensures this)."""
+    """The pattern, and the size of each buffer, which far exceeds the last-level cache (with `auto`)."""
 
     pattern: Pattern = "triad"
     buffer_bytes: Bytes | Auto = 2**29
@@ -54,7 +54,7 @@ def _fitted(options: MemoryOptions, sizes: DeviceSizes) -> dict[str, int]:
 
 
 def _bytes_per_step(options: MemoryOptions, _shape: InputShape, batch_size: int) -> float:
-    assert options.buffer_bytes != AUTO  # by the time a rank builds it, a number has been filled in
+    assert options.buffer_bytes != AUTO  # a number has been filled in before a rank builds the workload
     return float(batch_size * memory_bytes(options.pattern, options.buffer_bytes))
 
 

@@ -33,7 +33,7 @@ def _mlp(name: str) -> WorkloadInfo:
         return sum_work([dense(fan_in, fan_out) for fan_in, fan_out in pairwise(widths)])
 
     def divided(_options: MlpOptions) -> dict[str, int]:
-        """Name the parts between the first and second layer in each pair."""
+        """Return the names of the parts between the first and second layer in each pair."""
         widths = MLP_HIDDEN[name]
         return {f"hidden layer {number + 1}": widths[number] for number in range(0, len(widths), 2)}
 

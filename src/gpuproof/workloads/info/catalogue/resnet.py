@@ -68,8 +68,8 @@ def resnet_activation_values(plan: ResNetPlan, *, image_size: int) -> int:
     """Count the values one sample stores for the backward pass, in units of 4 bytes at float32.
 
     Each convolution stores its output for its batch norm, and the activation or sum that follows stores the
-    input for the next one. A projected shortcut stores only its convolution's output. The pooling after the
-    stem stores its output and its indices, which are 8 bytes each.
+    input for the next convolution. A projected shortcut stores only its convolution's output. The pooling
+    after the stem stores its output and its indices, which are 8 bytes each.
     """
     stem = _stem(image_size)
     pooled = stem.outputs * _halved(stem.size) ** 2
@@ -84,7 +84,7 @@ def resnet_activation_values(plan: ResNetPlan, *, image_size: int) -> int:
 def block_convolutions(
     plan: ResNetPlan, *, inputs: int, width: int, stride: int, size: int
 ) -> Iterator[Convolution]:
-    """List the convolutions in one block with input height `size`. v1.5: the 3×3 has the stride."""
+    """List the convolutions in one block with input height `size`; in v1.5, the 3×3 has the stride."""
     outputs = width * plan.expansion
     reduced = _halved(size) if stride == 2 else size
     if plan.bottleneck:
