@@ -1,4 +1,4 @@
-"""gpuproof: measure GPUs under deep-learning load, explain the results, and judge them.
+"""gpuproof: measure GPUs under deep-learning load, explain the results, and report a verdict.
 
 The Python API consists of `run`, `load_result`, `load_step_times`, `compare` and `monitor`, and of
 `RunResult`, which most of these functions return. Each is imported on first use, because the package is also

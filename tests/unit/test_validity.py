@@ -281,7 +281,7 @@ def test_steps_that_scatter_may_hide_a_change_of_level() -> None:
     times = [0.01 * (1 + chance.gauss(0, 0.05)) for _ in range(60)]
     found = only(one_rank(times_s=times))
     assert (found.validity, found.code) == ("SUSPECT", "steadiness-unknown")
-    assert "as may happen by chance with 60 steps that scatter this much" in found.reason
+    assert "which can happen by chance with 60 steps that vary this much" in found.reason
     assert "benchmark.measure_steps" in found.remedy
 
 

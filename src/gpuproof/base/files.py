@@ -1,7 +1,7 @@
 """Safe file access in shared folders: atomic writes, new temporary names, only plain files.
 
 In a folder that other people provided or can modify, the path we write to may be a link, and the path we read
-may be a pipe or a device. So output is written under a name that nobody can have created there, and is then
+may be a pipe or a device. So output is written under a name that no one can have created there, and is then
 renamed; input must be a plain file.
 """
 

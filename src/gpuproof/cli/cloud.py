@@ -31,7 +31,7 @@ key_option = click.option(
 
 @click.group()
 def cloud() -> None:
-    """Rent hosts to measure: list, deploy and terminate them.
+    """Rent hosts to measure on: list, deploy and terminate them.
 
     \b
     gpuproof cloud lambda types --available
@@ -43,7 +43,7 @@ def cloud() -> None:
 
 @cloud.group("lambda")
 def lambda_() -> None:
-    """Lambda's public cloud."""
+    """Rent hosts in Lambda's public cloud."""
 
 
 @lambda_.command("types")

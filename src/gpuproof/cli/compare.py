@@ -54,39 +54,39 @@ class PartOfOne(click.ParamType[float]):
     "--across",
     multiple=True,
     metavar="KEY",
-    help="An intended difference, such as training.precision or stack; may be repeated.",
+    help="Key that differs intentionally, such as training.precision or stack; may be repeated.",
 )
 @click.option(
     "--max-regression",
     type=PartOfOne(),
     metavar="SHARE",
     help=(
-        "Exit with 3 if an interval is entirely beyond this regression (2% or 0.02), 4 if it "
-        "cannot be decided."
+        "Exit with 3 if a whole confidence interval is beyond this regression (2% or 0.02), with 4 if "
+        "the result is inconclusive."
     ),
 )
 @click.option(
     "--between-sessions",
     type=PartOfOne(),
     metavar="SHARE",
-    help="Without --ab: how much results vary between sessions, as a relative standard deviation; "
+    help="Without --ab: relative standard deviation of the results between sessions; it is "
     "included in each interval [default: 1%].",
 )
 @click.option(
     "--find",
     type=PartOfOne(),
     metavar="SHARE",
-    help="With --ab: the smallest regression to detect; it decides the number of launches [default: 3%].",
+    help="With --ab: smallest regression to detect, which sets the number of launches [default: 3%].",
 )
 @click.option("--max-pairs", metavar="N", help="With --ab: maximum number of launch pairs [default: 60].")
 @click.option("--timeout", metavar="SECONDS", help="With --ab: maximum time per launch.")
 @click.option("--python", metavar="PATH", help="With --ab: run the ranks with this Python.")
-@click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted --ab.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: also rerun what failed.")
+@click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted --ab run.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: also rerun failed launches.")
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="With --ab: show what would run, without starting anything; with --verbose, the commands.",
+    help="With --ab: show what would run without starting it; --verbose also prints the commands.",
 )
 @report_options(formats="terminal, markdown, html, json or csv.")
 @save_dir_option
@@ -96,11 +96,11 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     """Report whether run B is faster or slower than run A.
 
     A and B are run directories, or `last`; nothing is launched. Runs with different settings are rejected,
-    and the keys that differ are listed. With --ab they are recipes, or A is the only recipe and --a.KEY=VALUE
-    or --b.KEY=VALUE define the difference. Their launches are interleaved on this machine, as many as are
-    needed to detect a regression of --find; with --max-regression a detected regression is confirmed by the
-    same number of launches again. A side that is INVALID, or SUSPECT for a reason that affects the
-    difference, cannot win: the answer is then "cannot tell".
+    and the keys that differ are listed. With --ab, A and B are recipes, or A is the only recipe and
+    --a.KEY=VALUE or --b.KEY=VALUE define the difference. Launches of A and B are interleaved on this machine,
+    with enough launches to detect a regression of --find; with --max-regression, a detected regression is
+    confirmed with the same number of new launches. A side that is INVALID, or SUSPECT for a reason that
+    affects the difference, cannot win: the answer is then "cannot tell".
 
     \b
     gpuproof compare results/quick/before results/quick/after
@@ -111,7 +111,7 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     gpuproof compare --ab serving.yaml --a.serving.endpoint.url=http://old:8000/v1 --b.serving.endpoint.url=http://new:8000/v1
     gpuproof compare --aa quick
 
-    Exit code 0 if there is an answer, 3 for a regression, 4 if it cannot be decided.
+    Exit code 0 for a conclusive result, 3 for a regression, 4 for an inconclusive result.
     """  # noqa: D301  # click reads the backspace character
     if not (ab or aa or options["resume"]):
         if useless := [name for name in OF_LAUNCHES if options[name] not in (None, False)]:

@@ -16,7 +16,7 @@ VARIABLE = "_GPUPROOF_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str) -> None:
-    """Print the shell script that completes commands, keys and runs.
+    """Print the shell completion script for commands, keys and runs.
 
     \b
     bash:  eval "$(gpuproof completion bash)"                     in ~/.bashrc

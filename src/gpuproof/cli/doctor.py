@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--python", metavar="PATH", help="Python to inspect, instead of the one that runs gpuproof.")
-@click.option("--multi-node", is_flag=True, help="Also examine networks, limits and NCCL's settings.")
+@click.option("--multi-node", is_flag=True, help="Also check networks, limits and NCCL settings.")
 @click.option(
     "--master",
     metavar="HOST",
     envvar="MASTER_ADDR",
-    help="Address of node 0, where all hosts connect (or MASTER_ADDR).",
+    help="Address of node 0, to which all hosts connect (or MASTER_ADDR).",
 )
 @click.option(
     "--port",
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     envvar="NODE_RANK",
     default=0,
     show_default=True,
-    help="Rank of this host among them, from 0 (or NODE_RANK).",
+    help="Rank of this host, starting at 0 (or NODE_RANK).",
 )
 @click.option(
     "--nodes",
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     envvar="NNODES",
     default=1,
     show_default=True,
-    help="The number of hosts (or NNODES).",
+    help="Number of hosts (or NNODES).",
 )
 @click.option(
     "--wait",
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sku",
     metavar="NAME",
-    help="Product that this machine is expected to be; anything missing is a failure.",
+    help="Product that this machine is expected to be; a missing component is a failure.",
 )
 @json_option
 @verbose_option
@@ -80,9 +80,9 @@ def doctor(
     sku: str | None,
     as_json: bool,
 ) -> None:
-    """Report what this machine has, what is missing, and what to do.
+    """Report this machine's hardware, software, problems and fixes.
 
-    With --multi-node, also report whether this machine can take part in a run over several hosts. Start the
+    With --multi-node, also report whether this machine can take part in a run across several hosts. Start the
     command on all hosts with the same --master, --port and --nodes, each with its own --node-rank, to find
     what blocks communication between them:
 

@@ -52,14 +52,14 @@ class Wrapper:
     metavar="FILE",
     help="File to write to; - is standard output.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @click.option("--python", metavar="PATH", help="Python to inspect, instead of the one that runs gpuproof.")
 @click.pass_context
 def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
     """Write a commented recipe that fits this machine.
 
-    Device, ranks, precision, batch size and threads are derived from the machine's hardware, each with its
-    reason.
+    Device, ranks, precision, batch size and threads are derived from the machine's hardware; the recipe
+    states the reason for each.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -78,8 +78,8 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
     click.echo(f"Wrote {output}. Next: gpuproof run {output}")
 
 
-@init.command(short_help="Write a wrapper that judges a node around jobs.")
-@click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="What starts the gate.")
+@init.command(short_help="Write a wrapper that checks a node before, after or during jobs.")
+@click.option("--for", "kind", type=click.Choice(WRAPPERS), required=True, help="Launcher for the gate.")
 @click.option(
     "-o",
     "--output",
@@ -87,8 +87,8 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
     metavar="PATH",
     help="Folder to write to, or a file (.sh, .yaml); otherwise print to standard output.",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that exist.")
-@click.option("--fail-closed", is_flag=True, help="Also fail if nothing could be judged.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--fail-closed", is_flag=True, help="Also fail if nothing could be evaluated.")
 @click.option(
     "--gpuproof",
     default=None,

@@ -46,7 +46,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File for the results as JSON (for a fleet, those of all hosts); default: "
+    help="JSON file for the results (for a fleet, the results of all hosts); default: "
     "gpu_loadtest_results_<unix>.json in the current folder.",
 )
 @click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first one available.")
@@ -56,7 +56,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Epochs of each training test.",
+    help="Epochs per training test.",
 )
 @click.option(
     "--num-batches",
@@ -72,7 +72,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Processes that load data, with --loader; without it, samples are generated on the device.",
+    help="Data-loading processes with --loader; without --loader, the device generates samples.",
 )
 @click.option("--loader", is_flag=True, help="Load data on the host and copy each batch to the device.")
 @click.option(
@@ -87,8 +87,8 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Longest time between two readings of GPU, CPU and memory. Tests that may be too short "
-    "for ten readings are sampled more often, down to every 0.05 s; the results state the "
+    help="Maximum time between two readings of GPU, CPU and memory. Tests that may be too short "
+    "for ten readings are sampled at shorter intervals, down to 0.05 s; the results state the "
     "interval.",
 )
 @answered_options
@@ -100,8 +100,7 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
 
     Two models (a simple CNN and a ResNet) run training and forward passes at three batch sizes each, every
     test with a fresh model. A failed test is reported with its error, the other tests continue, and the exit
-    code is
-    3. Each measurement is written to disk before the next test starts.
+    code is 3. Each measurement is written to disk before the next test starts.
 
     \b
     gpuproof load --quick

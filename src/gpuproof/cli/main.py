@@ -44,31 +44,31 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`; these modules import only click and the standard library at the top
 level."""
 SUMMARIES: dict[str, str] = {
-    "run": "Measure what a recipe describes.",
+    "run": "Run the measurements defined in a recipe.",
     "load": "Run the twelve tests of the load suite, here or on a fleet.",
-    "scale": "Measure whether several devices are worth it.",
-    "validate": "Judge whether a machine or a cluster is ready for work.",
-    "rules": "Find rules and thresholds that could not judge anything.",
-    "baseline": "Record a fleet's own results, and compare runs with them.",
+    "scale": "Measure whether using several devices is worthwhile.",
+    "validate": "Check whether a machine or cluster is ready for production.",
+    "rules": "Find rules and thresholds that can never reach a verdict.",
+    "baseline": "Record a fleet's results as a baseline to compare runs with.",
     "compare": "Report whether run B is faster or slower than run A.",
-    "selftest": "Inject faults into what is measured; show that each is identified.",
-    "matrix": "Run every case of a matrix, and compare them side by side.",
-    "report": "Show the report of a run, and regenerate its derived files.",
+    "selftest": "Inject known faults and verify that each is identified.",
+    "matrix": "Run every case of a matrix and compare results side by side.",
+    "report": "Show a run's report, and regenerate its derived files.",
     "runs": "List the runs, newest first, with verdict and result.",
-    "doctor": "Report what this machine has, what is missing, and what to do.",
+    "doctor": "Report this machine's hardware, software, problems and fixes.",
     "init": "Write a commented recipe that fits this machine.",
     "config": "Show the resolved values of a recipe, and all available keys.",
     "plugins": "List workloads, checks and suites, each with its package.",
-    "monitor": "Watch GPUs and host: live, during a command, or afterwards.",
+    "monitor": "Monitor GPUs and host live, or record and review their readings.",
     **{name: entry.summary for name, entry in LAUNCHERS.items() if entry.command},
-    "cloud": "Rent hosts to measure: list, deploy and terminate them.",
-    "completion": "Print the shell script that completes commands, keys and runs.",
+    "cloud": "Rent hosts to measure on: list, deploy and terminate them.",
+    "completion": "Print the shell completion script for commands, keys and runs.",
 }
 """First line of each command's help, so that commands can be listed without importing them."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "Measure": ("run", "load", "scale", "matrix"),
-    "Judge": ("validate", "compare", "rules", "baseline", "selftest"),
-    "Look": ("report", "runs", "monitor", "doctor"),
+    "Evaluate": ("validate", "compare", "rules", "baseline", "selftest"),
+    "Inspect": ("report", "runs", "monitor", "doctor"),
     "Set up": ("init", "config", "plugins", *commands_of_launchers(), "cloud", "completion"),
 }
 """Groups in which `--help` lists the commands: title → command names."""
@@ -102,13 +102,13 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     help="Print the version and exit.",
 )
 def cli() -> None:
-    """Measure GPUs under deep-learning load, explain the results, and judge them.
+    """Measure GPUs under deep-learning load, explain the results, and report a verdict.
 
     \b
     Start here:
       gpuproof doctor        what this machine has, and what is missing
       gpuproof run quick     a trustworthy number in about a minute
-      gpuproof run serving   how fast a server of requests answers
+      gpuproof run serving   how fast a server answers requests
     """  # noqa: D301  # click reads the backspace character
 
 

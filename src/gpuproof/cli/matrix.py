@@ -39,37 +39,37 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
     "--config",
     "config",
     metavar="FILE",
-    help="Same as MATRIX; or a Kconfig .config that lists its cases.",
+    help="Same as MATRIX, or a Kconfig .config that lists the cases.",
 )
-@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run all such files in a folder, one by one.")
-@click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the matrix files to this folder.")
+@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run all matrix files in a folder in turn.")
+@click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the result files to this folder.")
 @dry_run_option
-@click.option("--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Cases to run.")
-@click.option("--filter-optimizer", metavar="NAME[,NAME]", help="Short for --filter optimizer=NAME.")
+@click.option("--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run matching cases.")
+@click.option("--filter-optimizer", metavar="NAME[,NAME]", help="Same as --filter optimizer=NAME.")
 @click.option("--override", "changed", multiple=True, metavar="FIELD=VALUE", help="Set a fixed field.")
-@click.option("--override-epochs", metavar="N", help="Set the field epochs, or a workload's training.epochs.")
-@click.option("--parallel", metavar="N", help="How many cases run concurrently (cases.parallel).")
+@click.option("--override-epochs", metavar="N", help="Set the epochs field, or a workload's training.epochs.")
+@click.option("--parallel", metavar="N", help="Number of concurrent cases (cases.parallel).")
 @click.option("--devices", metavar="0,2", help="GPUs to run cases on (distributed.devices).")
 @click.option("--wait-for-memory", metavar="GIB", help="Start a case only on a GPU with this many GiB free.")
-@click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for free memory (300).")
-@click.option("--stop-on-failure", is_flag=True, help="Start no further cases once one has failed.")
-@click.option("--keep-going", is_flag=True, help="Continue even if the first 3 cases failed the same way.")
-@click.option("--timeout", metavar="SECONDS", help="Time limit per case; its data is kept.")
+@click.option("--memory-wait-timeout", metavar="SECONDS", help="Maximum wait for memory [default: 300].")
+@click.option("--stop-on-failure", is_flag=True, help="Do not start more cases after one has failed.")
+@click.option("--keep-going", is_flag=True, help="Continue even if the first 3 cases fail the same way.")
+@click.option("--timeout", metavar="SECONDS", help="Time limit per case; collected data is kept.")
 @click.option(
     "--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."
 )
-@click.option("--retry-failed", is_flag=True, help="With --continue-dir: also rerun what failed.")
-@click.option("--rerun-dir", type=RunName(), metavar="RUN", help="Rerun what --filter selects from a run.")
-@click.option("--python", metavar="PATH", help="Start cases with this Python.")
+@click.option("--retry-failed", is_flag=True, help="With --continue-dir: also rerun failed launches.")
+@click.option("--rerun-dir", type=RunName(), metavar="RUN", help="Rerun a run's cases that match --filter.")
+@click.option("--python", metavar="PATH", help="Run cases with this Python.")
 @host_options
 @json_option
 @log_options
 @click.pass_context
 def matrix(ctx: click.Context, /, **options: Any) -> None:
-    """Run every case of a matrix, and compare them side by side.
+    """Run every case of a matrix and compare results side by side.
 
-    Each case has its own monitor. MATRIX is either a recipe with a `matrix:` section and a command with
-    {fields} to fill in, or the workload keys to sweep. Finished cases are kept: continue an interrupted
+    Each case is monitored separately. MATRIX is a recipe with a `matrix:` section that lists values for the
+    {fields} of a command, or for the workload keys to sweep. Finished cases are kept: continue an interrupted
     matrix with --continue-dir.
 
     \b

@@ -163,12 +163,12 @@ def print_json(content: Any) -> None:
 
 _MEASURING = (
     click.option("--timeout", metavar="SECONDS", help="Time limit per launch (run.time_limit_s)."),
-    click.option("--python", metavar="PATH", help="Run the ranks with this Python, which only needs torch."),
+    click.option("--python", metavar="PATH", help="Run the ranks with this Python; only torch is required."),
     click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."),
-    click.option("--retry-failed", is_flag=True, help="With --resume: also rerun what failed."),
+    click.option("--retry-failed", is_flag=True, help="With --resume: also rerun failed launches."),
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would run, and start nothing; with --verbose, the commands."
+    "--dry-run", is_flag=True, help="Show what would run without starting it; --verbose adds the commands."
 )
 
 
@@ -278,7 +278,7 @@ _ONE_JOB = click.option(
     "--one-job",
     cls=PlaceOption,
     is_flag=True,
-    help="One job across all hosts instead of one on each (distributed.nodes).",
+    help="Run one job across all hosts instead of one per host (distributed.nodes).",
 )
 
 

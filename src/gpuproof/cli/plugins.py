@@ -26,8 +26,8 @@ TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", 
 def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json: bool) -> None:
     """List workloads, checks and suites, each with its package.
 
-    Without options, only metadata is read. With --load or a NAME, the torch-free half of each plug-in is
-    imported. The exit code is 5 if one of them is unusable.
+    Without options, only metadata is read. With --load or a NAME, the part of each plug-in that does not use
+    torch is imported. The exit code is 5 if a plug-in is unusable.
     """
     from gpuproof.doctor.plugins import list_plugins
 

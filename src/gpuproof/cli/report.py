@@ -71,7 +71,7 @@ def report_options(*, formats: str) -> Callable[[Command], Command]:
     formats="terminal, markdown, html, json, csv or junit; by default inferred from the name "
     "given to --output, else terminal.",
 )
-@click.option("--check", "checks", multiple=True, metavar="NAME", help="Judge with a check; may be repeated.")
+@click.option("--check", "checks", multiple=True, metavar="NAME", help="Run this check; may be repeated.")
 @junit_strict_option
 @save_dir_option
 @verbose_option
@@ -87,12 +87,12 @@ def report(
     save_dir: Path,
     as_json: bool,
 ) -> None:
-    """Show the report of a run, and regenerate its derived files.
+    """Show a run's report, and regenerate its derived files.
 
     RUN is a run directory or its short name: `last`, a number from `gpuproof runs`, or a prefix of its name.
-    It may also be a result of an older tool: a folder test_matrix_results_… of a test matrix (its plots go to
-    graphs/ if there are none yet), the folder of a training benchmark, or a JSON file of the other tools. No
-    device or PyTorch is needed. The exit code is the same as the run's. If a run's records are gone, the
+    RUN may also be a result of an older tool: a test matrix folder test_matrix_results_… (plots are written
+    to graphs/ if there are none yet), a training benchmark folder, or a JSON file from the other tools. No
+    device or PyTorch is needed. The exit code is the same as the run's. If a run's records are missing, the
     measures in its result are shown, and nothing is written.
 
     \b
@@ -101,8 +101,8 @@ def report(
     gpuproof report results/quick/run_20261120T133012_4711 --output report.html
     gpuproof report last --format csv
 
-    With --check, print what that check (from `gpuproof plugins` or `gpuproof rules list`) says about the run
-    instead, and change nothing. The exit code is then 3 if a check failed, 4 if a check measured nothing,
+    With --check, print the outcome of that check (from `gpuproof plugins` or `gpuproof rules list`) for the
+    run instead, and change nothing. The exit code is then 3 if a check failed, 4 if a check measured nothing,
     else 0.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.campaign.conclude import conclude_older
@@ -207,9 +207,9 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N runs.")
-@click.option("--suite", metavar="NAME", help="Only runs of this suite: recipe, validate, scale, …")
-@click.option("--verdict", metavar="WORD", help="Only runs whose verdict starts with this, such as SUSPECT.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N runs.")
+@click.option("--suite", metavar="NAME", help="List only runs of this suite: recipe, validate, scale, …")
+@click.option("--verdict", metavar="WORD", help="List only runs with a verdict starting with WORD.")
 @save_dir_option
 @json_option
 def runs(
@@ -224,7 +224,7 @@ def runs(
     """List the runs, newest first, with verdict and result.
 
     DIR is the folder that contains the runs, instead of --save-dir. Every command that accepts a run accepts
-    its number in this list, a prefix of its name, or `last` for the first one.
+    its number in this list, a prefix of its name, or `last` for the newest run.
     """
     from gpuproof.store.run import list_runs
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),
     "e": ("max_bytes", "SIZE", "largest size"),
-    "f": ("factor", "N", "factor from one size to the next"),
+    "f": ("factor", "N", "factor between consecutive sizes"),
     "n": ("iterations", "N", "timed iterations per size"),
-    "w": ("warmup_iterations", "N", "warm-up iterations before them"),
-    "c": ("check_iterations", "N", "iterations whose results are compared"),
+    "w": ("warmup_iterations", "N", "warm-up iterations per size"),
+    "c": ("check_iterations", "N", "iterations with checked results"),
     "z": ("blocking", "0|1", "wait for all ranks after each iteration"),
 }
 """Letter of an nccl-tests option → the `collective` key that it sets, and its meaning."""
@@ -52,7 +52,7 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @measuring_options
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> None:
-    """Measure what a recipe describes.
+    """Run the measurements defined in a recipe.
 
     CONFIG is a YAML file, or the name of a recipe built into gpuproof: quick, load, serving, collectives or
     pruning. Any recipe key can be set here as --KEY.SUBKEY=VALUE; VALUE is parsed as YAML.
@@ -68,8 +68,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     gpuproof run --resume results/quick/run_20261120T133012_4711
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
-    The first rank prints throughput with its interval, possible problems, and where the files are. To use
-    your own torchrun: torchrun --no-python gpuproof run CONFIG.
+    The first rank prints throughput with its interval, possible problems, and the location of the files. To
+    use your own torchrun: torchrun --no-python gpuproof run CONFIG.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_run(**options))
 

@@ -77,15 +77,15 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.option(
     "--gpu-mode",
     type=click.Choice(["single", "multi", "auto"]),
-    help="Measure one device, one and several, or what the rule of thumb advises for the model "
-    "and the batch. Default: several if there are several.",
+    help="single: one device; multi: one and several; auto: as a rule of thumb advises for the "
+    "model and batch size. Default: multi if several devices are available.",
 )
 @click.option(
     SIZES_FLAG,
     default="16,32,64,128",
     show_default=True,
     metavar="N...",
-    help="Batch sizes: samples per step.",
+    help="Batch sizes, in samples per step.",
 )
 @click.option(
     "--runs",
@@ -102,13 +102,13 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     show_default=True,
     help="Keep the total batch constant (strong), or the batch per device (weak).",
 )
-@click.option("--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices (all).")
+@click.option("--max-devices", type=click.IntRange(1), metavar="N", help="Maximum devices [default: all].")
 @click.option(
     "--device",
     metavar="TYPE",
     default="auto",
     show_default=True,
-    help="Kind of device; cpu counts ranks on the CPU.",
+    help="Type of device; with cpu, each CPU rank is a device.",
 )
 @click.option(
     "--framework",
@@ -116,8 +116,8 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     default="torch",
     show_default=True,
     help=(
-        "Training framework; TensorFlow trains medium and large under MirroredStrategy, with the "
-        "--python that has it."
+        "Training framework; TensorFlow trains only medium and large, under MirroredStrategy, and "
+        "must be installed in --python."
     ),
 )
 @click.option(
@@ -132,12 +132,12 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     type=click.Choice(get_args(CommunicationProfile)),
     default="none",
     show_default=True,
-    help="NCCL settings profile to try; none is known to help.",
+    help="Profile of NCCL settings to try; no profile is known to help.",
 )
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for runs, and for copies of the JSON files and the report; default: results, or "
+    help="Folder for runs and for copies of the JSON files and the report; default: results, or "
     "the folder of the resumed run.",
 )
 @click.option(
@@ -145,17 +145,17 @@ def _keep_headings(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     is_flag=True,
     expose_value=False,
     callback=_keep_headings,
-    help="Print Run i/N under its batch size as each launch starts.",
+    help="Print Run i/N under a batch-size heading as each launch starts.",
 )
 @dry_run_option
 @measuring_options
 @click.pass_context
 def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None, **options: Any) -> None:
-    """Measure whether several devices are worth it.
+    """Measure whether using several devices is worthwhile.
 
-    Each batch size is measured on one device and on 2, 4, 8 … up to all. Every launch is a fresh process, and
-    launches are interleaved in random order. The report contains the speed-up with its interval, the
-    efficiency, and advice. A recommendation is given only if the interval excludes 1.
+    Each batch size is measured on one device and on 2, 4, 8 … up to all devices. Every launch is a fresh
+    process, and launches are interleaved in random order. The report contains the speed-up with its interval,
+    the efficiency, and advice. A recommendation is made only if the interval excludes 1.
 
     \b
     gpuproof scale --model medium --gpu-mode auto

@@ -73,7 +73,7 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     default="standard",
     show_default=True,
     metavar="NAME",
-    help="quick (minutes), standard (half an hour), burn-in (a day), playbook (a contract with flat "
+    help="quick (minutes), standard (half an hour), burn-in (a day), playbook (fixed, agreed "
     "thresholds), or a YAML file.",
 )
 @click.option(
@@ -87,14 +87,14 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     "--rules",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Additional rules (docs/guides/rules.md); a rule of the same name replaces the recipe's.",
+    help="Additional rules (docs/guides/rules.md); they override recipe rules of the same name.",
 )
-@click.option("--baseline", metavar="NAME|FILE", help="The fleet's results, from gpuproof baseline record.")
+@click.option("--baseline", metavar="NAME|FILE", help="Results of the fleet, from gpuproof baseline record.")
 @click.option(
     "--references",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="References from other cards of the same board, from gpuproof baseline export --reference.",
+    help="Results of other cards of the same model, from gpuproof baseline export --reference.",
 )
 @click.option("--model", metavar="NAME", help="Model to train: resnet50, resnet18, transformer, …")
 @click.option("--batch-size", metavar="N", help="Samples per device and step.")
@@ -103,27 +103,27 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     type=click.Choice(["synthetic", *DATA]),
     help="Data set to train on; synthetic is generated on the device.",
 )
-@click.option("--data-dir", metavar="DIR", help="Folder of the data set; default: ./data.")
+@click.option("--data-dir", metavar="DIR", help="Folder containing the data set; default: ./data.")
 @click.option(
     "--allow-fallback",
     is_flag=True,
     help="Train on synthetic data if the data set is missing; the report says so.",
 )
-@click.option("--num-classes", metavar="N", help="Number of classes of the model.")
+@click.option("--num-classes", metavar="N", help="Number of classes in the model.")
 @click.option("--learning-rate", metavar="RATE", help="Learning rate.")
 @click.option("--warmup-iterations", metavar="N", help="Warm-up training steps before the measured ones.")
 @click.option("--active-iterations", metavar="N", help="Training steps to measure.")
-@click.option("--runs", metavar="N", help="Launches (repeats in fresh processes) of everything but the soak.")
+@click.option("--runs", metavar="N", help="Launches (repeats in new processes) of each test except the soak.")
 @click.option("--soak", metavar="TIME", help="Run all stages, then train for this long, e.g. 30m or 24h.")
-@click.option("--storage-dir", metavar="DIR", help="Also read and write in this folder on each host.")
+@click.option("--storage-dir", metavar="DIR", help="Also test reads and writes in this folder on each host.")
 @click.option("--nproc", metavar="N", help="Devices on each host; default: all available.")
-@click.option("--devices", metavar="0,2", help="Devices to use; other devices are not judged ready.")
-@click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
-@click.option("--time-budget", metavar="TIME", help="Skip and report what would take longer, e.g. 30m or 2h.")
+@click.option("--devices", metavar="0,2", help="Devices to use; other devices are not validated.")
+@click.option("--device", metavar="TYPE", help="Type of device; default: first available of CUDA, XPU, MPS.")
+@click.option("--time-budget", metavar="TIME", help="Skip and report tests beyond this time, e.g. 30m or 2h.")
 @click.option(
     "--prolog",
     is_flag=True,
-    help="Gate before a job: judges only this node, in 30 s (--time-budget), in one line; see init prolog.",
+    help="Pre-job gate: checks only this node, takes 30 s (--time-budget), prints one line; see init prolog.",
 )
 @click.option(
     "--expected-hosts",
@@ -136,16 +136,16 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     metavar="N",
     help="Number of GPUs that each host must have; default: see docs/guides/validate.md.",
 )
-@click.option("--sku", metavar="NAME", help="Product that each host should be, e.g. DGX H100 or p5.48xlarge.")
-@click.option("--spares", metavar="N", help="Hosts that may fail; the result lists which hosts to run on.")
-@click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
-@click.option("--allow-exclusions", is_flag=True, help="Exit with 0 if all but the excluded parts are ready.")
+@click.option("--sku", metavar="NAME", help="Expected product of each host, e.g. DGX H100 or p5.48xlarge.")
+@click.option("--spares", metavar="N", help="Number of hosts that may fail; the result lists hosts to use.")
+@click.option("--allow-cpu", is_flag=True, help="Run without a GPU; at best INCONCLUSIVE with exit code 4.")
+@click.option("--allow-exclusions", is_flag=True, help="Exit with 0 if all non-excluded parts are ready.")
 @click.option(
     "--from",
     "judged_run",
     type=RunName(),
     metavar="RUN",
-    help="Measure nothing: judge a run, or an archive of evidence, again, without changing it.",
+    help="Re-judge an existing run or evidence archive without measuring or changing anything.",
 )
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Also write JUnit XML.")
 @junit_strict_option
@@ -153,13 +153,13 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
     "--bundle",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Pack the evidence into a tar.gz with a SHA-256 of each file, without secrets.",
+    help="Pack the evidence, without secrets, into a tar.gz with a SHA-256 of each file.",
 )
 @click.option(
     "--write-rules",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a rule to fill in for each rate that no rule judged: agreed values are one way to READY.",
+    help="Write a rule template for each rate that no rule checks; agreed values are one way to reach READY.",
 )
 @dry_run_option
 @measuring_options
@@ -173,12 +173,11 @@ def validate(
     references: Path | None,
     **options: Any,
 ) -> None:
-    """Judge whether a machine or a cluster is ready for work.
+    """Check whether a machine or cluster is ready for production.
 
     The verdict is READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE. The command measures matmuls and
     memory on every device, collectives within hosts and across all hosts, and training across all hosts. For
-    READY, every aspect must be evaluated with enough precision, against a baseline or against values that you
-    agree on.
+    READY, every aspect must be evaluated with enough precision, against a baseline or against agreed values.
 
     \b
     gpuproof validate --rules ours.yaml
@@ -193,8 +192,8 @@ def validate(
     gpuproof validate --prolog --baseline pod-a
     torchrun --nproc-per-node 8 --no-python gpuproof validate --mode nccl
 
-    Exit code 0 for READY, 3 for NOT-READY or with exclusions, 4 for INCONCLUSIVE, 5 if there is no GPU and
-    none is expected.
+    Exit code 0 for READY, 3 for NOT-READY or READY-WITH-EXCLUSIONS, 4 for INCONCLUSIVE, 5 if there is no GPU
+    and none is expected.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.cli.standards.judging import judge_again, read_standards
 

@@ -33,7 +33,7 @@ DEADLINE_S = 2.0
 lose only a tick or two."""
 OPEN_DEADLINE_S = 8.0
 """Deadline for opening drivers, in seconds. On a host without persistence mode, opening wakes every GPU,
-which takes seconds each; but nobody should wait ten seconds to learn that a driver hangs."""
+which takes seconds each; but no user should wait ten seconds to learn that a driver hangs."""
 SLOWEST_DRIVER_S = 60.0
 """Time in seconds that is enough to open eight GPUs without persistence mode. Work that runs on a GPU has to
 wait for its driver anyway."""

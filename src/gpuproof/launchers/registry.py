@@ -59,7 +59,7 @@ LAUNCHERS: Mapping[str, LauncherEntry] = {
         site="site:KubernetesSite",
         file="optional",
         command="command_line:kubernetes",
-        summary="Check a cluster before launches, and clean up after them.",
+        summary="Check a cluster before launches, and clean up afterwards.",
     ),
 }
 

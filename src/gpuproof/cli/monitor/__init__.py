@@ -20,5 +20,5 @@ COMMANDS: dict[str, str] = {
 monitor = LazyGroup(
     name="monitor",
     commands_by_path=COMMANDS,
-    help="Watch GPUs and host: live, during a command, or afterwards.",
+    help="Monitor GPUs and host live, or record and review their readings.",
 )

@@ -39,7 +39,7 @@ def live(
     hosts: HostChoice,
     source: str | None,
 ) -> None:
-    """Watch GPUs and host in the terminal; q quits, a digit enlarges one GPU.
+    """Watch GPUs and the host in the terminal; q quits, and a digit enlarges one GPU.
 
     With --on ssh:FILE, show the GPUs of all hosts in an inventory, those with problems first; h switches
     between hosts. s sorts the processes, / filters them. SOURCE is a recording in progress, which is
@@ -113,7 +113,7 @@ def _print_once(sources: Sources) -> int:
 @click.command("devices")
 @json_option
 def devices(*, as_json: bool) -> None:
-    """Print all static facts of each GPU: limits, clocks, memory, firmware, links; list missing ones.
+    """Print static GPU properties (limits, clocks, memory, firmware, links), and list missing ones.
 
     \b
     Example:

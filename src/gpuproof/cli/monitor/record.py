@@ -71,13 +71,13 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
     "--slow-interval",
     metavar="SECONDS",
     type=_SECONDS,
-    help="Seconds between readings of costly metrics (1).",
+    help="Seconds between readings of costly metrics [default: 1].",
 )
 @click.option(
     "--duration",
     metavar="SECONDS",
     type=_SECONDS,
-    help="Stop after this many seconds; without it, at Ctrl-C.",
+    help="Stop after this many seconds [default: at Ctrl-C].",
 )
 @_DEVICES
 @_KEEP_COMMAND
@@ -129,7 +129,7 @@ def record(
 @click.option(
     "--config-dir",
     type=_FOLDER,
-    help="Folder containing such files: CONFIG_NAME, CONFIG_NAME.config, .config.",
+    help="Folder containing defaults files: CONFIG_NAME, CONFIG_NAME.config, .config.",
 )
 @click.option(
     "--output-dir",
@@ -138,7 +138,7 @@ def record(
     show_default=True,
     help="Directory to write to; created if needed.",
 )
-@click.option("--generate-graphs", is_flag=True, help="Also draw the readings (_plot.png).")
+@click.option("--generate-graphs", is_flag=True, help="Also plot the readings (_plot.png).")
 @click.option(
     "--compare-with",
     metavar="GLOB",

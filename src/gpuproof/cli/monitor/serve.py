@@ -31,7 +31,7 @@ LOOK_S = 0.5
 
 
 @click.command("serve")
-@click.option("--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Listen address.")
 @click.option(
     "--port",
     metavar="N",
@@ -134,7 +134,7 @@ def _until_stopped(
 @click.command("alerts")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def alerts(*, folder: Path) -> None:
-    """Write alert rules for Prometheus and the dashboard for Grafana to FOLDER.
+    """Write Prometheus alert rules and a Grafana dashboard to FOLDER.
 
     List gpuproof_alerts.yml under `rule_files` in prometheus.yml; import gpuproof_dashboard.json in Grafana
     (Dashboards, New, Import). Existing files are overwritten.

@@ -88,7 +88,7 @@ def _existing(source: str) -> Path:
 @verbose_option
 @click.argument("recording")
 def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool, recording: str) -> None:
-    """Print the summary of RECORDING, a file in any known format or a pattern (newest match).
+    """Print a summary of RECORDING: a file in any known format, or a pattern (newest match).
 
     A directory means the newest recording in it.
 
@@ -129,7 +129,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
     show_default=True,
     help="Utilisation in % at or above which a GPU counts as busy.",
 )
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also plot both in this file.")
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also plot both to this file.")
 @report_options(formats=FORMATS)
 @verbose_option
 @click.argument("recordings", nargs=-1, required=True, metavar="A B")

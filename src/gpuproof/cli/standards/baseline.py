@@ -33,7 +33,7 @@ NEEDED = "3 runs on each of 2 days"
 baseline = LazyGroup(
     name="baseline",
     commands_by_path=COMMANDS,
-    help="Record a fleet's own results, and compare runs with them.",
+    help="Record a fleet's results as a baseline to compare runs with.",
 )
 directory_option = click.option(
     "--directory",
@@ -54,7 +54,7 @@ directory_option = click.option(
     type=click.FloatRange(0, 0.5, max_open=True),
     default=0.01,
     show_default=True,
-    help="How much sessions differ (standard deviation, as a fraction), if the runs' days do not show it.",
+    help="Relative standard deviation between sessions, if the runs' days do not show it.",
 )
 @directory_option
 @save_dir_option
@@ -127,7 +127,7 @@ def _times(num: int, what: str) -> str:
 @directory_option
 @json_option
 def show(name: str, *, directory: Path, as_json: bool) -> None:
-    """Show a baseline: its stack, and the centre and spread of each measure. NAME may also be a file."""
+    """Show a baseline: software stack, and centre and spread of each measure. NAME may also be a file."""
     from gpuproof.store.baselines import baseline_path, read_baseline
 
     baseline = read_baseline(baseline_path(name, directory))
@@ -158,7 +158,7 @@ def page_of_baseline(baseline: Baseline) -> Page:
     return Page(
         title=title,
         verdict=None,
-        sections=(Text(title="Holds for", lines=stack), resolves, measures),
+        sections=(Text(title="Applies to", lines=stack), resolves, measures),
         provenance=of_baseline(baseline, command=typed_command()),
     )
 
@@ -245,11 +245,11 @@ def use(
     is_flag=True,
     required=True,
     expose_value=False,
-    help="Export references for other cards of the same board.",
+    help="Export references for other cards of the same model.",
 )
 @save_dir_option
 def export(runs: tuple[Path, ...], *, save_dir: Path) -> None:
-    """Export validation results as references for cards of the same board.
+    """Export validation results as references for cards of the same model.
 
     Results are exported if they are VALID and have an interval, pooled over all cards by the exact workload
     and its conditions. Standard error lists what is omitted and which references remain provisional, with the

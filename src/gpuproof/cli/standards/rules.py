@@ -21,13 +21,13 @@ COMMANDS: dict[str, str] = {
 FORMATS = ("dcgm", "aznhc", "superbench", "table")
 
 rules = LazyGroup(
-    name="rules", commands_by_path=COMMANDS, help="Find rules and thresholds that could not judge anything."
+    name="rules", commands_by_path=COMMANDS, help="Find rules and thresholds that can never reach a verdict."
 )
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--run", type=RunName(), help="Judge this run with the rules (or `last`).")
+@click.option("--run", type=RunName(), help="Also apply the rules to this run (or `last`).")
 @click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules refer to.")
 @save_dir_option
 @json_option
@@ -38,8 +38,8 @@ def check(
 ) -> None:
     """Read a rules file and report whether each rule can reach a verdict.
 
-    Exit code 2 if the file is wrong, or if a rule in it could never fail or never pass. With --run, the rules
-    are also applied to that run: 3 if one fails, 4 if one could not reach a verdict, else 0.
+    Exit code 2 if the file is invalid, or if a rule in it could never fail or never pass. With --run, the
+    rules are also applied to that run: exit code 3 if one fails, 4 if one cannot reach a verdict, else 0.
     """
     from dataclasses import replace
 
@@ -48,7 +48,7 @@ def check(
 
     rules = load_rules(file)
     if run is None:
-        click.echo(f"{file}: {len(rules)} rules, all of which can judge")
+        click.echo(f"{file}: {len(rules)} rules, all of which can reach a verdict")
         return
     from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
@@ -96,7 +96,7 @@ def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool
     else:
         for fault in faults:
             say(f"{fault.place}: {fault.name}: {fault.fault}: {fault.reason}")
-        click.echo(f"{file}: {len(faults)} of {len(thresholds)} thresholds cannot judge")
+        click.echo(f"{file}: {len(faults)} of {len(thresholds)} thresholds cannot yield a verdict")
     ctx.exit(ExitCode.FAILED if faults else ExitCode.DONE)
 
 

@@ -21,24 +21,24 @@ NUM_SEEDS = 20
 @click.option(
     "--quick",
     is_flag=True,
-    help="One fault of each class and one random draw, a minute in total; otherwise 20 draws.",
+    help="Test one fault per class with one random draw instead of 20; takes about a minute.",
 )
 @json_option
 @verbose_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
-    """Inject faults into what is measured; show that each is identified.
+    """Inject known faults and verify that each is identified.
 
-    Each fault must also change the verdict. It is injected at the lowest layer where it can occur: a
-    simulated device's computation, a driver's readings, or the files written by ranks. Its healthy twin,
-    which is identical except for the fault, must be READY. No GPU is needed or used. Verdicts are taken
-    before the cap for simulated devices is applied.
+    Each fault must also change the verdict. Faults are injected at the lowest layer where they can occur: a
+    simulated device's computation, a driver's readings, or the files written by ranks. A healthy twin, which
+    is identical except for the fault, must be READY. No GPU is needed or used. Verdicts are compared before
+    they are capped for simulated devices.
 
     \b
     gpuproof selftest --quick
     gpuproof selftest --json
 
-    Exit code 3 if a fault was missed or a healthy twin was blamed, 4 if something could not run.
+    Exit code 3 if a fault was missed or a healthy twin was blamed, 4 if a test could not run.
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.selftest.run import run_selftest
 

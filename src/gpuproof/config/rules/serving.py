@@ -124,7 +124,7 @@ def prompts_are_answered(config: RunConfig) -> Refusals:
     if serving.target == "model" and serving.new_tokens == 0 and serving.prompt_tokens is not None:
         yield Refusal(
             keys=("serving.prompt_tokens", "serving.new_tokens", "kind"),
-            cause=("serving.new_tokens is 0: only forward passes over whole samples run; no prompt is read"),
+            cause="serving.new_tokens is 0, so only forward passes over whole samples run, without a prompt",
             next_step="Remove serving.prompt_tokens, or set serving.new_tokens to 1 or more",
         )
 

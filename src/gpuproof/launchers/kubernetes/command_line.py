@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 OURS = "app.kubernetes.io/managed-by=gpuproof"
 _options_option = click.option(
-    "--options", "file", metavar="FILE", help="Options of launches: the file passed to --on kubernetes:FILE."
+    "--options", "file", metavar="FILE", help="Launch options: the file passed to --on kubernetes:FILE."
 )
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only print what it would request or remove.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only print planned requests and removals.")
 
 
 @click.group()
 def kubernetes() -> None:
-    """Check a cluster before launches, and clean up after them."""
+    """Check a cluster before launches, and clean up afterwards."""
 
 
-@kubernetes.command(short_help="Check whether nodes offer what launches request.")
+@kubernetes.command(short_help="Check whether nodes provide the resources that launches request.")
 @_options_option
 @_dry_run_option
 @click.option("--json", "as_json", is_flag=True, help="Print only JSON on standard output.")
 @click.pass_context
 def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool) -> None:
-    """Check whether the cluster's nodes offer what launches request, without starting anything.
+    """Check, without starting anything, whether nodes provide the resources that launches request.
 
-    To find out what a pod sees of a GPU, start a run: gpuproof run quick --on kubernetes --nproc 1
+    To see how a pod sees a GPU, start a run: gpuproof run quick --on kubernetes --nproc 1
     """
     options = _read(file)
     if dry_run:
@@ -74,7 +74,7 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     default=1.0,
     show_default=True,
     metavar="HOURS",
-    help="Keep anything younger than this, since it may still be running.",
+    help="Keep objects younger than this, since they may still be running.",
 )
 @_dry_run_option
 def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:

@@ -54,7 +54,7 @@ PATIENCE_S = 300
 DOWNLOAD_PATIENCE_S = 3600
 """Time for which the other ranks wait if rank 0 may have to download a data set first."""
 DISMISSAL_S = 90
-"""Time allowed to tell the other ranks that there are no more cases; otherwise they would wait in vain."""
+"""Time allowed to tell the other ranks that there are no more cases; they would time out otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

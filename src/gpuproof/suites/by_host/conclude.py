@@ -286,8 +286,8 @@ def _type_lines(
     if overall is not None and overall.incomplete:
         names = _some(overall.incomplete)
         yield (
-            f"{gpu_type}: {names} did not measure all {what} that most hosts did, so the mean is "
-            "not used for them"
+            f"{gpu_type}: {names} did not complete all {what} that most hosts completed, so "
+            "their mean is not compared"
         )
 
 

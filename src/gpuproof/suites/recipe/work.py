@@ -130,10 +130,7 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
 def _side_of_the_ridge(summary: RunSummary, intensity: float) -> str:
     ridge = None if summary.roofline is None else summary.roofline.ridge_flops_per_byte
     if ridge is None:
-        return (
-            "model FLOPs divided by bytes; profiling.ceilings would show whether memory or "
-            "arithmetic limits it"
-        )
+        return "model FLOPs divided by bytes; profiling.ceilings shows whether memory or arithmetic limits it"
     limit = "memory" if intensity < ridge else "arithmetic"
     return f"{limit} is the limit: the measured ceilings meet at {units.significant(ridge)} FLOP/byte"
 

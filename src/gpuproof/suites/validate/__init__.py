@@ -33,7 +33,7 @@ class ValidateSuite(PlannedSuite):
             raise UsageError(
                 "a validation has a single training recipe, without matrix or search",
                 place="suite",
-                next_step="Set kind to training; use validate.stages for what else is measured",
+                next_step="Set kind to training; list other measurements in validate.stages",
             )
         from gpuproof.suites.validate.judging import baseline_of, rules_of
 

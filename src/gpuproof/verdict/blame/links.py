@@ -121,7 +121,7 @@ class AllPairs:
 
     @staticmethod
     def _judge(member: str, slow: Sequence[Group], good: set[str]) -> StepOutcome:
-        """Accuse a member without a fast pair, if it was slow with two good partners."""
+        """Blame a member without a fast pair if it was slow with two good partners."""
         with_good = tuple(
             g for g in slow if member in g.members and any(other in good for other in g.members)
         )
@@ -179,7 +179,7 @@ class OneByOne:
         return (control, *groups) if groups else None
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse members slow with two partners; slowness with only one may be due to the link to it."""
+        """Blame members slow with two partners; slowness with only one may be due to the link to it."""
         _, *groups = verdicts
         before, again, outcomes = dict(self.once), [], []
         for group in groups:
@@ -295,7 +295,7 @@ class Directions:
         )
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse the link, with the directions in which it is slow."""
+        """Blame the link, with the directions in which it is slow."""
         slow = [g for g, v in verdicts.items() if v == "slow" and set(g.members) == set(self.ends)]
         ways = tuple((group.members[0], group.members[1]) for group in slow)
         groups = (*dict.fromkeys(self.confirmed), *verdicts)

@@ -275,7 +275,7 @@ class Confirm:
         return None if rest is None else (*pairs, rest)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse the member or clear it, and continue with the rest as long as the rest is slow."""
+        """Blame the member or clear it, and continue with the rest as long as the rest is slow."""
         pair, *others = verdicts
         of_rest = verdicts[others[1]] if self.rest else "fast"
         alone = self._of_member(verdicts, pair)

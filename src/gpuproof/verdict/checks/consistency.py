@@ -140,7 +140,7 @@ def _compared(values: Mapping[str, str | None], what: str, source: str) -> list[
             value,
             expected=f"{common}, like {most} of {len(values)}",
             source=source,
-            next_step=f"Give it the same {what} as the others, or measure it separately",
+            next_step=f"Use the same {what} as the others, or measure it separately",
         )
         for subject, value in values.items()
     ]
@@ -154,7 +154,7 @@ def _all_differ(by_subject: Mapping[str, str | None], what: str, source: str, su
         by_subject[subject] or "not reported",
         expected=f"one {what} for all; there are {'; '.join(values)}",
         source=source,
-        next_step=f"Give all the same {what}",
+        next_step=f"Use the same {what} for all",
     )
 
 

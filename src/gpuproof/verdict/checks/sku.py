@@ -60,7 +60,7 @@ def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[
     return min(map(float, numbers)) * (1e-9 if key == "memory_gb" else 1)
 
 
-@check("sku", "the machine has everything that its product has")
+@check("sku", "the machine has every component that its product should have")
 def judge_sku(facts: FleetFacts) -> list[Outcome]:
     """Compare each host with its product; if the product was given, a missing GPU is a FAIL."""
     return of_hosts(facts, lambda subject, node: _of_host(subject, node, facts))

@@ -238,15 +238,15 @@ def _levels(launch: Launch, steps: Steadiness, *, num_steps: int, is_noisy: bool
     if steps.verdict == "unsteady":
         yield suspect(
             "unsteady",
-            "step time was not steady: medians of a twelfth of the window differ by "
+            "step time was not steady: medians of twelfths of the window differ by "
             f"{share(steps.level_spread)}, fastest at {share(steps.lowest_at)} of the window and "
             f"slowest at {share(steps.highest_at)}",
             "Warm up longer (benchmark.warmup_steps), or check clocks and temperature",
         )
     elif steps.verdict == "cannot tell" and not is_noisy:  # if it is noisy, that message already says so
         yield _cannot_tell(
-            f"medians of a twelfth of the window differ by {share(steps.level_spread)}, as may "
-            f"happen by chance with {count(num_steps)} steps that scatter this much",
+            f"medians of twelfths of the window differ by {share(steps.level_spread)}, which can "
+            f"happen by chance with {count(num_steps)} steps that vary this much",
             f"{_longer(launch)}, or find out what makes steps differ",
         )
 
