@@ -111,7 +111,7 @@ CONTRADICTIONS: list[tuple[str, str, Change, str]] = [
         lambda x: {"items": x["items"] + 8},
         "counts 808 items, but its steps add up to 800",
     ),
-    ("gemm-fp32-device0", "window", lambda x: {"num_steps": x["num_steps"] + 1}, "its steps make 28"),
+    ("gemm-fp32-device0", "window", lambda x: {"num_steps": x["num_steps"] + 1}, "its steps add up to 28"),
     ("links", "window", lambda x: {"num_steps": x["num_steps"] + 9}, "lists 130 repeats"),
     ("links", "window", lambda x: {"items": x["items"] + 9}, "lists 130 repeats"),
     ("links", "probe", lambda x: {"durations_s": x["durations_s"][1:]}, "lists 129 repeats"),

@@ -46,7 +46,7 @@ def test_a_rate_of_errors_out_of_range_is_refused(error_rate: float) -> None:
 def test_too_few_hosts_have_no_spread() -> None:
     with pytest.raises(ValueError, match="too few to estimate their spread"):
         z_limit(4, 0.05)
-    with pytest.raises(ValueError, match="only for 3 or 4 hosts"):
+    with pytest.raises(ValueError, match="only for 3 or 4"):
         sigma_limit(5, 0.05)
 
 

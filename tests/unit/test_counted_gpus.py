@@ -194,4 +194,4 @@ def test_a_fleet_of_one_machine_under_three_names_is_not_ready(tmp_path: Path) -
     twin = judge_fleet(Fleet(), tmp_path / "three")
     one = judge_fleet(Fleet(uuid="GPU-{index}a"), tmp_path / "one")
     assert (twin.word, one.word) == ("READY", "INCONCLUSIVE")
-    assert any("node2, node3 have its GPU 0a, too" in reason for reason in one.against)
+    assert any("node2, node3 have the same GPU 0a" in reason for reason in one.against)

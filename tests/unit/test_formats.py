@@ -346,7 +346,7 @@ def test_zeros_that_cannot_be_readings_are_missing_in_formats_that_write_them(tm
     np.testing.assert_array_equal(track.metrics["temp_hotspot_c"], [np.nan, 70.0])
     np.testing.assert_array_equal(track.metrics["util_gpu_percent"], [0.0, 90.0])
     assert data.duration_s == 1.5
-    assert any("treated as missing" in note for note in data.notes)
+    assert any("count as missing" in note for note in data.notes)
 
 
 @pytest.mark.promise("F4.3")

@@ -90,7 +90,7 @@ def test_where_all_came_it_is_said_that_the_operation_does_not_end() -> None:
     found = hung({rank: asked(4) for rank in range(3)})
     assert found is not None
     assert found.text.startswith(
-        "all ranks have reached all_reduce of 16,384 elements (number 4), and it does"
+        "all ranks have reached all_reduce of 16,384 elements (number 4), but it does"
     )
     assert found.stopped_hosts == ()
 

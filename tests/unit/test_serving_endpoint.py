@@ -122,8 +122,8 @@ def test_tokens_are_those_that_the_server_counts() -> None:
         ("silent", "no complete answer within 0.3 s"),
         ("not_http", "no HTTP/1.1 status line"),
         ("many_headers", "more than 200 headers"),
-        ("line_without_end", "a line without end"),
-        ("huge_chunk", "a line without end"),
+        ("line_without_end", "a line without an end"),
+        ("huge_chunk", "a line without an end"),
         ("redirect", "HTTP 307 to http://elsewhere/v1: redirects are not followed"),
         (
             "error_body",

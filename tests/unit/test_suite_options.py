@@ -136,7 +136,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
         (
             "suite: toy\ntoy: 3\n",
             (),
-            "x.yaml:2: toy: expected a section, found 3. Give it one of its keys",
+            "x.yaml:2: toy: expected a section, found 3. Set one of its keys",
         ),
         (
             "toy: {rounds: 3}\n",

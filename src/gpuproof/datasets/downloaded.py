@@ -162,7 +162,7 @@ def _read_cifar(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
         raise UsageError(f"not a {cifar.title} file: {error}", place=str(file)) from error
     fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
     if not fits or labels.max() >= cifar.num_classes:
-        raise UsageError(f"not {cifar.title}: {pixels.shape} pixels, {labels.size} labels", place=str(file))
+        raise UsageError(f"not a {cifar.title} file: {pixels.shape}, {labels.size} labels", place=str(file))
     return pixels, labels
 
 
