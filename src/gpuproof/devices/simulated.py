@@ -32,7 +32,7 @@ class SimulatedFault:
     """The faults of one device; a field is None if the device lacks that fault."""
 
     slower_percent: float = 0.0
-    """Percentage by which each kernel's work takes longer."""
+    """Slowdown of each kernel in percent."""
     throttled_after_s: float | None = None
     """Time in seconds at which throttling starts, counted from the first kernel (for readings: from opening
     the device)."""

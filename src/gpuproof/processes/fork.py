@@ -176,7 +176,7 @@ class ForkedProcess(WatchedProcess):
 
 
 class ForkServers:
-    """Servers that are reused across cases and restarted once they are gone."""
+    """Servers that are reused across cases and restarted once they have died."""
 
     def __init__(self) -> None:
         self._servers: dict[Hashable, ForkServer] = {}

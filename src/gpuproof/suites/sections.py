@@ -113,7 +113,7 @@ class Common:
 
 
 def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
-    """Return the fields of `Common` about the readings during launches."""
+    """Return the `Common` fields that describe the readings taken during launches."""
     return {
         "devices": tuple(row for explanation in explanations for row in _devices(explanation)),
         "remarks": tuple(

@@ -87,7 +87,7 @@ def training_command(
 
     Raises:
         UsageError: a word is not one of its options, or no model is given.
-        ConfigError: the file of defaults cannot be read.
+        ConfigError: the defaults file cannot be read.
     """
     settings = {**_read_defaults(defaults), **dict(_settings(words))}
     if model is not None:

@@ -34,7 +34,7 @@ REQUIRED_ERROR_RATE = 0.005
 """Maximum fraction of healthy fleets in which a required rule flags any subject, over all subjects and
 tests."""
 MOST_TOLERANCE = 0.5
-"""Maximum tolerance: more than half would pass broken hardware."""
+"""Maximum tolerance: above a half, broken hardware would pass."""
 NEXT_STEP = "Check the subject's own measures (clocks, temperature, power, links), and rerun it alone"
 MORE_THAN_THERE_IS = 1.05
 """Maximum credible efficiency: above this, the two sides did not run the same workload in the same way."""
