@@ -41,7 +41,11 @@ def test_processes_where_the_kernel_lists_none_for_the_card(
         DeviceProcess(pid=4343, mem_used_bytes=None, kind="compute"),
     )
     amdsmi.update(g0_processes="!10")
-    with pytest.raises(NotSupportedError, match=r"no KFD node.*amdsmi: this user may not read it"):
+    with pytest.raises(DeviceError, match=r"^amdsmi: this user may not read it; .*no KFD node") as refused:
+        adapter.processes(BARE)
+    assert not isinstance(refused.value, NotSupportedError)  # another time, it may
+    amdsmi.update(g0_processes="!2")
+    with pytest.raises(NotSupportedError, match=r"^not supported: .*no KFD node.*; amdsmi: not supported"):
         adapter.processes(BARE)
 
 

@@ -325,7 +325,7 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     if common.devices:
         known = [one for one in READINGS if any(getattr(row, one[1]) is not None for row in common.devices)]
         if missing := [name for name, *_ in READINGS if name not in {one[0] for one in known}]:
-            lines = (*lines, f"no readings of {', '.join(missing)}")
+            lines = (*lines, f"not read: {', '.join(missing)}")
         yield table(
             title,
             common.devices,
@@ -348,8 +348,8 @@ def _launch_name(of: Remark | DeviceDuring, common: Common) -> str:
     launch = f"launch {of.replicate + 1}"
     if not common.names_cases:
         return launch
-    last = max(*(row.replicate for row in common.devices), *(one.replicate for one in common.remarks), 0, 0)
-    return f"{of.case_id}, {launch}" if last else of.case_id
+    has_repeats = any(row.replicate for row in common.devices) or any(one.replicate for one in common.remarks)
+    return f"{of.case_id}, {launch}" if has_repeats else of.case_id
 
 
 def _devices(explanation: LaunchExplanation) -> Iterator[DeviceDuring]:

@@ -100,15 +100,16 @@ class AmdCard:
         """List the processes known to the library, for a card that ROCm's kernel driver does not list.
 
         Raises:
-            NotSupportedError: the library is missing, or does not list them.
+            NotSupportedError: the library is missing, or never lists them.
+            DeviceError: the library does not list them at the moment.
         """
         try:
             if self.library is None:
                 raise NotSupportedError(self._no_library)
             return self.library.processes()
         except DeviceError as error:
-            why = _both("this card is not listed by ROCm (no KFD node)", error.cause)
-            raise NotSupportedError(why) from error
+            why = self._both("this card is not listed by ROCm (no KFD node)", error.cause)
+            raise type(error)(why) from error
 
     def _gather(
         self,
@@ -131,10 +132,12 @@ class AmdCard:
         return values, {name: self._both(why, refused.get(name, "")) for name, why in reasons.items()}
 
     def _both(self, of_files: str, of_library: str) -> str:
-        """Combine the reasons; put one that may change first, since the first words show whether it may."""
-        if self.library is not None and of_library and not of_library.startswith(UNSUPPORTED):
-            return f"amdsmi: {of_library}; {of_files}"
-        return _both(of_files, of_library)
+        """Combine two reasons, one that may change first; the library has none if it was not queried."""
+        if not of_library:
+            return of_files
+        reasons = (of_files, f"amdsmi: {of_library}")
+        may_change = self.library is not None and not of_library.startswith(UNSUPPORTED)
+        return "; ".join(reversed(reasons) if may_change else reasons)
 
     def _firmware_sources(self) -> dict[str, Callable[[], Any]]:
         """Return the queries that the firmware answers; the firmware is queried at most once per reading."""
@@ -160,7 +163,7 @@ class AmdCard:
         except DeviceLostError:
             raise
         except DeviceError as error:
-            raise DeviceError(_both(error.cause, refused)) from error
+            raise DeviceError(self._both(error.cause, refused)) from error
 
     def _throttle_seconds(self, field: str, table: _Table) -> float:
         return self._residency.seconds(field, table())
@@ -196,11 +199,6 @@ def _once(ask: _Table) -> _Table:
         return table
 
     return answer
-
-
-def _both(of_files: str, of_library: str) -> str:
-    """Combine the reasons from the files and, if it was queried, the library."""
-    return f"{of_files}; amdsmi: {of_library}" if of_library else of_files
 
 
 class CardFiles:

@@ -255,4 +255,7 @@ def _by_point(
         *_spread_columns(detail, find, fastest=fastest),
     )
     if missing := len(detail.columns) - len(rows):
-        yield Text(title="", lines=(f"{missing} of {len(detail.columns)} {detail.what} not measured",))
+        yield Text(
+            title="" if rows else title,
+            lines=(f"{missing} of {len(detail.columns)} {detail.what} not measured",),
+        )
