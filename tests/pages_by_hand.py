@@ -146,7 +146,7 @@ PAGE = Page(
                 Notice(word="environment", tone="bad", text="the launch on node4: setup: no route"),
             ),
         ),
-        Measures(title="Figures", measures=MEASURES),
+        Measures(title="Results", measures=MEASURES),
         table(
             "Hosts",
             HOSTS,
@@ -254,7 +254,7 @@ HOLLOW_PAGE = Page(
     title="",
     verdict=Verdict(headline="", uncertainty="", word="NOTHING MEASURED", tone="bad", reason=""),
     sections=(
-        Measures(title="Figures", measures=()),
+        Measures(title="Results", measures=()),
         Table(title="Hosts", headers=(), rows=()),
         Table(title="Types", headers=(Header(title="type"),), rows=()),
         Chart(title="Curve", kind="line", x=Axis(label="x"), y=Axis(label="y"), series=()),

@@ -41,7 +41,7 @@ MOVED = {
 
 
 class _Moved:
-    """Finds and loads a module under its name from 0.2; the result is the current module object."""
+    """Finds and loads a module by its 0.2 name; the result is the current module object."""
 
     @staticmethod
     def find_spec(name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:

@@ -122,7 +122,12 @@ def test_names_fit_into_a_host_s_name_and_tell_launches_apart() -> None:
 
 @pytest.mark.parametrize(
     ("asked_for", "placement", "expected"),
-    [(None, {"device": "auto"}, 4), (None, {"devices": (0, 5)}, 6), (None, {"device": "cpu"}, 0), (8, {}, 8)],
+    [
+        (None, {"device": "auto"}, 4),
+        (None, {"devices": (0, 1, 2, 5)}, 6),
+        (None, {"device": "cpu"}, 0),
+        (8, {}, 8),
+    ],
 )
 def test_gpus_are_as_many_as_the_ranks_need_unless_said(
     asked_for: int | None, placement: dict[str, object], expected: int

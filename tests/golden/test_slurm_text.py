@@ -64,7 +64,7 @@ def test_a_step_inside_an_allocation(golden: Callable[[str, str], None]) -> None
     ("asked_for", "placement", "expected"),
     [
         (None, {"device": "auto"}, 4),
-        (None, {"device": "cuda", "devices": (0, 5)}, 6),
+        (None, {"device": "cuda", "devices": (0, 1, 2, 5)}, 6),
         (None, {"device": "cpu"}, 0),
         (8, {"device": "cpu"}, 8),
         (0, {"device": "cuda"}, 0),

@@ -189,7 +189,7 @@ def test_figures_that_each_host_has_of_its_own(
     assert [told["stage"] for told in fleet["failed_results"]] == ["setup"]
     report = " ".join(ended.stdout.split())
     assert "fleet: 2 of 3 hosts measured" in report
-    assert "Figures of each host" in report
+    assert "Results of each host" in report
     assert (run.root / "hosts" / "node%200" / file).is_file()
 
 

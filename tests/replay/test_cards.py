@@ -109,8 +109,8 @@ def test_the_h100s_page_names_what_closes_it_and_shows_what_another_tool_measure
 ) -> None:
     page = report("validate_h100", tmp_path, code=4)
     assert page.startswith(
-        "INCONCLUSIVE: no problems found, but not everything could be judged; still open, with shares of the "
-        "data sheet: equal results, GEMM bf16 664 TFLOP/s (67 %), "
+        "INCONCLUSIVE: no problems found; undecided (% of the "
+        "data sheet): equal results, GEMM bf16 664 TFLOP/s (67 %), "
     )
     assert "To close what is open gpuproof validate --resume validate_h100 gpuproof baseline record" in page
     assert all(text in page for text in ("gpu-fryer:", "730 TFLOP/s", "so they do not affect the verdict"))

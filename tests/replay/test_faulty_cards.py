@@ -73,8 +73,8 @@ def device(host: dict[str, Any], part: str, **values: Any) -> None:
 def test_the_healthy_card_has_its_memory_shown_and_says_what_is_open(tmp_path: Path) -> None:
     page, cells = judged(another_card(tmp_path), 4)
     assert page.startswith(
-        "INCONCLUSIVE: no problems found, but not everything could be judged; memory 19 % slow "
-        "would have been detected; still open, with shares of the data sheet: equal results, "
+        "INCONCLUSIVE: no problems found; memory 19 % slow "
+        "would have been detected; undecided (% of the data sheet): equal results, "
         "GEMM bf16 664 TFLOP/s (67 %)"
     )
     assert "training 3,592 samples/s (8.8 % MFU)" in page

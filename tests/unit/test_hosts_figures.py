@@ -99,7 +99,7 @@ def test_each_servers_highest_rate_stands_beside_the_others(tmp_path: Path) -> N
     run, conclusion = concluded(tmp_path, {**hosts, "n5": gone}, SERVING)
     assert conclusion.result.exit_code == ExitCode.FAILED
     assert "fleet: 5 of 6 hosts measured" in conclusion.page.title
-    found = figures_by_host(conclusion, "Figures of each host")
+    found = figures_by_host(conclusion, "Results of each host")
     assert set(found) == set(highest)
     for name, rate in highest.items():
         met = found[name]["highest rate"]
@@ -135,7 +135,7 @@ def test_one_step_of_the_search_makes_no_outlier(num_hosts: int, tmp_path: Path)
     hosts = {**equal, "odd": on("odd", served(499.0, coarse))}
     _, conclusion = concluded(tmp_path, hosts, coarse)
     rates = [
-        row["highest rate"] or 0.0 for row in figures_by_host(conclusion, "Figures of each host").values()
+        row["highest rate"] or 0.0 for row in figures_by_host(conclusion, "Results of each host").values()
     ]
     assert min(rates) / max(rates) < 0.9
     assert not [line for line in lines_of(conclusion, "Outlier hosts") if line.startswith("odd: ")]
@@ -194,7 +194,7 @@ def test_no_server_is_named_for_stalls_that_any_of_them_may_meet(num_hosts: int,
     _, conclusion = concluded(tmp_path, hosts, NAMED_RATE)
     told = lines_of(conclusion, "Outlier hosts")
     assert not [line for line in told if " outlier in " in line], told
-    assert "p99 latency" in figures_by_host(conclusion, "Figures of each host")["n0"]
+    assert "p99 latency" in figures_by_host(conclusion, "Results of each host")["n0"]
 
 
 def test_latencies_that_differ_from_launch_to_launch_say_how_slow_a_host_must_be(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_search_on_each_host_has_limits_of_its_own(tmp_path: Path) -> None:
     small.append(failed("batch_size=48", "out_of_memory", batch=48))
     hosts = {"large": on("large", ladder()), "small": on("small", small)}
     _, conclusion = concluded(tmp_path, hosts, SEARCH)
-    found = figures_by_host(conclusion, "Figures of each host")
+    found = figures_by_host(conclusion, "Results of each host")
     assert found["large"] == {
         "best throughput": pytest.approx(64 / 0.029),
         "largest that fits": 96,
@@ -237,7 +237,7 @@ def test_collectives_within_each_host(tmp_path: Path) -> None:
     }
     hosts["n4"] = unreached("n4", hosts["n0"][0].case)
     _, conclusion = concluded(tmp_path, hosts, COLLECTIVE)
-    found = figures_by_host(conclusion, "Figures of each host")
+    found = figures_by_host(conclusion, "Results of each host")
     # 4 MiB in 2 ms; over two ranks both operations move every byte once
     by_hand = 4 * MIB / 0.002
     assert list(found["n0"].values()) == pytest.approx([by_hand, by_hand])

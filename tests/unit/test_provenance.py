@@ -212,7 +212,7 @@ def test_every_format_for_people_begins_with_the_verdict_and_has_the_provenance(
     run = write_run(tmp_path, [on_gpus("GPU-0")])
     printed = CliRunner().invoke(cli, ["report", str(run.root), "--format", form]).stdout
     body = printed.partition("<body>")[2] if form == "html" else printed
-    order = ("VALID", "1,000 samples/s", "resnet18 training", "570.86", "Figures")
+    order = ("VALID", "1,000 samples/s", "resnet18 training", "570.86", "Results")
     places = [body.index(text) for text in order]
     assert places == sorted(places)
     for fact in ("2026-11-20 12:00 UTC", "node1", "NVIDIA H200", "13.0", "2.9.1", "0.1.0"):

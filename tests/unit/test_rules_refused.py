@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,31 @@ def test_a_bandwidth_of_one_rank_is_none() -> None:
     found = judged(text, FleetFacts(measures=[alone], hosts=hosts("a", gpus=1)))
 
     assert [item.outcome.status for item in found] == ["ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "refused"),
+    [
+        ((5e11, 5e11, 1.2e12), [gpu("a", 2)]),  # 2.4 times the others: another data type, size or clock
+        ((5e11, 5e11, 0.9e12), []),
+        ((5e11, 1.2e12, 1.2e12), []),  # a slow one among others is judged by the limit
+        ((5e11, 1.2e12), []),  # of two values, either may be wrong
+    ],
+)
+def test_a_device_that_is_much_faster_than_its_equals_is_not_judged(
+    rates: Sequence[float], refused: Sequence[str]
+) -> None:
+    measures = [measured(gpu("a", index), rate, labels=GEMM) for index, rate in enumerate(rates)]
+    unknown = FleetFacts(measures=measures, hosts=hosts("a", gpus=len(rates), name="A board of tomorrow"))
+
+    found = judged(rule("{at_least: 8.0e+11, unit: FLOP/s}"), unknown)
+
+    assert [item.outcome.subject for item in found if item.outcome.status == "ERROR"] == refused
+    assert all(
+        "twice the median" in (item.outcome.reason or "")
+        for item in found
+        if refused == [item.outcome.subject]
+    )
 
 
 def test_a_gpu_without_its_measure_is_an_error_of_its_own() -> None:

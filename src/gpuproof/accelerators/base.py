@@ -1,9 +1,9 @@
 """What the worker needs from a device type, with torch's implementation for most types.
 
 One object represents a type (`cuda`, `xpu`, …). If a device lacks a feature, the method returns None, or a
-reason in words that is shown to the user. Any package may register a class with this protocol, constructed
-without arguments, in the entry-point group `gpuproof.accelerators` under torch's name for the type. A class
-that inherits from `Accelerator` gets everything that torch's conventions for a device's module (`torch.TYPE`)
+reason that is shown to the user. Any package may register a class with this protocol, constructed without
+arguments, in the entry-point group `gpuproof.accelerators` under torch's name for the type. A class that
+inherits from `Accelerator` gets everything that torch's conventions for a device's module (`torch.TYPE`)
 provide.
 """
 
@@ -164,7 +164,7 @@ class Accelerator(Protocol):
         return event
 
     def busy_s(self, device: torch.device) -> float | None:
-        """Return how long the device has worked, in seconds; None if it does not count this."""
+        """Return how long the device has been busy, in seconds; None if it does not count this."""
         return None
 
     def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand] | None:
@@ -210,7 +210,7 @@ class Accelerator(Protocol):
         return replay
 
     def allocated_bytes(self, device: torch.device) -> int | None:
-        """Return the bytes now allocated by torch's allocator; None if not counted or reported as 0."""
+        """Return bytes currently allocated by torch's allocator; None if not counted or reported as 0."""
         return self._ask("memory_allocated", device) or None
 
     def peak_memory_bytes(self, device: torch.device) -> tuple[int | None, int | None]:
@@ -262,7 +262,7 @@ class Accelerator(Protocol):
         )
 
     def reaches(self, device: torch.device, peer: torch.device) -> bool | None:
-        """Return whether a device copies to another directly; None if torch does not report it."""
+        """Return whether a device can copy directly to another; None if torch does not report it."""
         answer = self._ask("can_device_access_peer", device, peer)
         return None if answer is None else bool(answer)
 

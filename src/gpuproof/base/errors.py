@@ -65,7 +65,7 @@ class MissingDataError(UsageError):
 
 
 class EnvironmentUnfitError(GpuproofError):
-    """This machine lacks what the command needs: torch, a device, enough devices, disk space."""
+    """This machine lacks something the command needs: torch, a device, enough devices, disk space."""
 
     exit_code = ExitCode.UNFIT_ENVIRONMENT
 

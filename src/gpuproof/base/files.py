@@ -205,7 +205,7 @@ def open_lock(path: Path) -> int:
 
 
 def place_inside(root: Path, name: str) -> Path:
-    """Return the path of the named file below `root`; no folder on the way may be a link.
+    """Return the path of the named file below `root`; no folder along the path may be a link.
 
     Raises:
         RecordError: the name leads outside `root`.

@@ -28,7 +28,7 @@ def plain(text: str, *, allowed: str = PASSED_ON) -> str:
 
 
 def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:
-    """Parse JSON and clean its strings and keys, except in orders, which keep their paths and words.
+    """Parse JSON and clean its strings and keys, except orders, which keep their paths and arguments.
 
     Raises:
         ValueError: the text is not JSON, or is nested deeper than `MAX_DEPTH`.

@@ -1,4 +1,4 @@
-"""Detect and remove anything that looks like a secret, for files, records and the screen.
+"""Detect and remove anything that looks like a secret, in text for files, records and the screen.
 
 Input: a text, and secrets known by value, e.g. the key of an endpoint. Output: the text, with each secret
 replaced by `redacted`. A known secret is also found if the text was cut off in the middle of it.
@@ -38,7 +38,7 @@ PATTERNS = (
 )
 """Patterns for values that follow revealing names, users in addresses, and keys in known formats."""
 SECRET_OPTION = re.compile(rf"--?[\w.-]*{NAMES}", re.IGNORECASE)
-"""An option with its value in a separate word."""
+"""An option with its value as a separate argument."""
 NO_SECRET = re.compile(r"[$<{%].*|\d{1,7}|true|false|none|null|git", re.IGNORECASE)
 """Values that may remain visible after such a name: a reference, a placeholder, a token count, git's user."""
 SHORTEST_CUT = 8
@@ -46,12 +46,12 @@ SHORTEST_CUT = 8
 
 
 def redacted(text: str, *, secrets: Iterable[str] = ()) -> str:
-    """Return a text with its secrets removed."""
+    """Return the text with its secrets removed."""
     return redacted_with_count(text, secrets=secrets)[0]
 
 
 def redacted_with_count(text: str, *, secrets: Iterable[str] = ()) -> tuple[str, int]:
-    """Return a text with its secrets removed, and how many were removed."""
+    """Return text with its secrets removed, and how many were removed."""
     total = 0
     for secret in secrets:
         text, count = _pattern(secret).subn(REDACTED, text)
@@ -63,7 +63,7 @@ def redacted_with_count(text: str, *, secrets: Iterable[str] = ()) -> tuple[str,
 
 
 def redacted_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a command with their secrets removed.
+    """Return the arguments of a command with their secrets removed.
 
     >>> redacted_words(["train", "--api-key", "abc", "--token=abc", "--lr", "3"])
     ['train', '--api-key', 'redacted', '--token=redacted', '--lr', '3']
@@ -80,7 +80,7 @@ def typed_command() -> str:
 
 
 def words_with_secrets(words: Sequence[str]) -> Iterator[int]:
-    """Yield the index of each word that contains a secret in plain text, not just a reference to one.
+    """Yield the index of each argument with a secret in plain text, not just a reference to one.
 
     >>> list(words_with_secrets(["sh", "-c", "TOKEN=$TOKEN x", "--pad_token", "<pad>", "--key-token", "abc"]))
     [6]

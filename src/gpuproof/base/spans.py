@@ -13,7 +13,7 @@ Span = tuple[float, float]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return ordered spans that do not touch and cover the same time; empty spans are dropped."""
+    """Return ordered, non-touching spans that cover the same time; empty spans are dropped."""
     result: list[Span] = []
     for begin, end in sorted(spans):
         if begin >= end:

@@ -97,7 +97,7 @@ def _decimal(value: float, unit: str, digits: int = 3) -> str:
 
 
 def flop_count(value: float | None) -> str:
-    """Format an amount of floating-point operations with a suitable unit.
+    """Format a number of floating-point operations with a suitable unit.
 
     >>> flop_count(12_300_000), flop_count(7)
     ('12.3 MFLOP', '7.00 FLOP')
@@ -106,7 +106,7 @@ def flop_count(value: float | None) -> str:
 
 
 def bandwidth(value_bytes_per_s: float | None) -> str:
-    """Format a rate of bytes with decimal units, as memory data sheets do.
+    """Format a byte rate with decimal units, as memory data sheets do.
 
     >>> bandwidth(3.35e12), bandwidth(12.3e9)
     ('3.35 TB/s', '12.3 GB/s')
@@ -144,7 +144,7 @@ STEPS: Mapping[str, Sequence[tuple[float, str]]] = {
         for unit in ("B/s", "FLOP", "FLOP/s")
     },
 }
-"""The factor of each unit prefix, the smallest first."""
+"""The factor of each unit prefix, smallest first."""
 
 
 def in_one_unit(values: Sequence[float], unit: str, *, digits: int = 3) -> list[str]:
@@ -197,7 +197,7 @@ def plus_minus(relative: float) -> str:
 
 
 def would_show(detectable: float) -> str:
-    """State a detectable relative difference (0.02 is 2 %): over 100 % as a factor, also for losses.
+    """State a detectable relative difference (0.02 is 2 %), even a loss; from 100 % on, as a factor.
 
     >>> would_show(0.042), would_show(55.767)
     ('one of 4.2 % would be detected', 'only a factor of 57 would be detected')
@@ -208,7 +208,7 @@ def would_show(detectable: float) -> str:
 
 
 def loss_shown(detectable: float) -> str:
-    """Say which loss of a value would be detected; from 1 on (100 %), no loss would be.
+    """Describe the smallest loss that would be detected; at 1 (100 %) or more, no loss would be.
 
     >>> loss_shown(0.042), loss_shown(1.17)
     ('a loss of 4.2 % would be detected', 'no loss would be detected')
@@ -223,7 +223,7 @@ def count(value: int | None) -> str:
 
 
 def first_of(names: Collection[str], most: int = 4, *, between: str = ", ") -> str:
-    """Return the first of many names, and how many more there are.
+    """Return the first few of many names, and how many more there are.
 
     >>> first_of(["a", "b"]), first_of("abcdef")
     ('a, b', 'a, b, c, d and 2 more')
@@ -238,7 +238,7 @@ def more_below(num_more: int) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Return a text that will not break between number and unit; `rejoined` restores the spaces.
+    """Return the text with no break between number and unit; `rejoined` restores the spaces.
 
     >>> unbroken("spans 11 % of 6.67 s, 3 steps").replace(UNBROKEN, "_")
     'spans 11_% of 6.67_s, 3 steps'
@@ -247,5 +247,5 @@ def unbroken(text: str) -> str:
 
 
 def rejoined(text: str) -> str:
-    """Return a text after line breaking, with the spaces that `unbroken` replaced restored."""
+    """Restore the spaces that `unbroken` replaced, after line breaking."""
     return text.replace(UNBROKEN, " ")

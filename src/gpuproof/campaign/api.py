@@ -99,7 +99,7 @@ class RunResult(Result):
 
 def _with_page(result: Result, page: Callable[[], Page] | None) -> RunResult:
     shown = RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
-    object.__setattr__(shown, "_page", page)  # not part of the value: results compare equal without it
+    object.__setattr__(shown, "_page", page)  # not part of the value: ignored when results are compared
     return shown
 
 
@@ -109,7 +109,7 @@ def run(
     *,
     python: str | None = None,
 ) -> RunResult:
-    """Measure on this machine what a recipe describes, and return the result.
+    """Run a recipe on this machine, and return the result.
 
     Args:
         config: a YAML file, or the name of a recipe shipped with gpuproof, e.g. "quick".

@@ -146,7 +146,7 @@ def is_settled(suite: Suite, records: CaseRecords, *, retry_failed: bool) -> boo
 
 
 def _import_conclusion() -> None:
-    """Import what the end of a campaign needs while the ranks are importing torch, not afterwards."""
+    """Import modules for the end of a campaign while the ranks are importing torch, not afterwards."""
     import gpuproof.campaign.conclude
     import gpuproof.report.terminal  # noqa: F401
 

@@ -45,7 +45,7 @@ class Concluded:
 
 
 TIMELINES = "timelines.json"
-"""Data from which the pictures of a run's records are drawn, as included in a page."""
+"""Data from which the plots of a run's records are drawn, as included in a page."""
 BEHIND = (DURING, "Notes")
 """Sections before which pictures of records are inserted if a page has no results; the first one found
 counts."""
@@ -59,7 +59,7 @@ RECORDS_GONE = (
 def conclude(run: RunDirectory) -> Concluded:
     """Recreate the result, the page and every derived file of a run from its records.
 
-    If the records are gone, the existing result stays unchanged.
+    If the records no longer exist, the existing result stays unchanged.
 
     Raises:
         RecordError: a file of the run is damaged.
@@ -95,7 +95,7 @@ def _pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
 
 @without_collection()
 def conclude_unwritten(run: RunDirectory) -> Concluded:
-    """Conclude a run in a read-only location: return the result and the page, without writing files.
+    """Evaluate a run in a read-only location: return the result and the page, without writing files.
 
     Raises:
         RecordError: a file of the run is damaged.
@@ -193,7 +193,7 @@ def conclude_tree(folder: Path) -> Concluded:
 
 
 def conclude_older(path: Path) -> Concluded | None:
-    """Conclude an older tool's output: the folder of a matrix, or a result; None if it is neither.
+    """Return the conclusion for an older tool's matrix folder or result; None if it is neither.
 
     Raises:
         UsageError: a file of the matrix cannot be read.
@@ -277,7 +277,7 @@ def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
 
 
 def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:
-    """Add what applies to every run: notes on its files, their location, and the next commands."""
+    """Add what all runs have in common: notes on their files, their location, and the next commands."""
     lines = tuple(notes)
     has_notes = bool(page.sections) and page.sections[-1].title == "Notes"
     names = sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))

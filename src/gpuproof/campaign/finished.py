@@ -81,7 +81,7 @@ def _training(folder: Path) -> tuple[dict[str, Any], list[Measure]]:
 
 
 def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Measure:
-    """Return a throughput in samples/s as reported, from one launch: these tools repeat no launch."""
+    """Return a throughput in samples/s as reported, from one launch: these tools have no repeats."""
     return Measure(
         name="throughput",
         value=value,

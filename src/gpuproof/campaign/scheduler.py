@@ -2,8 +2,8 @@
 
 Input: a suite with its state, and a launcher with the places where cases can run. Every case that the suite
 requests is started as soon as its placement and order allow. All running cases are followed concurrently, and
-the end of each case is reported to the suite. It makes no difference whether the places are this machine,
-hosts, or pairs of hosts.
+the end of each case is reported to the suite. It makes no difference whether these are this machine, hosts,
+or pairs of hosts.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ and there may be hundreds of launches."""
 GRACE_S = 10.0
 """Time that ranks have to write their final records: stacks of all threads, on a disk that may be slow."""
 CUT_SHORT_S = 0.5
-"""Time for the final records after a second Ctrl-C."""
+"""Time allowed for the final records after a second Ctrl-C."""
 LATE_GRACE_S = 2.0
 """Time for the final records when the time limit of the whole run has been reached."""
 MOST_AFTER_GRACE_S = 120.0
-"""Additional time after that in which a launch may finish, including fetching its files: a process that hangs
-in its driver cannot be killed, so nothing waits for it longer."""
+"""Additional time after that for a launch to finish, including fetching its files: a process that hangs in
+its driver cannot be killed, so nothing waits for it any longer."""
 CUT = "the time limit of the whole run was reached before it had ended"
 MAX_ATTEMPTS = 3
 """Maximum number of attempts for a launch that its suite keeps requesting."""
@@ -56,7 +56,7 @@ class CampaignProgress(Protocol):
     """Receives a campaign's progress, and may show it."""
 
     def says(self, line: str) -> None:
-        """Receive what happens before a launch, e.g. a download, or what the launch waits for in a queue."""
+        """Receive events before a launch, e.g. a download, or what the launch waits for in a queue."""
 
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
@@ -70,10 +70,10 @@ class CampaignProgress(Protocol):
         """Receive the first rank's new records."""
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Receive how a launch ended."""
+        """Receive the records of a launch that ended."""
 
     def host_failed(self, error: HostError) -> None:
-        """Receive the news that a host cannot be used, or can no longer be used."""
+        """Receive the error of a host that cannot be used, or can no longer be used."""
 
 
 class UnheardProgress:
@@ -94,7 +94,7 @@ class UnheardProgress:
         """Receive the end of a launch, and ignore it."""
 
     def host_failed(self, error: HostError) -> None:
-        """Receive a host, and ignore it."""
+        """Receive a host failure, and ignore it."""
 
 
 @dataclass(kw_only=True)
@@ -117,7 +117,7 @@ class _Following:
 
 
 class CaseScheduler:
-    """Starts what a suite requests as soon as there is room, and follows it to its end."""
+    """Starts the cases that a suite requests as soon as there is room, and follows them to their end."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class CaseScheduler:
         until_s: float | None = None,
         while_waiting: Callable[[], None],
     ) -> None:
-        """Accept what to run, and a deadline (on the monotonic clock) after which nothing may run."""
+        """Accept a run, and a deadline (on the monotonic clock) after which nothing may run."""
         self._run = run
         self._suite = suite
         self._state = state
@@ -178,7 +178,7 @@ class CaseScheduler:
             pass
 
     def _start_or_settle(self) -> bool:
-        """Start what may start now; return True if a case failed instead, so others may be requested."""
+        """Start whatever can start now; return True if a case failed instead, so others may be requested."""
         lost, left_s = self._launcher.lost(), self._left_s()
         if left_s is not None and left_s <= 0:
             return False
@@ -266,7 +266,7 @@ class CaseScheduler:
     # Following.
 
     def _attend(self) -> bool:
-        """Wait for news, or until the journals are due for a check; return True if a launch has ended."""
+        """Wait for events, or until the journals are due for a check; return True if a launch has ended."""
         self._launcher.wait(FOLLOW_S if len(self._following) == 1 else FOLLOW_SEVERAL_S)
         self._while_waiting()
         for following in self._following.values():
@@ -311,7 +311,7 @@ class CaseScheduler:
             launched.end(LATE_GRACE_S if is_cut else GRACE_S)
 
     def _tell(self, following: _Following) -> bool:
-        """Report to the progress what the first rank has written; return False if it cannot be read."""
+        """Report progress from what the first rank has written; return False if it cannot be read."""
         try:
             records = following.journal.new_records()
         except RecordError:

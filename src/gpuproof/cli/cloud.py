@@ -234,7 +234,7 @@ class Deployed:
 
     @property
     def ids(self) -> list[str]:
-        """Ids of the instances so far."""
+        """IDs of the instances launched so far."""
         return [entry["instance_ids"][0] for entry in self._entries]
 
     def add(self, instance_id: str) -> None:

@@ -209,7 +209,7 @@ def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) 
     """Return the recipe of both sides, and the options that describe how each side differs from it.
 
     Raises:
-        UsageError: there are not exactly one or two configurations, or nothing distinguishes them.
+        UsageError: the number of configurations is not one or two, or nothing distinguishes them.
     """
     num_named = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     configs, settings = list(words[:num_named]), words[num_named:]

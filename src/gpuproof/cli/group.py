@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         self._summaries = summaries
         self._groups = groups
         self._older_words = older_words
-        """`module:function` that translates words that are not one of our commands into words that are."""
+        """`module:function` that translates arguments that are none of our commands into ones that are."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the command names in table order, which is the order of use."""
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the words refer to, in our own syntax or that of an older tool."""
+        """Find the command that the arguments refer to, in our own syntax or an older tool's."""
         words = args
         if args[0] not in self._paths and self._older_words is not None:
             words = _imported(self._older_words)(args)
@@ -108,7 +108,7 @@ def refuse_unknown(ctx: click.Context) -> None:
     """Reject the first argument that looks like an option, has no dot and is not a recipe key.
 
     Raises:
-        UsageError: there is such an argument; the next step suggests the nearest option or key.
+        UsageError: such an argument was found; the next step suggests the nearest option or key.
     """
     names = [word.removeprefix("--").partition("=")[0] for word in _arguments(ctx) if word.startswith("--")]
     undotted = [name for name in names if name and "." not in name]

@@ -155,7 +155,7 @@ def _run_tests(
 
 
 def _words(tests: dict[str, object], stated: set[str], overrides: Sequence[str]) -> list[str]:
-    """Convert the options into words that set recipe keys; explicit keys come last."""
+    """Convert the options into arguments that set recipe keys; explicit keys come last."""
     values = {name: value for name, value in tests.items() if name in stated & set(KEYS)}
     if tests["quick"]:
         values = {**QUICK, **values}

@@ -113,7 +113,7 @@ def cli() -> None:
 
 
 class LossyFile(io.FileIO):
-    """Lossy standard output or error: whatever cannot be written is dropped, with no other effect.
+    """Lossy stdout or stderr: whatever cannot be written is dropped, with no other effect.
 
     A full disk or a closed reader affects neither the measurement nor the exit code.
     """
@@ -130,7 +130,7 @@ class LossyFile(io.FileIO):
 
 
 def _hold_streams() -> list[LossyFile]:
-    """Open any closed standard stream, and make output and error lossy."""
+    """Open closed standard streams, and make stdout and stderr drop what cannot be written."""
     for number in range(3):
         try:
             os.fstat(number)

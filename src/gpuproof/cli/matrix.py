@@ -240,7 +240,7 @@ def _words(
     keep_going: bool,
     timeout: str | None,
 ) -> list[str]:
-    """Convert the options into words that set recipe keys."""
+    """Convert the options into arguments that set recipe keys."""
     import json
 
     from gpuproof.config.load import read_file_settings
@@ -281,7 +281,7 @@ def _bytes(text: str) -> str:
 
 
 def _commands(config: RunConfig) -> Iterator[str]:
-    """Yield what would be started for each case."""
+    """Yield the commands that would be started for each case."""
     from gpuproof.suites.matrix.plan import plan
 
     planned = plan(config)

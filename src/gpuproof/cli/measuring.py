@@ -189,7 +189,7 @@ def show_plan(
     writes: Iterable[Path | None] = (),
     commands_of: Callable[[RunConfig], Iterable[str]] | None = None,
 ) -> ExitCode:
-    """Show what would run, where, for how long and what it writes (with `writes`); start nothing.
+    """Show what would run, where and for how long, and what it writes (with `writes`); start nothing.
 
     With --verbose, standard output shows what would be started, according to `commands_of` or the launcher.
 

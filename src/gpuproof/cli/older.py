@@ -1,6 +1,7 @@
 """Command lines of the older tools: accepted, or answered with gpuproof's equivalent command.
 
-Scripts with the same names in a checkout pass their arguments on, with the script's name as the first word.
+Scripts with the same names in a checkout forward their arguments, with the script's name as the first
+argument.
 
 Commands that only read, measure, or ask before they stop something are accepted. For commands that cost money
 or store a secret, only the equivalent command is printed: nothing is launched with values that the user did
@@ -36,7 +37,7 @@ TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
     ("list-instances",): ("cloud", "lambda", "list"),
     ("cleanup", "terminate"): ("cloud", "lambda", "terminate"),
 }
-"""Command words of the older tools → our words, followed by the same options; the first match applies."""
+"""Commands of the older tools → ours, followed by the same options; the first match applies."""
 EXIT_CODES: Mapping[str, Mapping[int, int]] = {"run_benchmark.py": {ExitCode.UNFIT_ENVIRONMENT: 1}}
 """Script → its former exit codes, if other scripts check them."""
 DEPLOYED_BY_DEFAULT = {"--type": "gpu_1x_a100", "--count": "2"}
@@ -48,10 +49,10 @@ ADDRESS = re.compile(r"[0-9.]+|.*[.:].*")
 
 
 def in_our_words(words: Sequence[str]) -> list[str]:
-    """Translate an older tool's command line to our words; return any other command line unchanged.
+    """Translate an older tool's command line to gpuproof's; return any other command line unchanged.
 
     Raises:
-        UsageError: the command is only answered; the next step is the command to use instead.
+        UsageError: the command is known but not translated; the next step is the command to use instead.
     """
     if words[:1] == ["cli.py"]:
         return in_our_words(words[1:]) if words[1:] else ["--help"]

@@ -36,7 +36,7 @@ VERBOSE = "gpuproof.verbose"
 
 
 class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
-    """Resolve a short name to the run's directory; other words are treated as paths and stay unchanged."""
+    """Resolve a short name to the run's directory; other values are paths and stay unchanged."""
 
     name = "run"
 
@@ -82,12 +82,12 @@ class ConfigCommand(click.Command):
     """A command that accepts recipe keys as `--section.key=value`, and completes them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Check each word before click parses it, and afterwards the words that are not options here.
+        """Check each argument before click parses it, then the arguments that are not options here.
 
         Raises:
-            click.UsageError: a key or a word has only one leading dash; click would read its letters as
-            options.
-            UsageError: a word looks like an option, but is neither an option nor a recipe key.
+            click.UsageError: a key or a long option has only one leading dash; click would read its letters
+            as options.
+            UsageError: an argument looks like an option, but is neither an option nor a recipe key.
         """
         for word in args[: args.index("--")] if "--" in args else args:
             if SINGLE_DASH_KEY.fullmatch(word):
@@ -215,7 +215,7 @@ def log_options(command: Command) -> Command:
 
 
 def start_logging(log_file: Path | None, *, verbose: bool) -> None:
-    """Let the logger pass everything; handlers filter (DEBUG for the file, INFO for the terminal).
+    """Let the logger pass all messages; handlers filter (DEBUG for the file, INFO for the terminal).
 
     Raises:
         click.BadParameter: the log file cannot be written.

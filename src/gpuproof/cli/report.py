@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuproof.store.run import RunDirectory
 
 LEAST_RESULT, LEAST_NAME, LONGEST_VERDICT, WIDEST_LIST = 8, 12, 16, 110
-"""Widths in a list of runs, in character cells: for a result, a name, a verdict, and a whole line."""
+"""Widths in a list of runs, in character cells: of a result, a name, a verdict, and a whole line."""
 save_dir_option = click.option(
     "--save-dir",
     "--run.save_dir",
@@ -246,7 +246,7 @@ def runs(
 
 
 def _instead(save_dir: Path) -> str:
-    """Suggest what to do if there is nothing to list; runs are searched for two folders deep."""
+    """Suggest what to do if there is nothing to list; the search for runs goes two folders deep."""
     if (save_dir / "run.json").exists():
         return f"It is a run: {shlex.join(['gpuproof', 'report', str(save_dir)])}"
     if any(save_dir.glob("*/run.json")):

@@ -114,7 +114,7 @@ def _run(
 def _as_overrides(
     *, nproc: str | None, devices: str | None, timeout: str | None, letters: Mapping[str, str | None]
 ) -> list[str]:
-    """Convert the options that set a config key into override words."""
+    """Convert the options that set a config key into overrides."""
     settings = {
         "distributed.nproc": nproc,
         "distributed.devices": None if devices is None else f"[{devices}]",

@@ -40,7 +40,7 @@ class ScaleCommand(ConfigCommand):
     """Accepts several numbers after `--batch-sizes`, like scaling scripts: `--batch-sizes 32 64 128`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Join the numbers into one word before click reads them."""
+        """Join the numbers into one argument before click reads them."""
         return super().parse_args(ctx, _joined(args))
 
 
@@ -265,7 +265,7 @@ def _count_devices(python: str | None, device: str, at_most: int | None, *, fram
 
 
 def _wants_several(gpu_mode: str | None, available: int, words: Sequence[str]) -> bool:
-    """Decide whether to measure several devices, and print why; `words` set the recipe.
+    """Decide whether to measure several devices, and print why; `words` are the recipe's overrides.
 
     If no mode is set, the rule of thumb is only printed as a note and has no effect.
 

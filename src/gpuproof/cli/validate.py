@@ -303,7 +303,7 @@ def _words(
         values["distributed.devices"] = f"[{options['devices']}]"
         values.setdefault("distributed.nproc", len(options["devices"].split(",")))
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    # Querying the devices takes seconds, so report a mistyped word first.
+    # Querying the devices takes seconds, so report a mistyped argument first.
     values |= device_words(options, hosts, count, recipe=recipe) | data | of_suite
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
     values |= training_words((*values, *options["overrides"]))

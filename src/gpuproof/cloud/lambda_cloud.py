@@ -1,9 +1,9 @@
 """Lambda's public cloud API: types, instances, launch, terminate. Standard library only.
 
 Input: a key from LAMBDA_API_KEY, or from a file readable only by its owner; it is sent as a bearer token and
-appears in no message. Output: instances as values. Replies are `{"data": …}` or `{"error": {code, message,
-suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request per second and one
-launch every twelve.
+never appears in messages. Output: instances as values. Replies are `{"data": …}` or `{"error": {code,
+message, suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request per
+second and one launch every twelve.
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ class LambdaCloud:
         return [_instance(fields) for fields in answer["terminated_instances"]]
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the data of an API reply.
+        """Return the data of an API response.
 
         Raises:
-            CloudError: the API rejects the request, cannot be reached, or returns an unreadable reply.
+            CloudError: the API rejects the request, cannot be reached, or returns an unreadable response.
         """
         request = urllib.request.Request(  # noqa: S310  # the address is https, or the user's own
             f"{self._base_url}{path}",

@@ -166,7 +166,7 @@ def differing_conditions(first: RecordingData, second: RecordingData) -> tuple[D
 
 
 def _joined_over_gpus(of_devices: list[tuple[int, DifferingKey]]) -> Iterator[DifferingKey]:
-    """Merge values shared by several GPUs, and values that only distinguish cards of the same kind."""
+    """Merge values shared by several GPUs, and values that only identify individual cards."""
     alike = grouped(
         ((key.key, key.weight, *(() if key.weight == "note" else (key.a, key.b))), (index, key))
         for index, key in of_devices

@@ -81,7 +81,7 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The word shown above a comparison, the reason for it, and the exit code of the command."""
+    """The verdict shown above a comparison, the reason for it, and the exit code of the command."""
 
     word: ComparisonWord
     meaning: str

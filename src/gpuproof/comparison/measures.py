@@ -223,7 +223,7 @@ def _without(
 
 
 def _needed(values: tuple[list[float], list[float]], pairing: Pairing, confidence: float) -> int | None:
-    """Return the launches needed for ±1 %; None if sessions differ so much that no number is enough."""
+    """Return the launch count for ±1 %; None if sessions differ so much that no number is enough."""
     a, b = (np.log(side) for side in values)
     logs = (b - a, np.zeros(len(a))) if pairing.is_interleaved else (a, b)
     of_sessions = normal_quantile((1 + confidence) / 2) * sqrt(2) * pairing.between_sessions

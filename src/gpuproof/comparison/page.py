@@ -216,7 +216,7 @@ def _launches(comparison: SideBySide) -> Iterator[str]:
 
 
 def _limits(comparison: SideBySide) -> Iterator[str]:
-    """Report if the sides have different bottlenecks, or if a side says nothing about its device."""
+    """Report if the sides' bottlenecks differ, or if a side's rate says nothing about its device."""
     limits = {name: side.limit for name, side in _named(comparison) if side.limit is not None}
     if len(set(limits.values())) == len(limits) == 2:
         yield f"the sides have different bottlenecks: {limits['A']} for A, {limits['B']} for B"

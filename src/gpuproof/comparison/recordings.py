@@ -6,9 +6,9 @@ not record it. For each metric there are both means, B minus A with its interval
 spectra), a verdict (higher, lower, no difference shown, or cannot tell), and the smallest difference that
 would have been detected. All metrics share one error rate: at most 5 % of comparisons of equal recordings
 report "higher" or "lower" for any metric. A difference is only meaningful if the conditions are the same, or
-if the one that differs is under test. Power is computed from the energy counter if the counter advances.
+if only the one under test differs. Power is computed from the energy counter if the counter advances.
 Successive readings are correlated, which is accounted for, and a recording that is too short for its slow
-changes is reported as such. The interval does not cover how another launch would differ. Time, energy of all
+changes is reported as such. The interval does not cover differences between launches. Time, energy of all
 GPUs and throttled time (of the phase, or else of the whole recording) have one value per recording, so they
 have no interval; if one GPU does not report a value, it is missing for the recording, since a partial sum is
 not a total.
@@ -73,7 +73,7 @@ class RecordingComparison:
     basis: str
     """The part of the recordings that the means cover."""
     spent_basis: str
-    """The part that energy and throttled time cover."""
+    """The part of the recordings that energy and throttled time cover."""
     unlike: tuple[DifferingKey, ...]
     sides: tuple[Measure, ...]
     """For each recording: its length, how much of it is compared, and for how many GPUs."""
@@ -267,7 +267,7 @@ def signed(metric: str, value: float | None) -> str:
 
 
 def _relative(metric: str, difference: float | None, mean_a: float | None) -> str:
-    """Write a difference in per cent, unless a ratio is meaningless (°C) or misleading (percentages)."""
+    """Write a difference in percent, unless a ratio is meaningless (°C) or misleading (percentages)."""
     if difference is None or unit(metric) in ("°C", "%") or not mean_a:
         return ""
     percent = difference / mean_a * 100
@@ -346,7 +346,7 @@ def _shares(recording: RecordingData, window: RecordingWindow) -> Held:
 
 
 def _held(*sides: Held) -> Iterator[Measure]:
-    """Yield each reason's fraction of throttled time on either side, largest first; "never" if none."""
+    """Yield each reason's fraction of throttled time on both sides, largest first; "never" if none."""
     longest: dict[str, float] = {}
     for shares, _ in sides:
         for reason, length in (shares or {}).items():

@@ -88,7 +88,7 @@ def compare_sides(
     `refused` is any other reason why they cannot be compared.
 
     Raises:
-        ValueError: a value is not above 0 or not finite.
+        ValueError: a value is not positive or not finite.
     """
     why = partial(reason_unusable, is_in_turns=pairing.is_interleaved, figure=figure)
     reason = refused or why(a, beside=b.doubts) or why(b, beside=a.doubts)

@@ -1,1 +1,1 @@
-"""What a run should do: YAML and command-line words in, one validated and frozen `RunConfig` out."""
+"""What a run should do: YAML and CLI arguments in, one validated and frozen `RunConfig` out."""

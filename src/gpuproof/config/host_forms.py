@@ -1,4 +1,4 @@
-"""Ways to specify hosts: words, a list of names, a hostfile, an Ansible inventory, an API response.
+"""Ways to specify hosts: inline, list of names, hostfile, Ansible inventory, API response.
 
 In: the text after `ssh:`. Out: a document in the one format that `inventory` reads, with a line number for
 each host, and notes on what was skipped. Names in brackets use the syntax of ClusterShell and Slurm:
@@ -82,7 +82,7 @@ def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str
 def _of_names(
     source: str, entries: list[tuple[int, dict[str, Any]]], user: str | None
 ) -> tuple[Document, tuple[str, ...]]:
-    """Return the hosts given only by name, completed from ~/.ssh/config."""
+    """Return the hosts given only by name, with details from ~/.ssh/config."""
     try:
         from gpuproof.config.ssh_config import with_ssh_config
     except ModuleNotFoundError:  # then no host is reached over SSH, and the launcher reports it

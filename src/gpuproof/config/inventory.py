@@ -45,7 +45,7 @@ class HostKeysOfEntry(StrictModel):
     jump: Jump | None = None
     """Jump host to connect through, as [USER@]HOST[:PORT]."""
     python: Text | None = None
-    """The Python on that host that has torch; null means --python, else python3."""
+    """The Python interpreter on that host that has torch; null means --python, else python3."""
     directory: Text | None = None
     """Where to create gpuproof's directory on that host; null means the host's temporary directory."""
     gpus: int | None = Field(default=None, ge=1, le=1024)

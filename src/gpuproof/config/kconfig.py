@@ -3,9 +3,9 @@ r"""Kconfig files: defaults for a training run, and the cases of an older test m
 In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
 The names come from the AdamWPrune project, because existing configurations use them. Out, for defaults:
 recipe keys with their values, and a list of the options that are not used here, so that none is dropped
-silently. Out, for an older test matrix: override words that set the matrix fields `model`, `optimizer`,
-`pruning` and `sparsity`, and fixed fields. If pruning is none, sparsity is 0; the method `state` exists only
-for adamwprune, which supports no other method.
+silently. Out, for an older test matrix: overrides that set the matrix fields `model`, `optimizer`, `pruning`
+and `sparsity`, and fixed fields. If pruning is none, sparsity is 0; the method `state` exists only for
+adamwprune, which supports no other method.
 
 >>> words_of('CONFIG_TEST_OPTIMIZERS="sgd"\nCONFIG_NUM_EPOCHS=3\n', source=".config")
 ['--matrix.include=[{"optimizer": "sgd"}]', '--cases.fields.epochs=3']
@@ -66,7 +66,7 @@ _NOT_SET = re.compile(r"# CONFIG_(?P<name>[A-Za-z0-9_]+) is not set")
 
 
 def words_of(text: str, *, source: str) -> list[str]:
-    """Return override words for the cases that the file describes.
+    """Return overrides for the cases that the file describes.
 
     Raises:
         ConfigError: a line is not a setting, or no line defines a case.

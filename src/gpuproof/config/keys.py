@@ -1,6 +1,6 @@
 """Which keys exist? Find unknown or misplaced keys in settings, and keep text as text.
 
-In: settings as given. Out: the settings whose key exists and, for every other setting, a mistake that
+In: settings as given. Out: the settings whose key exists and, for every other setting, an error message that
 suggests the intended key and lists the valid ones. The JSON Schema, which defines what each key accepts, is
 built from the same types.
 """

@@ -1,10 +1,10 @@
 """Load a config: a file or recipe, with overrides from the command line, checked as a whole.
 
-In: a path or a recipe's name, and override words: `--training.epochs=5`, `--distributed.devices [0,1]`. A
-word's value is parsed as YAML (1e-4 is a number, `[0,1]` a list, `null` no value), but text keys take it
-literally; if a key is set twice, the later value wins. Out: a `LoadedConfig`, which records where each value
-came from; or one `ConfigError` that lists every mistake by file and line, with what the key accepts (from its
-JSON Schema) and what was found.
+In: a path or a recipe's name, and override arguments: `--training.epochs=5`, `--distributed.devices [0,1]`.
+An override's value is parsed as YAML (1e-4 is a number, `[0,1]` a list, `null` no value), but text keys take
+it literally; if a key is set twice, the later value wins. Out: a `LoadedConfig`, which records where each
+value came from; or one `ConfigError` that lists every mistake by file and line, with what the key accepts
+(from its JSON Schema) and what was found.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def load_config(
 
     Args:
         path_or_recipe_name: a YAML file, or a recipe's name if no file has that name.
-        overrides: words such as `--training.epochs=5`.
-        given_by: name of the overrides in mistakes and in the origins of values.
+        overrides: arguments such as `--training.epochs=5`.
+        given_by: name of the overrides in error messages and in the origins of values.
         facts: information about where the recipe will run, if it is about to run; the workload is then looked
             up as well. With None, only the recipe is checked.
 
@@ -189,7 +189,7 @@ def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[Con
     """Read all overrides in order; mistakes are reported with `source` as their origin.
 
     Raises:
-        ConfigError: lists every word that is not an override, and every value that is not YAML.
+        ConfigError: lists every argument that is not an override, and every value that is not YAML.
     """
     outcomes = [_outcome(name, value, source) for name, value in _pairs([*map(_as_text, words)])]
     mistakes = [mistake for _, wrong in outcomes for mistake in wrong]
@@ -199,7 +199,7 @@ def read_overrides(words: Sequence[str], source: str = COMMAND_LINE) -> list[Con
 
 
 def _as_text(word: str) -> str:
-    """Return a word as UTF-8 if Python could not decode its bytes, for example with LANG=C."""
+    """Return an argument as UTF-8 if Python could not decode its bytes, for example with LANG=C."""
     try:
         return word if word.isprintable() else os.fsencode(word).decode()
     except UnicodeError:
@@ -214,7 +214,7 @@ def _outcome(name: str, value: str | None, source: str) -> tuple[list[ConfigSett
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Split the words into names and values; a name without a value gets None."""
+    """Split the arguments into names and values; a name without a value gets None."""
     remaining = list(words)
     while remaining:
         name, equals, value = remaining.pop(0).partition("=")
@@ -272,7 +272,7 @@ def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] =
 
 
 def place_refusals(refusals: Iterable[Refusal], settings: Sequence[ConfigSetting]) -> list[Mistake]:
-    """Locate each rejection at the first of its keys that was set."""
+    """Attach each rejection to the first of its keys that was set."""
     return [_mistake(refusal, settings) for refusal in refusals]
 
 

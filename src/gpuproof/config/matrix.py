@@ -86,7 +86,7 @@ def _holds(point: Assignment, part: Assignment) -> bool:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Name each dotted key by its last part, or by its full name if that is ambiguous.
+    """Shorten each dotted key to its last part, unless that is ambiguous.
 
     >>> short_names(["training.precision", "data.name", "model.name"])
     {'training.precision': 'precision', 'data.name': 'data.name', 'model.name': 'model.name'}
@@ -140,7 +140,7 @@ def _key(name: str, keys: Any) -> str | None:
 
 
 def names_from_template(chosen: Sequence[Assignment], config: RunConfig) -> list[str] | None:
-    """Name cases by the user's template; None if there is no template."""
+    """Name cases using the user's template; None if there is no template."""
     template = config.cases.name
     if template is None:
         return None

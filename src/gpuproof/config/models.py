@@ -49,7 +49,7 @@ class RunSection(Options):
     an interval."""
     target_precision: Annotated[float, Limits(gt=0, lt=1)] | None = None
     """For a single recipe with 5 or more repeats: keep launching until the 95% interval of the result is
-    within ± this fraction of it; null stops at repeats."""
+    within ± this fraction of it; null: no more than run.repeats."""
     target_time_s: Seconds = 60.0
     """With target_precision: total time for launches, in seconds; a launch that would finish later is not
     started."""
@@ -106,9 +106,8 @@ class CommandConfig(Options):
     """A command to run while monitoring; fields in braces are filled in from matrix and cases.fields."""
 
     argv: Annotated[tuple[Word, ...], Limits(max_length=10_000, strict=False)] = ()
-    """The program and its arguments, as separate words; no shell interprets them. `command: [python,
-    train.py]` is a shorthand. {output_dir} is a separate folder for each launch, {python} the Python that
-    runs gpuproof."""
+    """The program and its arguments, as a list; no shell interprets them. `command: [python, train.py]` is a
+    shorthand. {output_dir} is a separate folder for each launch, {python} the Python that runs gpuproof."""
     cwd: Text | None = None
     """The working directory; null means where gpuproof was started."""
     env: dict[Variable, str | int | float | bool | None] = field(default_factory=dict)
@@ -135,7 +134,7 @@ class CasesConfig(Options):
     parallel: Annotated[int, Limits(ge=1, le=1024)] = 1
     """Number of cases that run concurrently: at first one per GPU, then several per GPU."""
     wait_for_memory: Bytes | None = None
-    """Free memory that a GPU must have before a case starts on it, e.g. 18G; null does not check."""
+    """Free memory that a GPU must have before a case starts on it, e.g. 18G; null disables the check."""
     memory_wait_timeout_s: Seconds = 300.0
     """Maximum time that a case waits for a GPU, and for its memory."""
     stop_on_failure: bool = False
@@ -195,8 +194,8 @@ class RunConfig(StrictModel):
     """How to run the cases of a matrix, for `gpuproof matrix`."""
 
     suite: Annotated[str, Field(max_length=100)] | None = None
-    """The suite that plans and concludes the run; null selects it by kind, matrix and search. The options of
-    a suite from another package are in a section with its name."""
+    """The suite that plans and evaluates the run; null selects it by kind, matrix and search. The options of
+    a suite from another package are in a section of the same name."""
     suite_options: dict[str, Any] = Field(default_factory=dict)
     """Suite → its options with defaults filled in; set by the suites' sections."""
 

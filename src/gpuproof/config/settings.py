@@ -29,7 +29,7 @@ class ConfigSetting:
     value: Any
     """Plain data: None, bool, int, float, str, a list, or {} where a mapping starts."""
     written: str | None = None
-    """The characters of a plain (unquoted) scalar, before it is converted to a number or a word."""
+    """The characters of a plain (unquoted) scalar, before it is converted to a number or a keyword."""
     source: str
     line: int | None = None
     item_lines: tuple[int, ...] = ()
@@ -96,7 +96,7 @@ class Mistake:
 
     @classmethod
     def in_setting(cls, setting: ConfigSetting, cause: str, *, next_step: str | None = None) -> Mistake:
-        """Create a mistake at the location of `setting`."""
+        """Describe a mistake at the location of `setting`."""
         return cls(place=setting.place, line=setting.line, cause=cause, next_step=next_step)
 
     def __str__(self) -> str:

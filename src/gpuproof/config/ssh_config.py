@@ -144,7 +144,7 @@ def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, 
 
 
 def _once(configured: Iterable[tuple[int, dict[str, Any], dict[str, Any]]]) -> tuple[list[Entry], list[str]]:
-    """Merge an alias and its address into one host, unless a word requests a different user."""
+    """Merge an alias and its address into one host, unless an entry specifies a different user."""
     by_address: dict[tuple[str, int], list[tuple[Entry, str | None]]] = {}
     for line, typed, values in configured:
         entry = {**typed, **values, **{key: value for key, value in typed.items() if key != "host"}}

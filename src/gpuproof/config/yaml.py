@@ -5,9 +5,9 @@ aliases, merge keys, tags, duplicate keys, several documents, deep nesting) are 
 location before anything is built. In: a file or text. Out: a `Document`, or settings, or a `ConfigError` with
 every mistake.
 
-A plain scalar follows the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1: `no` is a word, not false,
-`1:30` is not ninety, `1e-4` is a number, `2026-01-01` is not a date. The YAML library still applies some of
-the older rules, so this module implements the few rules of the standard itself.
+A plain scalar follows the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1: `no` is a string, not
+false, `1:30` is not ninety, `1e-4` is a number, `2026-01-01` is not a date. The YAML library still applies
+some of the older rules, so this module implements the few rules of the standard itself.
 
 >>> [resolve(text) for text in ("no", "1:30", "1e-4", "010", "0x10", "~", "TRUE", "2026-01-01")]
 ['no', '1:30', 0.0001, 10, 16, None, True, '2026-01-01']
@@ -76,7 +76,7 @@ class Document:
     data: Any
     """None if the text is empty."""
     lines: Mapping[Place, int]
-    """The line of every key and item."""
+    """The line number of every key and item."""
     written: Mapping[Place, str]
     """The characters of each plain (unquoted) scalar."""
 
@@ -87,7 +87,7 @@ class Document:
         return self.lines[place]
 
     def mistake(self, place: Place, cause: str, *, next_step: str | None = None) -> Mistake:
-        """Create a mistake at a value's line."""
+        """Create a mistake that refers to a value's line."""
         line, names = self.line(place), dotted([part for part in place if isinstance(part, str)])
         where = f"{self.source}:{line}" + (f": {names}" if names else "")
         return Mistake(place=where, line=line, cause=cause, next_step=next_step)
@@ -225,7 +225,7 @@ class _Reader:
         self._refuse_deep_text()
 
     def _refuse_deep_text(self) -> None:
-        """Reject more open brackets than any config needs: parsing time grows with their square."""
+        """Reject more open brackets than any config needs: parsing time is quadratic in their number."""
         depth = 0
         for bracket in _BRACKETS.finditer(self._text):
             depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
@@ -292,7 +292,7 @@ class _Reader:
         self._stop(index + 1, (), f"not YAML: {problem}", hint)
 
     def _node(self, event: Event, place: Place, *, line: int) -> Any:
-        """Build plain data for the node that starts at `event`; `line` is the line of its key."""
+        """Build plain data for the node that starts at `event`; `line` is the line number of its key."""
         self._check_node(event, place)
         self._lines[place] = line
         if isinstance(event, ScalarEvent):

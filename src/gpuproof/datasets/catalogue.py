@@ -36,7 +36,7 @@ def prepared_file(name: str, *, loading: DataLoading, split: DataSplit, image_si
 
 
 def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
-    """Write the data that the case needs into the run, if it is not there yet.
+    """Write the case's data to the run directory, unless it is already there.
 
     Raises:
         UsageError: the data set is missing from its location, or is not what the model expects.

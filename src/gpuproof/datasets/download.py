@@ -52,7 +52,7 @@ class Archive:
         return self.url.rsplit("/", 1)[-1]
 
     def replaced_by(self, url: str | None, checksum: str | None) -> Archive:
-        """Return the archive, at the user's mirror and with the user's checksum if they are given."""
+        """Return the archive, with the user's mirror and checksum if they are given."""
         return Archive(url=url or self.url, checksum=checksum or self.checksum)
 
 
@@ -169,7 +169,7 @@ class _Arriving:
         self._answer: Any = None
 
     def receive(self) -> None:
-        """Stream what is missing.
+        """Stream the missing part.
 
         Raises:
             EnvironmentUnfitError: the server does not have the file, or the connection broke.

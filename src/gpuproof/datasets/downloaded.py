@@ -60,7 +60,7 @@ FASHION_MNIST_FILES = {
         "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
     },
 }
-"""For each part, the files with its images and its labels, and their checksums."""
+"""For each split, the files with its images and its labels, and their checksums."""
 FASHION_MNIST_CLASSES = 10
 EDGE = 28
 UNSIGNED_BYTES = 8
@@ -117,7 +117,7 @@ def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
 
     Raises:
         UsageError: a file is missing, or is not what it claims to be.
-        EnvironmentUnfitError: the data set had to be downloaded, and that failed.
+        EnvironmentUnfitError: the data set had to be downloaded, but the download failed.
     """
     cifar, source = CIFARS[data.name], Path(data.path or "data")
     folder = source / cifar.folder
@@ -171,7 +171,7 @@ def prepare_fashion_mnist(path: Path, data: DataSpec, *, say: Say) -> TensorFile
 
     Raises:
         UsageError: a file is missing, or is not what it claims to be.
-        EnvironmentUnfitError: the data set had to be downloaded, and that failed.
+        EnvironmentUnfitError: the data set had to be downloaded, but the download failed.
     """
     folder, files = Path(data.path or "data") / FASHION_MNIST_FOLDER, FASHION_MNIST_FILES[data.split]
     if data.download:

@@ -78,7 +78,7 @@ def prepare_image_folder(
 
 
 def list_images(folder: Path, *, split: str) -> ImageListing:
-    """List the images of one part, sorted by name; no file is opened.
+    """List the images of one split, sorted by name; no file is opened.
 
     Raises:
         UsageError: the folder does not exist or has no images.
@@ -112,7 +112,7 @@ def _size(file: Path) -> int:
     """Return the size of an image in bytes.
 
     Raises:
-        UsageError: the name belongs to a broken link, a pipe or anything else that is not a file.
+        UsageError: the name refers to a broken link, a pipe or anything else that is not a file.
     """
     try:
         status = file.stat()

@@ -125,7 +125,7 @@ class DeviceAdapter(ABC):
         """Read the requested metrics of one device now; `throttle_reasons` is a tuple of names.
 
         Raises:
-            DeviceLostError: the device is gone; the other devices are not affected.
+            DeviceLostError: the device has disappeared; the other devices are not affected.
             DriverMissingError: the driver was unloaded. Later calls try again.
         """
 

@@ -1,4 +1,4 @@
-"""Driver calls with deadlines, made one after the other on a separate thread.
+"""Driver calls with deadlines, made one at a time on a separate thread.
 
 A call that hangs cannot be stopped, only abandoned: it keeps its thread, and its key is rejected until it
 returns. The remaining calls are made immediately, each on a fresh thread, since a driver that hangs for one
@@ -105,7 +105,7 @@ class CallGuard:
 
 
 class _Batch(Generic[T]):
-    """Calls that one thread makes in order, until all are made, or one hangs and the rest is dropped."""
+    """Calls made by one thread in order, until all are made, or one hangs and the rest are dropped."""
 
     def __init__(self, calls: Sequence[tuple[str, Callable[[], T]]]) -> None:
         self.outcomes: list[tuple[bool, T | BaseException]] = []

@@ -37,7 +37,8 @@ def describe_devices(
 
     Each device has a `state` (metrics read now) and, in `state_unavailable`, the reason for each missing
     metric. `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports). Devices
-    with a driver that does not answer within `patience_s` are under `silent`, with PCI address and reason.
+    with a driver that does not respond within `patience_s` are listed under `silent`, with PCI address and
+    reason.
 
     Raises:
         UsageError: GPUPROOF_FAKE_DEVICES or GPUPROOF_REPLAY_DEVICES cannot be read.

@@ -1,12 +1,12 @@
 """Which devices does this host have, across all vendors, and how does the framework number them?
 
 Every vendor is queried. An absent vendor is reported with a reason, and a vendor with a driver that does not
-answer joins once the driver does (`opening`). Devices are numbered in the order of their PCI addresses, MIG
+respond joins once the driver does (`opening`). Devices are numbered in the order of their PCI addresses, MIG
 instances after their GPU; devices that join late get the numbers reserved for them, or the next ones. The
 environment and the root of sysfs are parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and
 `GPUPROOF_REPLAY_DEVICES` replace all vendors. Framework indices follow from the variables that hide and
 reorder devices. From outside, CUDA's own order can only be determined if all GPUs are the same or
-CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise a numeric choice yields a reason, never a guess.
+CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise a numeric choice yields a reason instead of a guess.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def open_devices(
 ) -> GuardedDevices:
     """Open the devices of every vendor; if there are none, return a reason for each vendor.
 
-    `open_deadline_s` limits the wait for all drivers together. `GuardedDevices.arrivals` adds devices when
-    their drivers answer later.
+    `open_deadline_s` limits the wait for all drivers together. `GuardedDevices.arrivals` adds devices later,
+    when their drivers respond.
 
     Raises:
         UsageError: one of the variables that replace all vendors cannot be read.
@@ -112,7 +112,7 @@ class _Places:
 
 
 def _key(adapter: DeviceAdapter, device: VendorDevice) -> tuple[Vendor, object]:
-    """Identify a device by its address, known before its driver answers; MIG instances by name."""
+    """Identify a device by its address, known before its driver responds; MIG instances by name."""
     by_address = device.pci_bus_id is not None and device.mig_parent is None
     return adapter.vendor, device.pci_bus_id if by_address else (device.vendor_index, device.uuid)
 
@@ -190,7 +190,7 @@ class Numbering:
 
 
 def number(devices: Sequence[Candidate], env: Mapping[str, str]) -> Numbering:
-    """Number all devices; NVIDIA and AMD each start from 0, since frameworks are built for one."""
+    """Number all devices; NVIDIA and AMD each start from 0, since a framework build supports only one."""
     numbering = Numbering({}, {})
     nvidia = [device for device in devices if device.vendor == "nvidia"]
     amd = [device for device in devices if device.vendor == "amd"]

@@ -109,7 +109,7 @@ class _DeclaredDevice:
     event_after_s: float | None = None
     """When the device's error is announced; None means never."""
     slowdown: float = 1.0
-    """How much the clock is reduced, without a throttle reason that a driver would report."""
+    """Factor by which the clock is reduced, without any throttle reason reported."""
     throttled_slowdown: float = _CLOCK_MHZ / 900
     power_cap: SimulatedPowerCap | None = None
     power_limit_w: float = 300.0
@@ -211,7 +211,7 @@ class FakeAdapter(DeviceAdapter):
         return (*whole, *(self._instance(place) for place in range(2 if has_instances else 0)))
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
-        """Compute the requested metrics for this moment.
+        """Compute the requested metrics at the current time.
 
         Raises:
             DeviceLostError: the scenario is `lost`, and the device is lost by now.

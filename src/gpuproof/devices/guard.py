@@ -98,7 +98,7 @@ class GuardedDevices:
         self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
 
     def arrivals(self) -> tuple[DeviceIdentity, ...]:
-        """Add devices with drivers that have responded since the last call; return and announce them."""
+        """Add devices whose drivers have responded since the last call; return and announce them."""
         listed = self._late()
         if listed is None:
             return ()

@@ -2,8 +2,8 @@
 
 Each vendor's driver is opened in a separate thread, so a hanging one blocks neither the others nor the
 caller. Until it responds, the vendor's devices listed on the PCI bus act as placeholders. They reserve the
-indices of the real devices, and answer every query with "not answering" and since when. `late` adds drivers
-that have opened in the meantime, and retries drivers that were not loaded.
+indices of the real devices, and answer every query with "not answering" and the start time. `late` adds
+drivers that have responded in the meantime, and retries drivers that were not loaded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PCI_CLASSES = ("0x03", "0x12")
 
 
 def since(unix_s: float) -> str:
-    """Return text that states since when something has not responded.
+    """Return text with the time since which something has not responded.
 
     >>> since(0.0)
     'not answering since 00:00:00 UTC'
@@ -161,7 +161,7 @@ class Drivers:
         return self._take()
 
     def _take(self) -> bool:
-        """Take over the devices of drivers that have finished opening."""
+        """Take over the devices of drivers that have been opened."""
         ended = [vendor for vendor, opening in self._openings.items() if opening.ended.is_set()]
         has_devices = False
         for vendor in ended:

@@ -1,4 +1,4 @@
-"""The declaration of simulated devices, shared by the simulator and by the readings.
+"""Declaration of simulated devices, used by the simulator and to generate their readings.
 
 `GPUPROOF_SIMGPU` contains the declaration as JSON; every key is optional, and `{}` means the defaults. Faults
 are keyed by device index:
@@ -37,7 +37,7 @@ class SimulatedFault:
     """Time in seconds at which throttling starts, counted from the first kernel (for readings: from opening
     the device)."""
     throttled_percent: float = 50.0
-    """Percentage by which work takes longer while throttled."""
+    """Slowdown in percent while throttled."""
     wrong_product: int | None = None
     """Index, counted from 1, of the one matmul or convolution with a wrong element."""
     wrong_products_from: int | None = None
@@ -48,7 +48,7 @@ class SimulatedFault:
     stuck_byte: int | None = None
     """Offset in bytes: in each allocation larger than this, one bit of the byte at the offset is always 1."""
     slower_link_percent: float = 0.0
-    """Percentage by which copies over the device's links take longer."""
+    """Slowdown of copies over the device's links, in percent."""
     hang_in_kernel: int | None = None
     """Number of the kernel that never finishes, counted from 1."""
     xid_after_s: float | None = None
@@ -63,7 +63,7 @@ class SimulatedPowerCap:
 
     period_s: float = 1.0
     depth_percent: float = 10.0
-    """Depth of the clock reduction in per cent, at most 90."""
+    """Depth of the clock reduction in percent, at most 90."""
     settles_after_s: float = 0.1
     """Time in seconds at which the cap takes effect, counted from the first kernel (for readings: from
     opening the device); until then, the clock is not reduced."""
@@ -79,7 +79,7 @@ class SimulatedDevices:
 
     devices: int = 8
     flops_per_s: float = 2e10
-    """Arithmetic rate for fp32 and wider types."""
+    """Compute rate for fp32 and wider types."""
     flops_16bit_per_s: float = 8e10
     memory_bytes_per_s: float = 1e10
     host_link_bytes_per_s: float = 2e9

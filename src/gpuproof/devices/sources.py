@@ -17,7 +17,7 @@ Answer = dict[str, Any]
 """Metric → value in our unit, or the `DeviceError` with the reason why there is none."""
 
 WHOLE_DEVICE_ERRORS = (DriverMissingError, DeviceLostError)
-"""Errors after which the device is not queried further in this reading."""
+"""Errors after which this reading stops querying the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SourceReader:
         """Query sources in order until one provides a metric; omit metrics that have no source.
 
         Raises:
-            DeviceLostError: the device is gone.
+            DeviceLostError: the device has disappeared.
             DriverMissingError: the driver is gone.
         """
         values: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def collect(questions: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], dic
     """Query each metric separately; an error becomes the reason for a missing metric.
 
     Raises:
-        DeviceLostError: the device is gone.
+        DeviceLostError: the device has disappeared.
         DriverMissingError: the driver is gone.
     """
     values: dict[str, T] = {}

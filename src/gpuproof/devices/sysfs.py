@@ -84,7 +84,7 @@ class SysfsFiles:
 
         Raises:
             NotSupportedError: this card has no such file.
-            DeviceLostError: the whole card is gone.
+            DeviceLostError: the whole card has disappeared.
             DeviceError: the file exists, but cannot be read now.
         """
         try:

@@ -172,7 +172,7 @@ def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | Non
     otherwise="WARN",
 )
 def judge_host_readings(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Check whether psutil is installed, which reads hosts that have no /proc."""
+    """Check whether psutil is installed, which is needed on hosts without /proc."""
     is_there = facts["modules"]["psutil"]
     return expected.judge(is_there, "psutil" if is_there else "psutil is missing; /proc is read instead")
 

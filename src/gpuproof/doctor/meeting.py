@@ -50,7 +50,7 @@ class Part:
     "Use node 0's address in the network",
 )
 def judge_meeting(facts: HostFacts, expected: Expectation) -> Iterator[Outcome | Judged]:
-    """Check the address, the port, and the result of the meeting, as seen by this host."""
+    """Check the address, the port, and the result of the rendezvous, as seen by this host."""
     part, meeting = facts["part"], facts["meeting"]
     if part is None:
         yield skipped(NOT_TRIED)

@@ -144,7 +144,7 @@ def judge_host_name(fabric: HostFacts, expected: Expectation) -> Outcome | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Check whether an address only leads a host back to itself."""
+    """Check whether an address is a loopback address."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:

@@ -97,7 +97,7 @@ def _find_accelerator(name: str) -> str:
 
 
 def _look_for(value: str, *, owner: str, name: str) -> None:
-    """Look for the module of a half that needs torch, without importing it.
+    """Look for a plug-in's torch module, without importing it.
 
     Raises:
         UsageError: the module does not exist.

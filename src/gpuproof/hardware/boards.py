@@ -1,7 +1,7 @@
 """Hardware limits by exact device name, precision and density, each with its source.
 
 An unknown device has no ceiling and no model FLOPs utilisation; nothing is guessed from part of a name.
-`peaks.toml` contains the values with the names, and lists the boards that were omitted and the reasons.
+`peaks.toml` contains the values and the device names, and lists the boards that were omitted and why.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class EventKind:
 
     @property
     def status(self) -> Literal["WARN", "FAIL", "ERROR"]:
-        """Verdict: WARN means no evidence against the device; ERROR means an unknown meaning."""
+        """Verdict: WARN means no evidence against the device; ERROR means that the meaning is unknown."""
         if self.severity == "unknown":
             return "ERROR"
         return "FAIL" if self.severity in ("fatal", "error") else "WARN"
@@ -159,7 +159,7 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
 
 
 def named_events(events: Iterable[DriverEvent]) -> tuple[DriverEvent, ...]:
-    """Return events named by `named_event`; merge events reported by both the library and the log.
+    """Name events with `named_event`; merge events reported by both the library and the log.
 
     A merged event has the time of the first report, and the log's message, which may name the process.
     """

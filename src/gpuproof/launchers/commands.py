@@ -1,4 +1,4 @@
-"""Argument lists for the processes on a host: pure, so they can be shown without a host.
+"""Argument lists for a host's processes: pure functions, so they can be shown without a host.
 
 In: a case, and how its node side is reached. Out: the command lines for the ranks, their sampler and their
 fork server, and the environment of a rank.
@@ -20,7 +20,7 @@ from gpuproof.store import layout
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
 AGENT_GRACE_S = 8
 """Time that torch's agent waits between sending SIGTERM and SIGKILL to ranks. It is less than the time that a
-campaign gives the agent, because each rank has its own session and only the agent can kill it."""
+campaign allows the agent, because each rank has its own session and only the agent can kill it."""
 EXAMPLE_PORT = 29500
 """Placeholder for a free port when commands are only shown."""
 
@@ -37,7 +37,7 @@ class NodeSide:
     host: str
     """The host's own name."""
     pid: int | str
-    """The process that starts everything; ranks exit when it is gone."""
+    """The process that starts everything; ranks exit when it does."""
     folder: str | None = None
     """The launch's folder on that host, if its name in the run directory is still unknown."""
 
@@ -46,7 +46,7 @@ class NodeSide:
 class Rendezvous:
     """The rank of a host within a job, and the rendezvous address.
 
-    A word may be a placeholder for a value that is only known on the host itself.
+    A string may be a placeholder for a value that is only known on the host itself.
     """
 
     node_rank: int | str = 0
@@ -64,7 +64,7 @@ class LaunchCommands:
     server: list[str] | None
     """The server from which the case is forked; None if the case is started by exec."""
     forked: list[list[str]]
-    """The request to that server, which fills in the parent of the sampler: the server itself."""
+    """The request to that server, which enters itself as the parent of the sampler."""
 
     @property
     def text(self) -> str:
@@ -76,7 +76,7 @@ class LaunchCommands:
 def commands_for(
     case: Case, node: NodeSide, rendezvous: Rendezvous, *, attached_launch: int | None = None
 ) -> LaunchCommands:
-    """Return what one host starts; `attached_launch` counts launches under the user's own launcher."""
+    """Return one host's commands; `attached_launch` counts launches under the user's own launcher."""
     start = [node.python, *node.worker]
     folder = node.folder or f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
     rank = ["run", f"{folder}/{layout.SPEC}", folder, f"--parent-pid={node.pid}"]
@@ -115,7 +115,7 @@ def _sampler_words(monitor: MonitorSpec, node: NodeSide, folder: str) -> list[st
 
 
 def rank_environment(interface: str | None = None) -> dict[str, str]:
-    """Return the variables for ranks in addition to the host's; they communicate over `interface`."""
+    """Return the environment variables added for ranks; they communicate over `interface`."""
     talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
     return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **SAFE_PATH, **talk}
 

@@ -87,7 +87,7 @@ def unexplained_failure(
 
 
 def _not_begun(folder: Path, host: str | None) -> Failure:
-    """Return why a launch exited before any rank started, from the last words of its output."""
+    """Return why a launch exited before any rank started, from the last line of its output."""
     killed = _first_killed(folder)
     if killed is not None:
         rank, how = killed

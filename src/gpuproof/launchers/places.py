@@ -60,7 +60,7 @@ class HeldPlaces:
         self._max_busy = max_busy
 
     def has_room(self, lost: Collection[str]) -> bool:
-        """Check whether some case could start now; also true if no hosts are left, so that cases fail."""
+        """Check whether any case could start now; also true if no hosts are left, so that cases fail."""
         usable = [name for name in self._held if name not in lost]
         return not usable or any(self._is_free(name, frozenset()) for name in usable)
 

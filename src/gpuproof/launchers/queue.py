@@ -1,8 +1,8 @@
 """Common parts of launches in a scheduler's queue: a separate thread talks to the scheduler.
 
-In: cases, and how a launcher starts, checks and stops them. Out: events for each. The thread starts what was
-requested since its last round, queries all launches in one call (less often while nothing changes), and waits
-if a scheduler is temporarily unavailable.
+In: cases, and how a launcher starts, checks and stops them. Out: events for each. The thread starts the
+launches requested since its last round, queries all launches in one call (less often while nothing changes),
+and waits if a scheduler is temporarily unavailable.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LaunchQueue(ABC, Generic[L]):
         self._thread = threading.Thread(target=self._work, name=f"gpuproof-{name}", daemon=True)
 
     def places(self) -> Sequence[HostPlace]:
-        """Return no places, because the scheduler chooses the hosts."""
+        """Return no hosts, because the scheduler chooses them."""
         return ()
 
     def lost(self) -> Mapping[str, HostError]:

@@ -65,7 +65,7 @@ LAUNCHERS: Mapping[str, LauncherEntry] = {
 
 
 def file_options() -> str:
-    """Return the options that do the same as `--on NAME:FILE`."""
+    """Return the options equivalent to `--on NAME:FILE`."""
     return " or ".join(entry.file_option for entry in LAUNCHERS.values() if entry.file_option)
 
 
@@ -87,7 +87,7 @@ def site_type(launcher: str) -> type[LaunchSite]:
 
 
 def resumed_site(run: RunDirectory, choice: HostChoice, *, python: str | None) -> LaunchSite:
-    """Return where a run continues: as in its run.json, with different options if any are given.
+    """Return the site where a run continues: as in its run.json, with different options if given.
 
     Raises:
         UsageError: hosts that are not part of the run are specified, or the options file is wrong.

@@ -1,6 +1,6 @@
-"""Where the launches of a run take place; a site opens a launcher, from options or from run.json.
+"""Where a run's launches are executed; a site opens a launcher, from options or from run.json.
 
-A site loads nothing heavy and opens no connections; launchers do that.
+A site imports nothing heavy and opens no connections; launchers do that.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LaunchSite(ABC):
         return None
 
     def words(self, choice: HostChoice) -> list[str]:
-        """Return the config words implied by the choice of site."""
+        """Return the config overrides implied by the choice of site."""
         del choice
         return []
 
@@ -104,7 +104,7 @@ class LaunchSite(ABC):
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """Return the keys for run.json with which the run can be found again."""
+        """Return the run.json keys needed to find the run again."""
 
     def follow(self, config: RunConfig) -> None:
         """If this process should be a rank in another process's run, become one; otherwise do nothing."""
@@ -112,7 +112,7 @@ class LaunchSite(ABC):
 
     @abstractmethod
     def shown(self, cases: Iterable[Case], run: Path) -> Iterable[str]:
-        """Yield what would be started for the cases as text."""
+        """Yield, as text, what would be started for the cases."""
 
     @abstractmethod
     def opened(

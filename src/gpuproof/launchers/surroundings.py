@@ -212,7 +212,7 @@ def _other_world(cause: str, launcher: MpiVariables) -> UsageError:
 
 
 def _launchers_around(environment: Environment) -> list[MpiVariables]:
-    """Return the launchers that report how many processes they started, and which of them this is."""
+    """Return the launchers that report the number of processes and this process's rank."""
     is_step = environment.keys() >= {"SLURM_STEP_ID", SLURM_STEP.size, SLURM_STEP.rank}
     launchers = (*MPI, SLURM_STEP if is_step else SLURM_JOB)
     return [launcher for launcher in launchers if environment.keys() >= {launcher.size, launcher.rank}]

@@ -1,6 +1,6 @@
-"""Do requests at a given rate meet their bounds? Evaluated over all launches, with new arrivals.
+"""Do requests at a given rate meet their bounds? Evaluated over all launches, each with new arrivals.
 
-In: each launch's requests as numbers, and the bounds. Out: for every bound, whether it is met, missed, or
+In: each launch's requests as arrays, and the bounds. Out: for every bound, whether it is met, missed, or
 undecided, with the number of requests needed to decide it. A single launch never confirms a rate. All
 launches together must meet every bound at 99 % confidence, given their effective number of requests
 (`statistics/spells.py`), and three or more launches must each be within the bounds on their own. A server
@@ -59,7 +59,7 @@ class RequestSeries:
 
     latency_s: FloatArray
     first_token_s: FloatArray
-    """Time to first token of each request; also infinite if an answer has no first token."""
+    """Time to first token of each request; also infinite if a response has no first token."""
     token_s: FloatArray
     """Mean time per token after the first; 0 for a single-token answer, since no user waits for more."""
 
@@ -74,8 +74,8 @@ class Bound:
 
     name: BoundName
     limit: float
-    """Limit in seconds. For "all bounds" it is 1: each request then counts as its largest ratio of value to
-    bound."""
+    """Limit in seconds. For "all bounds" it is 1: each request is then represented by its largest ratio of
+    value to bound."""
     q: float
     parts: tuple[Bound, ...] = ()
     """The bounds that must all hold, for "all bounds"."""
@@ -185,7 +185,7 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
 
 
 def _outcome(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
-    """Return the outcome if it also holds without each launch's first part and for the second halves."""
+    """Return the outcome if it also holds without launches' first parts and for their second halves."""
     outcome = _by_counts(values, bound, effect)
     if outcome == "undecided" or not _second_halves_agree(values, bound, outcome):
         return "undecided"
@@ -200,7 +200,7 @@ def _second_halves_agree(values: Sequence[FloatArray], bound: Bound, outcome: Bo
 
 def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
     if isinstance(effect, Unavailable):
-        # Launches are independent however long their busy spells are: one launch over the bound is one
+        # Launches are independent however long their busy periods are: one launch over the bound is one
         # observation.
         over = sum(float((part > bound.limit).mean()) for part in values)
         is_refuted = chance_of_so_many(over, len(values), bound.allowed) <= RISK
@@ -214,7 +214,7 @@ def _by_counts(values: Sequence[FloatArray], bound: Bound, effect: float | Unava
 
 
 def _at_most(values: Sequence[FloatArray], bound: Bound, effect: float) -> float | None:
-    """Return the upper bound of the percentile: a value that sufficiently few requests exceed."""
+    """Return the upper bound of the percentile: a value that few enough requests exceed."""
     ordered = np.sort(np.concatenate(values))
     low, high = -1, len(ordered) - 1  # low is still allowed; high is not
     while high - low > 1:
@@ -293,7 +293,7 @@ def judge_rate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
-    """Result of a given number of requests for a latency bound at a percentile."""
+    """Verdict on a latency bound at a percentile, from a given number of requests."""
 
     outcome: BoundOutcome
     bound_s: float
@@ -302,14 +302,14 @@ class BoundVerdict:
     num_over: int
     """Number of requests that exceed the bound, including failed ones."""
     num_needed: int
-    """Minimum number of requests at which this many over the bound would still meet it."""
+    """Smallest number of requests for which the bound is still met with this many over it."""
 
 
 def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -> BoundVerdict:
     """Decide, at 99 % confidence, whether the q-th percentile is below the bound.
 
     Met: requests ≥ h(t) + t, where t is the number over the bound. Missed: at most 1 % of windows would have
-    this many over it if the fraction over it were 1 − q/100.
+    this many over the bound if the fraction over it were 1 − q/100.
 
     >>> judge_bound(num_requests=661, num_over=1, bound_s=0.1, q=99).outcome
     'undecided'

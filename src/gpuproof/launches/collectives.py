@@ -2,9 +2,9 @@
 
 In: the trials of every rank in a launch. Bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): algorithm bandwidth is size over time;
-bus bandwidth is that times a factor that depends on the number of ranks, which makes it comparable with the
-speed of the links for any number of ranks. For a single rank the factors are 0, and there is no bus
-bandwidth.
+bus bandwidth is algorithm bandwidth times a factor that depends on the number of ranks, which makes it
+comparable with the link speed for any number of ranks. For a single rank the factors are 0, and there is no
+bus bandwidth.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class CollectiveValues:
 
     @property
     def rank_spread(self) -> float:
-        """Mean time of the slowest rank over that of the fastest, minus 1."""
+        """Mean time of the slowest rank divided by the fastest rank's, minus 1."""
         return max(self.rank_times_s) / min(self.rank_times_s) - 1
 
     @property

@@ -2,9 +2,9 @@
 
 The phases (data, forward, backward, communication, optimizer, host gap) add up to the step. They are timed
 between markers on a device whose queue never runs empty, so none of them includes waiting for the host. The
-**host gap** is the extra time of a step without markers. **Communication** is how much longer the backward
-pass takes because gradients are averaged, including copies into buckets and back. The phases are measured
-after the window: the **residual** is the window's mean step minus their sum.
+**host gap** is the extra time that a step takes without markers. **Communication** is how much longer the
+backward pass takes because gradients are averaged, including copies into buckets and back. The phases are
+measured after the window: the **residual** is the window's mean step minus their sum.
 
 There are three answers to the question of how much of a step is communication, and they are never combined
 into one. `sync_difference`: how much longer a step is because gradients are averaged, minus the same
@@ -146,7 +146,7 @@ class StepCommunication:
 
 
 def communication_of(launches: Sequence[Launch]) -> StepCommunication:
-    """Return the communication for the launches of one point."""
+    """Return the communication measures for the launches of one point."""
     alone = ALONE if all(launch.num_devices == 1 for launch in launches) else None
     standalone = _value(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
     buckets = [record.bucket_bytes for launch in launches for record in launch.bucket_all_reduce]
@@ -185,7 +185,7 @@ def _reason(record: BucketAllReduce | CollectiveOverlap | GradientSync) -> str |
 
 
 def sync_difference_s(launch: Launch) -> float | None:
-    """Return how much longer a step takes with gradient averaging, corrected by a group of one."""
+    """Return how much longer a step takes with gradient averaging, minus the same in a group of one."""
     ranks = [median(map(_corrected, sync.rounds)) for sync in launch.gradient_sync if sync.rounds]
     return fmean(ranks) if ranks else None
 
@@ -212,7 +212,7 @@ def overlapped_s(launch: Launch) -> float | None:
 
 
 def standalone_s(launch: Launch) -> float | None:
-    """Return the time that the all-reduces of all buckets take one after another."""
+    """Return the total time of the all-reduces of all buckets, run one after another."""
     buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
     if not buckets or not all(record.is_queued for record in buckets):
         return None
@@ -242,7 +242,7 @@ class AcrossLaunches:
 
 
 def across_launches(values_s: Iterable[float | None], *, missing: str | None = None) -> AcrossLaunches:
-    """Return the result over the launches that have a value; `missing` is the reason if none do.
+    """Return the combined result of launches that have a value; `missing` is the reason if none do.
 
     >>> across_launches([0.010, 0.012]).mean_s
     0.011

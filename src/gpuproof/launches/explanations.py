@@ -1,10 +1,10 @@
 """Why was a launch slow or noisy, and how much energy did it use? From its records and readings.
 
 In: a launch and the evidence of its run. Out: what the devices and the host did in its window, the causes
-with the most severe first, and the energy per item. A cause is only reported if readings show it: a device
-that does not report throttle reasons is listed as unknown, not as healthy. Thermal, brake and hardware
-reasons are faults; a power cap is a deliberately chosen limit. A missing or broken recording is reported, but
-does not affect anything else. What limited a launch is determined in `launches.limits`.
+(most severe first), and the energy per item. A cause is only reported if readings show it: a device that does
+not report throttle reasons is listed as unknown, not as healthy. Thermal, brake and hardware reasons are
+faults; a power cap is a deliberately chosen limit. A missing or broken recording is reported, but does not
+affect anything else. What limited a launch is determined in `launches.limits`.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class SlowdownCause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyPerItem:
-    """Energy per item, for all devices together."""
+    """Energy per item, summed over all devices."""
 
     energy_j_per_item: float | None
     sentence: str

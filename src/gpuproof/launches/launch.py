@@ -98,9 +98,9 @@ class Launch:
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
     trained_alike: tuple[TrainingAgreement, ...] = ()
-    """Whether the ranks together learn the same as one rank alone."""
+    """Whether training on all ranks matches training on one rank alone."""
     settle_times_s: tuple[float, ...] = ()
-    """Steps of the slowest rank before the window, until a power cap had settled."""
+    """Step times of the slowest rank before the window, until a power cap had settled."""
 
     @property
     def slowest(self) -> Window:
@@ -130,7 +130,7 @@ class Launch:
 
     @property
     def items_total(self) -> int:
-        """Number of items of all ranks in the window."""
+        """Number of items that all ranks processed in the window."""
         return sum(window.items for window in self.windows)
 
     @property
@@ -140,7 +140,7 @@ class Launch:
 
     @property
     def items_per_step_total(self) -> int:
-        """Number of items of all ranks in one weight update."""
+        """Number of items across all ranks in one weight update."""
         return sum(setup.items_per_step for setup in self.setups)
 
     @property
@@ -268,7 +268,7 @@ class MeasuredCeiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """The two ceilings of a launch, each from the slowest device: all others keep pace with it."""
+    """The two ceilings of a launch, each from the slowest device, which sets the pace for all others."""
 
     compute: MeasuredCeiling | None
     memory: MeasuredCeiling | None

@@ -79,7 +79,7 @@ def limits_of(
 
 
 def limits_of_requests(offered_per_s: float | None, answered_per_s: float, *, is_ours: bool) -> LaunchLimits:
-    """Determine what limited a server's requests per second; `offered_per_s` None: all came at once."""
+    """Determine what limited a server's requests per second; `offered_per_s` None: all sent at once."""
     if offered_per_s is not None and answered_per_s >= ANSWERED * offered_per_s:
         answered = units.share(min(1.0, answered_per_s / offered_per_s))
         text = f"{units.rate(offered_per_s, 'requests')} were offered, and {answered} of them were answered"
@@ -131,7 +131,7 @@ def _of_time(
 
 
 def _host_read(launch: Launch, readings: Sequence[WindowReadings]) -> Iterator[LaunchLimit]:
-    """Yield the host as limit if idle time was not measured and one CPU was busy while no GPU was."""
+    """Yield the host as the limit if idle time was not measured and one CPU was busy but no GPU was."""
     if launch.slowest.clock != "host" and idle_share(launch) is None:
         return  # this was checked, and the device did not wait
     if isinstance(idle_share(launch), Interval):
@@ -156,7 +156,7 @@ def _ceilings(launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | No
 def _shares(
     launch: Launch, peak: Peak | None, memory_peak: BandwidthPeak | None
 ) -> dict[LimitName, tuple[float, float, str]]:
-    """Return, per known ceiling, the fraction reached, the fraction that limits, and its name."""
+    """Return, per known ceiling, the fraction reached, the limiting fraction, and its name."""
     roofline, shares = launch.roofline, dict[LimitName, tuple[float, float, str]]()
     measured = (None, None) if roofline is None else (roofline.compute, roofline.memory)
     flops, traffic = launch.flops_per_s_per_device, launch.bytes_per_s_per_device

@@ -35,7 +35,7 @@ FROM_IDLE_S: Final = 0.1
 """Time that an H100 starting from idle needed to reach its cap."""
 Places = NDArray[np.signedinteger]
 MANY_GENERATIONS = 20
-"""Minimum number of generations for a median; over fewer, it would absorb much of the noise."""
+"""Minimum number of generations for a median; with fewer, it would absorb much of the noise."""
 TOLD_APART = 2
 """Minimum number of generations needed to separate position from time."""
 NUM_PARTS = 10
@@ -118,7 +118,7 @@ class EvenedSteps:
 
 
 def evened_steps(launch: Launch) -> EvenedSteps:
-    """Return a launch's step times without the growth within generations; others are unchanged."""
+    """Return a launch's step times with the growth within generations removed; others are unchanged."""
     times_s = launch.step_times_s
     length, begin = launch.case.model_work.steps_of_a_generation, launch.slowest.tokens_before
     enough = length is not None and len(times_s) >= MANY_GENERATIONS * length

@@ -78,14 +78,15 @@ def compare_ranks(launch: Launch) -> RanksCompared | None:
     """Compare the ranks of a launch; None if there is only one."""
     if launch.world_size < 2:
         return None
-    bursts = {record.rank: record.bursts_s for record in launch.own_compute if record.bursts_s}
+    timed = (record for record in launch.own_compute if record.bursts_s and all(record.bursts_s))
+    bursts = {record.rank: record.bursts_s for record in timed}
     waits = launch.case.model_work.trains or launch.setup.parallelism is not None
     ranks = tuple(
         _values(window, setup, bursts.get(window.rank))
         for window, setup in zip(launch.windows, launch.setups, strict=True)
     )
     missing = next((record.missing for record in launch.own_compute if record.missing), None)
-    if len(bursts) == len(ranks):
+    if len(bursts) == len(ranks) and len({len(of_rank) for of_rank in bursts.values()}) == 1:
         return _with_outliers(ranks, "own steps", find_outliers(list(bursts.values())), missing)
     basis: Basis = "windows" if waits else "steps in the window"
     lags = _lags(_log([_by(rank, basis) for rank in ranks]))
@@ -198,7 +199,7 @@ def _with_outliers(
 
 
 def _by(rank: RankValues, basis: Basis) -> float:
-    """Return the time by which the ranks are compared."""
+    """Return the time used to compare the ranks."""
     if basis == "own steps":
         assert rank.own_step_s is not None
         return rank.own_step_s

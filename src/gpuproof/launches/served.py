@@ -43,7 +43,7 @@ PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens in the prompts or in the answers of answered requests."""
+    """Tokens in the prompts or in the responses of answered requests."""
 
     asked: tuple[int, ...] = ()
     """Requested token counts; empty if no endpoint is loaded."""
@@ -60,7 +60,7 @@ class TokenCounts:
 
     @classmethod
     def of_answers(cls, rows: Sequence[_Row]) -> TokenCounts:
-        """Combine an endpoint's answers, each of which should have exactly the requested token count."""
+        """Combine an endpoint's responses, each of which should have exactly the requested token count."""
         return cls._of([(asked, row.tokens) for row in rows if (asked := row.tokens_asked)])
 
     @classmethod
@@ -91,14 +91,14 @@ class Served:
     token_s: tuple[float, ...]
     """Mean time per token after the first, for each request with at least two tokens per sequence."""
     tokens: int | None
-    """Tokens in all answers; None if an endpoint did not count all of them."""
+    """Tokens in all responses; None if an endpoint did not count all of them."""
     chunks: int
-    """Number of stream chunks sent by an endpoint; 0 if none is loaded."""
+    """Number of stream chunks sent by an endpoint; 0 if no endpoint is loaded."""
     num_miscounted: int
-    """Number of answers with more text chunks than tokens counted by the endpoint."""
+    """Number of responses with more text chunks than tokens counted by the endpoint."""
     prompts: TokenCounts
     answers: TokenCounts
-    """Tokens in an endpoint's prompts and answers, as requested and as counted by the endpoint."""
+    """Tokens in an endpoint's prompts and responses, as requested and as counted by the endpoint."""
     sent_late_s: tuple[float, ...]
     """When each request had a connection, minus its scheduled time; empty if no endpoint is loaded."""
     busy_s: float | None
@@ -115,7 +115,7 @@ class Served:
 
     @property
     def samples_per_s(self) -> float:
-        """Number of answered samples, divided by the time until the last answer."""
+        """Number of samples answered, divided by the time until the last answer."""
         return self.requests_per_s * self.window.samples_per_request
 
     @property
@@ -137,12 +137,12 @@ class Served:
 
     @property
     def lateness_allowed_s(self) -> float:
-        """Maximum delay in seconds of the latest 1 % of requests that does not distort the latencies."""
+        """Maximum p99 delay of requests, in seconds, that does not distort the latencies."""
         return max(LATENESS_S, LATENESS_SHARE * float(np.median(self.latencies_s)))
 
     @property
     def is_client_late(self) -> bool:
-        """Whether endpoint requests exceeded the allowed lateness, also relative to the tightest bound."""
+        """Whether endpoint requests were later than allowed, given the latencies and the tightest bound."""
         late_s = percentile(self.lateness_s, 99).value
         limits = [bound.limit for bound in separate_bounds(self.spec) if bound.name != "time per token"]
         allowed_s = max(self.lateness_allowed_s, LATENESS_SHARE * min(limits, default=0.0))
@@ -168,7 +168,7 @@ class Served:
 
     @property
     def is_of_before(self) -> bool:
-        """Whether a launch is from an older version: one launch per rate, different arrival times."""
+        """Whether a launch is from an older version (one launch per rate, different arrival times)."""
         return self.arrival_seed is None
 
     @property
@@ -179,13 +179,13 @@ class Served:
 
     @property
     def goodput_per_s(self) -> float | None:
-        """Number of requests within all bounds, divided by the time until the last answer."""
+        """Number of requests within all bounds, divided by the time until the last response."""
         within = self.num_within
         return None if within is None else throughput(within, self.window.wall_s)
 
     @property
     def standing(self) -> RateJudgement:
-        """Result of this launch alone for all bounds that have to be evaluated."""
+        """This launch's own result for all bounds that have to be evaluated."""
         return judge_rate([self.series], bounds_judged(self.spec), confirmations=1)
 
     def latency_percentiles(self) -> tuple[Percentile, ...]:
@@ -262,7 +262,7 @@ def summarize_requests(records: CaseRecords) -> Served | None:
 
 
 def _latencies(rows: Sequence[_Row], name: str) -> tuple[float, ...]:
-    """Return a time minus the scheduled time, for each request that has it."""
+    """Return one of the times minus the scheduled time, for each request that recorded it."""
     times = ((getattr(row, name), row.scheduled_s) for row in rows)
     return tuple(time_s - due_s for time_s, due_s in times if time_s is not None)
 

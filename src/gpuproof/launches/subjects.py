@@ -41,7 +41,7 @@ def link_subject(source: str, target: str) -> str:
 
 
 def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
-    """Map each GPU's subject to its number on its host, as given by the driver or else by torch."""
+    """Map each GPU's subject to its number on its host, as reported by the driver or else by torch."""
     indices: dict[str, int] = {}
     for launch in launches:
         hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
@@ -49,7 +49,8 @@ def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
         for environment in launch.of(Environment):
             host = f"host/{names.get(environment.host, environment.host)}"
             for gpu in (environment.facts.get("accelerators") or {}).get("devices") or ():
-                indices[f"{host}/gpu/{gpu.get('uuid')}"] = gpu["physical_index"]
+                if isinstance(index := gpu.get("physical_index"), int):
+                    indices[f"{host}/gpu/{gpu.get('uuid')}"] = index
             for gpu in environment.facts.get("devices") or ():
                 subject = f"{host}/gpu/{gpu.get('uuid') or gpu.get('index')}"
                 indices.setdefault(subject, _listed(indices, subject, gpu.get("index") or 0))

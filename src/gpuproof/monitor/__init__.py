@@ -1,6 +1,6 @@
 """The sampler: a separate process that reads the devices and the host while the workload runs.
 
-The package itself can be called, to record while a block of Python runs:
+The package itself is callable, to record while a block of Python runs:
 
     with gpuproof.monitor("training.jsonl", interval_s=0.5):
         train()

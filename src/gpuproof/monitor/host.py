@@ -2,7 +2,8 @@
 
 Input: none. Output: values by the names below; `disk_*` and `net_*` are running totals since boot, so their
 differences are exact at any sampling rate. psutil is used if available, else `/proc`. CPU usage needs two
-readings: the first is taken when the reader is created, so that usage is never the 0 of a first call.
+readings: the first is taken when the reader is created, so that usage is never the 0 that a first call
+returns.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class HostReader:
 
 
 def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
-    """Return the fractions of CPU time busy and waiting for disk (all CPUs), and the busiest CPU's.
+    """Return CPU time busy and waiting for disk (all CPUs), and busy time of the busiest, in percent.
 
     >>> before = CpuTimes(busy_s=(10.0, 10.0), iowait_s=(0.0, 0.0), total_s=(20.0, 20.0))
     >>> after = CpuTimes(busy_s=(11.0, 10.0), iowait_s=(0.0, 0.5), total_s=(21.0, 21.0))

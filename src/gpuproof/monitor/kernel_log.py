@@ -29,7 +29,7 @@ of a line then proves nothing."""
 
 
 class KernelLog:
-    """The kernel log, starting now."""
+    """The kernel log, from now on."""
 
     def __init__(self, path: Path = KMSG, *, pci: Path = PCI) -> None:
         self._pci = pci

@@ -48,7 +48,7 @@ class Listener(Protocol):
 
 
 class SystemListener:
-    """Listens to the operating system. Created once per process, in its main thread."""
+    """Listens for signals, marks and the parent's messages. Created once per process, in its main thread."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class SystemListener:
         return taken
 
     def ready(self) -> None:
-        """Send this message on the control socket; if the parent is gone, the next wait notices.
+        """Send this message on the control socket; if the parent has exited, the next wait detects it.
 
         Any thread may call this.
         """
@@ -125,7 +125,7 @@ class SystemListener:
 
 
 def _parent_message(control: socket.socket) -> tuple[str, int | None]:
-    """Read the parent's one message: the command's exit code, or notice that the parent has exited."""
+    """Read the parent's only message: the command's exit code, or notice that the parent has exited."""
     try:
         message = control.recv(4096)
     except ConnectionError:

@@ -105,11 +105,11 @@ read."""
 
 
 def _counted(port: PortReading, card: Path, files: Iterable[Path]) -> PortReading:
-    """Add a port's counters: for each file in the catalogue, a number or why it is missing."""
+    """Add a port's counters: for each file in the catalogue, a number or the reason it is missing."""
     counters, unread = {}, dict(port.unread)
     for file in sorted(file for file in files if (port.medium, file.name) in PORT_COUNTERS):
         text = _text(file)
-        total = (text or "").rpartition(" ")[2]  # AER files have several lines; the total is the last word
+        total = (text or "").rpartition(" ")[2]  # AER files have several lines; the total is the last field
         if total.isdecimal():
             counters[file.name] = int(total)
         else:

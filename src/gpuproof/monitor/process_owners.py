@@ -43,7 +43,7 @@ def describer(facts: ProcessFacts, *, proc: Path = Path("/proc"), logs: Path = P
 
 
 def sees_host_pids(proc: Path) -> bool:
-    """Check whether process IDs here are the host's, as listed by drivers."""
+    """Check whether process IDs here are the host's, which drivers list."""
     try:
         return str((proc / "self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
     except OSError:
@@ -96,7 +96,7 @@ def details_of(pid: int, *, proc: Path) -> dict[str, Any]:
 
 
 def _stat(folder: Path) -> tuple[str, list[str]]:
-    """Return the name, which may contain spaces and brackets, and the fields starting with the state."""
+    """Return the name, which may contain spaces and parentheses, and the fields from the state on."""
     before, bracket, after = _text(folder / "stat").rpartition(")")
     return before.partition("(")[2], after.split() if bracket else []
 
@@ -126,7 +126,7 @@ def _first_match(folder: Path, pattern: str) -> str | None:
 
 
 def _text(path: Path) -> str:
-    """Read a file in /proc; return nothing if the process is gone or the file is not readable."""
+    """Read a file in /proc; return nothing if the process has exited or the file is not readable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

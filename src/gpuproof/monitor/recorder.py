@@ -22,7 +22,7 @@ class RecordSink(Protocol):
         """Write one record.
 
         Raises:
-            OSError: the disk is full, or the reader is gone.
+            OSError: the disk is full, or the reader has closed the stream.
         """
 
     def append_last_words(self, record: Any) -> None:

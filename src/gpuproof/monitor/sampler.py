@@ -3,7 +3,7 @@
 Input: open devices, the host reader, a plan, and the clock, recorder and listener to use. Output: the records
 of one recording, from `Recording` to `RecordingEnd`. The fast and slow lanes use absolute deadlines on the
 monotonic clock; the loop sleeps in between, and records how late it was, which ticks it missed and how much
-CPU time it used. Ticks may be dithered: each tick then comes at a random moment within its interval, so that
+CPU time it used. Ticks may be dithered: each tick then comes at a random time within its interval, so that
 activity synchronised with the ticks is not always sampled at the same point of its cycle.
 """
 
@@ -58,9 +58,9 @@ class SamplingPlan:
     command: tuple[str, ...] | None = None
     """The workload's command line, stored in the recording's first line; None unless requested."""
     host_interval_s: float | None = None
-    """Interval for the host; None reads the host only with the slow lane."""
+    """Interval for the host; if None, the host is read only with the slow lane."""
     dither_seed: int | None = None
-    """Seed for the random moment of each tick within its interval; None puts each tick at the interval's
+    """Seed for the random time of each tick within its interval; None puts each tick at the interval's
     start."""
 
 
@@ -76,9 +76,10 @@ class Clock:
 class Schedule:
     """One tick per interval, counted from the start; a tick is missed if its interval ends first.
 
-    A tick comes at the start of its interval or, with `dither`, at a uniformly random moment within it, drawn
+    A tick comes at the start of its interval or, with `dither`, at a uniformly random time within it, drawn
     anew for every tick but the first, so that periodic activity is sampled equally at all points of its
-    cycle. Intervals are absolute, so neither late readings nor the random offsets shift later intervals.
+    cycle. Interval boundaries are absolute, so neither late readings nor the random offsets shift later
+    intervals.
 
     >>> schedule = Schedule(start_s=100.0, interval_s=0.5)
     >>> schedule.advance(now_s=100.1), schedule.deadline_s, schedule.missed_ticks
@@ -110,7 +111,7 @@ class Schedule:
         return now_s >= self.deadline_s - TOLERANCE_S
 
     def advance(self, now_s: float) -> None:
-        """Advance to the next tick after one was taken; ticks entirely in the past are missed."""
+        """Advance to the next tick after one was sampled; ticks entirely in the past are missed."""
         following = self._tick + 1
         latest = int((now_s - self._start_s + TOLERANCE_S) / self._interval_s)
         self._tick = max(following, latest)
@@ -198,7 +199,7 @@ class Sampler:
         self._port_errors: list[Any] = []
 
     def run(self) -> RecordingEnd:
-        """Record until a signal, the parent's exit or the planned duration; return the last record.
+        """Record until a signal arrives, the parent exits or time is up; return the last record.
 
         Raises:
             OSError: the recording can no longer be written; its last line says so if there is space.
@@ -320,7 +321,7 @@ class Sampler:
                 )
 
     def _note_processes(self, now_s: float) -> None:
-        """Write which processes use the devices, whenever that changes."""
+        """Record which processes use the devices, whenever that changes."""
         listed = self._devices.processes()
         now = {str(index): _process_entry(users, self._describe) for index, users in listed.items()}
         if now != self._processes:
@@ -334,7 +335,7 @@ class Sampler:
         self._recorder.append(Counters(monotonic_s=now_s, at=at, devices=totals))
 
     def _count_ports(self, at: str) -> None:
-        """Write port counters at the start and end, and whenever more than plain traffic changed."""
+        """Write port counters at the start and end, and whenever anything but plain traffic changed."""
         if self._ports is None:
             return
         now_s = self._clock.monotonic()

@@ -38,8 +38,8 @@ READY_TIMEOUT_S = 30.0
 """Time allowed for Python to start on a busy machine; the sampler itself does not wait for drivers."""
 STOP_TIMEOUT_S = 15.0
 REFUSAL_TIMEOUT_S = 10.0
-"""Time allowed from when an idle sampler closes its control socket to when it exits. It is long because
-otherwise the workload would start although the options were rejected; the sampler does not wait for
+"""Time allowed for an idle sampler to exit after it closes its control socket. It is long because the
+workload would otherwise start even though the options were rejected; the sampler does not wait for
 drivers."""
 KILLED_TIMEOUT_S = 1.0
 
@@ -128,7 +128,7 @@ class SamplerSession:
 
     def stop(self, *, exit_code: int | None, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
         """Pass on the command's exit code and stop the recording; return what went wrong, or None."""
-        with suppress(OSError):  # the sampler is already gone; its return code is reported below
+        with suppress(OSError):  # the sampler has already exited; its return code is reported below
             self._control.settimeout(timeout_s)
             self._control.sendall(json.dumps({"exit_code": exit_code}).encode())
         try:

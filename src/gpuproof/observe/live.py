@@ -224,7 +224,7 @@ class LiveView(App[None]):
         self._draw()
 
     def action_filter(self) -> None:
-        """Prompt for the text that processes must contain."""
+        """Prompt for the text to filter processes by."""
         place = self.query_one("#filter", Input)
         place.display = True
         place.focus()

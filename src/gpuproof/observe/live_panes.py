@@ -162,7 +162,7 @@ class ProcessRow:
 
 
 def process_rows(states: States, *, order: Order, containing: str = "") -> list[ProcessRow]:
-    """List the processes that contain a text, sorted."""
+    """List the processes that match a search text, sorted."""
     rows = [
         ProcessRow(host=host, gpu=index, facts=process)
         for host, state in states.items()

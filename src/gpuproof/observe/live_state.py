@@ -59,7 +59,7 @@ class DeviceState:
     running_over: set[str] = field(default_factory=set)
     """Running byte totals that wrap at 32 bits, so their growth is unknown."""
     spinning: SpinWatch | None = None
-    """Whether the device is busy without working; None if its utilisation metrics cannot show that."""
+    """Whether the device is busy without work; None if its utilisation metrics cannot show that."""
     processes_s: float | None = None
     """When the processes were last reported, which happens whenever anything about them changes."""
 
@@ -224,7 +224,7 @@ def _note_rates(device: DeviceState, values: dict[str, float], now_s: float) -> 
 def _with_shares(
     device: DeviceState, processes: list[dict[str, Any]], now_s: float
 ) -> tuple[dict[str, Any], ...]:
-    """Add `cpu_percent` (100 is one CPU) to each process that was listed before and reports its time."""
+    """Add `cpu_percent` (100 is one CPU) to each process that was listed before and reports CPU time."""
     before = {_same(process): process for process in device.processes or ()}
     span_s = 0.0 if device.processes_s is None else now_s - device.processes_s
     return tuple(_with_share(process, before.get(_same(process)), span_s) for process in processes)
@@ -241,7 +241,7 @@ def _with_share(process: dict[str, Any], before: dict[str, Any] | None, span_s: 
 
 
 def _count_raised(device: DeviceState, values: dict[str, float]) -> None:
-    """Count flags as they become set; a flag already set at the first reading does not count."""
+    """Count each time a flag becomes set; a flag already set at the first reading does not count."""
     for metric, event in RAISED.items():
         if values.get(metric) == 1.0 and device.values.get(metric) == 0.0:
             device.events[event] += 1

@@ -22,7 +22,8 @@ from gpuproof.records.ports import growth_text
 DIM: Final = "#7a7a7a"
 GOOD, WARN, BAD = "#00875f", "#b26a00", "#e0393e"
 LINE: Final = "#3b78d8"
-"""Colours with a luminance between a dark and a light background, and a contrast above 3 to both."""
+"""Colours with a luminance between a dark and a light background, and a contrast ratio above 3 against
+both."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _LEVELS: Final = 7
 """Characters of a sparkline, without the full block, so that adjacent lines stay separate."""

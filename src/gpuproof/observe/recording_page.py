@@ -65,7 +65,7 @@ class RecordingWords:
 
 
 def recording_result(recording: RecordingData, *, with_balance: bool = False) -> Result:
-    """Return the values of a recording, and what its page shows in addition."""
+    """Return the values of a recording, and what else its page shows."""
     measures = summarise(recording)
     words = RecordingWords(
         facts=tuple(_facts(recording)),
@@ -130,14 +130,14 @@ def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Mea
 
 
 def _ports(recording: RecordingData) -> Iterator[Notice]:
-    """Yield what each port counted, and list missing media."""
+    """Yield each port's counts, and list missing media."""
     yield from map(_port, port_changes(recording.ports))
     for medium, why in recording.ports[-1].missing.items() if recording.ports else ():
         yield Notice(word=medium, tone="faint", text=f"no port: {why}")
 
 
 def _port(change: PortChange) -> Notice:
-    """Report what a port counted, after its location and speed."""
+    """Report a port's counts, after its location and speed."""
     port, errors = change.port, change.grown("error")
     grown = growth_text(errors | change.grown(*CAUSES, "drop", "congestion")) or "counted only traffic"
     unknown = "".join(f"; {name} not known: {why}" for name, why in change.missing.items())
@@ -247,7 +247,7 @@ def _read_measures(result: Result) -> list[Measure]:
 
 
 def _verdict(result: Result, words: RecordingWords) -> Verdict:
-    """Return whether anything unusual was read, then how long and how often readings were taken."""
+    """Return whether anything unusual was read, and for how long and how often readings were taken."""
     warnings = [
         f"GPU {measure.labels['gpu']}: {measure.name} {measure.text}"
         for measure in _read_measures(result)

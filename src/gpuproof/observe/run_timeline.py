@@ -1,7 +1,7 @@
-"""Pictures of a run over time: step times and readings of devices or the host, on one axis.
+"""Plots of a run over time: step times and readings of devices or the host, on one axis.
 
-In: the evidence of a run. Out: one picture per host, and the distribution of step times. Each point drawn is
-a record or a reading, or the lowest, middle or highest of those that overlap. Launches are placed at their
+In: the evidence of a run. Out: one plot per host, and the distribution of step times. Each point drawn is a
+record or a reading, or the lowest, middle or highest of those that overlap. Launches are placed at their
 actual times; long pauses between them are shortened.
 """
 
@@ -59,7 +59,7 @@ class HostLaunch:
 
 
 def run_pictures(evidence: Evidence) -> tuple[Picture | Chart, ...]:
-    """Return a run over time: one picture per host, and step distributions; none for many launches."""
+    """Return a run over time: one plot per host, and step distributions; none for many launches."""
     launches = [launch for launch in evidence.launches if launch.of(Start)]
     hosts = {start.host for launch in launches for start in launch.of(Start)}
     if len(hosts) > MOST_HOSTS or len(launches) > MOST_LAUNCHES:

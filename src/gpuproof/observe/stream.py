@@ -78,7 +78,7 @@ def sampled(command: list[str]) -> Records:
 
 
 def _sampler_error(process: subprocess.Popen[bytes]) -> GpuproofError:
-    """Convert the sampler's message to an error; rejected options stay a usage error."""
+    """Convert the sampler's message to an error; rejected options remain a usage error."""
     _, errors = process.communicate()
     message = errors.decode(errors="replace").strip().removeprefix("gpuproof: ")
     kind = UsageError if process.returncode == ExitCode.USAGE else EnvironmentUnfitError

@@ -3,7 +3,7 @@
 Utilisation, memory, power with its limit, temperature with its slowdown threshold, and clocks are drawn over
 the phases; below them, throttle reasons and driver events have one row per GPU. Many GPUs over a long time
 are drawn as quantile bands, with each GPU's median on top. Metrics without readings are omitted. Without a
-GPU, the host's readings are drawn.
+GPU, the host's readings are plotted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ one another."""
 BAND_PIECES: Final = 240
 """Number of time slices in a band: wide enough for stable quantiles of a day's readings."""
 VISIBLE: Final = 1400
-"""Time resolution of a picture, as a number of slices."""
+"""Time resolution of a plot, as a number of slices."""
 FAR: Final = 4.0
-"""A limit this many times the highest reading is not drawn, because it would flatten the lines."""
+"""A limit above this many times the highest reading is not drawn, because it would flatten the lines."""
 INSTEAD: Final = {"power_w": "power_instant_w", "temp_gpu_c": "temp_hotspot_c"}
-"""The substitute that is drawn if the metric itself was not read."""
+"""The substitute to draw if the metric itself was not read."""
 OF_HOST: Final = ("cpu_percent", "mem_used_bytes")
 LIMITS: Final = {
     "mem_total_bytes": "installed",
@@ -61,7 +61,7 @@ THROTTLE_FILLS: Final = {
 
 
 def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Picture:
-    """Draw a recording over time with limited points per line; without readings, only a note."""
+    """Draw a recording over time, limiting the points per line; without readings, only a note."""
     drawn = [row.name for row in METRICS.values() if row.drawn]
     charts = [chart for metric in drawn if (chart := _device_chart(recording, metric, pieces)) is not None]
     if not charts:
@@ -125,7 +125,7 @@ def _chart(
 
 
 def _device_chart(recording: RecordingData, metric: str, pieces: int) -> Chart | None:
-    """Return a metric for all GPUs; None if it was not read on any."""
+    """Return a metric for all GPUs; None if no GPU has readings of it."""
     columns = {_name(track): c for track in recording.devices if (c := _column(track, metric)) is not None}
     if not columns:
         return None
@@ -255,7 +255,7 @@ def _events(recording: RecordingData) -> dict[str, list[tuple[int, float]]]:
 
 
 def _visible(times: Sequence[float], recording: RecordingData) -> list[float]:
-    """Of times that coincide in the picture, keep only the first."""
+    """Of times that coincide in the plot, keep only the first."""
     pixel_s = recording.duration_s / VISIBLE
     visible: list[float] = []
     for at_s in sorted(times):

@@ -56,7 +56,7 @@ def run_in_foreground(
 
 
 class _GroupWitness:
-    """A process in our group that blocks all signals: one pending here too went to the whole group.
+    """A process in our group that blocks all signals: one also pending here went to the whole group.
 
     A received signal does not reveal whether it targeted one process or the group. If it targeted the group,
     the command has already received it.
@@ -71,7 +71,7 @@ class _GroupWitness:
         time.sleep(_SENDING_S)
         signal.sigtimedwait({number}, 0)  # `timeout` signals us first, then the whole group
         waiting = self._waiting()
-        if waiting:  # pending signals stay pending, so the next signal needs a new witness
+        if waiting:  # pending signals stay pending, so the next signal needs a new witness process
             self.close()
             self._pid = self._fork()
         self._to_group |= waiting
@@ -96,7 +96,7 @@ class _GroupWitness:
     def _fork() -> int:
         ours = os.getpid()
         pid = os.fork()
-        if pid == 0:  # only SIGKILL stops it: sent by us, or by the system once we are gone
+        if pid == 0:  # only SIGKILL stops it: sent by us, or by the system once we have exited
             try:
                 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
                 os.closerange(0, _MOST_DESCRIPTORS)

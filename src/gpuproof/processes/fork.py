@@ -79,7 +79,7 @@ class ForkServer:
         return child
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a request; if the server is gone, the listening thread notices."""
+        """Send a request; if the server has exited, the listening thread notices."""
         with self._lock, suppress(OSError):
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
@@ -149,7 +149,7 @@ class ForkedProcess(WatchedProcess):
         super().finish(status)
 
     def wait_without_server(self) -> None:
-        """Wait for a process to exit after its parent, which would have reported the exit, is gone."""
+        """Wait for a process to exit when its parent, which would have reported this, has died."""
         if self._handle is not None:
             ended = select.poll()  # select() does not support descriptors of 1,024 and above
             ended.register(self._handle, select.POLLIN)

@@ -81,7 +81,7 @@ def users_threads(environment: Mapping[str, str] | None = None) -> int | None:
 
 
 def _users_environment() -> Mapping[str, str]:
-    """Return the environment of the nearest process, this one or an ancestor, not from torchrun."""
+    """Return the environment of this process or the nearest ancestor that torchrun did not start."""
     pid = os.getpid()
     with suppress(OSError, ValueError):
         while AGENT_MARK in (started_with := _started_with(pid)):

@@ -62,7 +62,7 @@ class WatchedProcess(ABC):
     def end(self, grace_s: float) -> None:
         """Stop the process: SIGTERM, wait `grace_s` for it to exit, SIGKILL.
 
-        A second Ctrl-C cuts the wait short, but also leaves no process behind.
+        A second Ctrl-C cuts the wait short, but still leaves no process behind.
         """
         try:
             self.signal(SIGTERM)
@@ -187,7 +187,7 @@ def descendants(root: int, *, without: Iterable[int] = ()) -> tuple[ProcessState
 
 
 def _read(entry: Path) -> ProcessState | None:
-    """Read one process; return None if it is gone or a zombie."""
+    """Read one process; return None if it no longer exists or is a zombie."""
     try:
         text = (entry / "stat").read_text(errors="replace")
     except OSError:
@@ -200,7 +200,7 @@ def _read(entry: Path) -> ProcessState | None:
 
 
 def highest_resident_bytes(pid: int) -> int:
-    """Return the peak memory of a process; 0 if it is gone or does not report its peak."""
+    """Return the peak memory of a process; 0 if it has exited or does not report its peak."""
     try:
         text = (PROC / str(pid) / "status").read_text(errors="replace")
     except OSError:

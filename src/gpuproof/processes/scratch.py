@@ -38,7 +38,7 @@ class ScratchFolder:
 
 
 def make_scratch(purpose: str = "") -> ScratchFolder:
-    """Create a folder in the system's temporary folder; remove those that killed owners left there.
+    """Create a folder in the system's temporary folder; remove those left there by killed owners.
 
     Raises:
         OSError: no folder can be created.
@@ -62,7 +62,7 @@ def scratch_folder(purpose: str = "") -> Iterator[Path]:
 
 
 def sweep(parent: Path | None = None) -> int:
-    """Remove folders of this user with owners that have exited; return the number removed.
+    """Remove this user's folders if their owner process has exited; return the number removed.
 
     `parent` is where the folders are; by default, the system's temporary folder.
     """
@@ -108,7 +108,7 @@ def _removed(path: Path, folder: int) -> bool:
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         status = os.fstat(owner)
-        if not stat.S_ISREG(status.st_mode) or not status.st_nlink:  # gone: another sweep has claimed it
+        if not stat.S_ISREG(status.st_mode) or not status.st_nlink:  # deleted: another sweep has claimed it
             return False
         shutil.rmtree(path, ignore_errors=True)
         return True

@@ -2,7 +2,7 @@
 
 Input: an argument list. Output: a process in its own session, or an error that says which command could not
 be started. The status is the same as a `subprocess` return code: negative for the signal that terminated the
-process. Other processes of the same gpuproof are started from the same files or archive: nothing is ever
+process. Other gpuproof processes are started from the same files or archive as this one: nothing is ever
 imported from the working directory, which may contain a user's `random.py` or another gpuproof. Both sides
 use this module, so it needs only the standard library.
 """

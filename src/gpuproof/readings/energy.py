@@ -5,7 +5,7 @@ polling rate, while many power sensors only sample part of the time. Power is in
 there is no counter, if the counter did not move while power was drawn, or if it stopped before the end of the
 window. `coverage` is the fraction of the window that the value covers; the value is never extrapolated to the
 rest. Mean power comes from the same counter: if a signal is in step with the readings, no number of samples
-reveals its course between them.
+reveals what happens between them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOUBT_FACTOR: Final = 1.25
 
 
 FEWEST_MOVES: Final = 10
-"""A counter may only update periodically, at times of its own (every 0.1 s on an H200): its increase over k
+"""A counter may only update periodically, on its own schedule (every 0.1 s on an H200): its increase over k
 updates may then be too high or too low by 1/k."""
 WHOLE_ENOUGH: Final = 0.9
 """Fraction of a window that an energy value has to cover to represent all of it."""
@@ -97,7 +97,7 @@ class PowerOverTime:
 
 
 def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Flags) -> PowerOverTime | None:
-    """Return the power at the samples `inside`, from the energy counter if it moves there.
+    """Return the power at the samples `inside`, from the energy counter if it advances there.
 
     If the counter moves, the power at a sample is the counter's increase up to the next sample that has a
     value, divided by the time in between; across a gap it is unknown. Otherwise, it is the reading of the
@@ -149,7 +149,7 @@ def _unknown(note: str) -> Energy:
 
 
 def _stopped_s(times: Floats, totals: Floats) -> float | None:
-    """Return when a counter that had been moving stopped for good; None if it may still move."""
+    """Return when a counter that had been moving stopped for good; None if it may still be moving."""
     moved_s = times[1:][totals[1:] != totals[:-1]]
     if len(moved_s) < FEWEST_MOVES:
         return None

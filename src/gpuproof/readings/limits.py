@@ -67,7 +67,7 @@ class LaunchLimits:
 
     @property
     def name(self) -> str:
-        """The name of the first limit, or the word for an unknown one."""
+        """The name of the first limit, or the label for an unknown one."""
         return self.found[0].name if self.found else UNKNOWN
 
 
@@ -133,7 +133,7 @@ def power_limit_text(device: DeviceWindow) -> str:
 def host_busy(host: HostWindow, devices: Sequence[DeviceWindow]) -> Iterator[LaunchLimit]:
     """Yield the host as the limit if every GPU reported idling, or a CPU was busy while no GPU was.
 
-    A GPU that idled all the time was not used, so it does not show what the workload waited for.
+    A GPU that was idle throughout was not used, so it does not show what the workload waited for.
     """
     used = [d.util_gpu_percent for d in devices if d.util_gpu_percent is not None]
     idle = min(((d.throttle_shares or {}).get("idle", 0.0) for d in devices), default=0.0)
@@ -154,7 +154,7 @@ def _host_limit(share: float, text: str) -> LaunchLimit:
 def limit_measure(limits: Sequence[LaunchLimits]) -> Measure:
     """Return what limited a run: the most frequent first limit among its launches.
 
-    The measure has a text, but no value that could be counted or compared.
+    The measure has text, but no value that could be counted or compared.
     """
     name, times = Counter(one.name for one in limits).most_common(1)[0]
     of = next(one for one in limits if one.name == name)

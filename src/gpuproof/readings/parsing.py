@@ -1,4 +1,4 @@
-r"""Reads and writes JSON of recordings and run files, millions of lines, with the fastest library.
+r"""Reads and writes JSON of recordings and run files (millions of lines) with the fastest library.
 
 >>> fast_json(b'{"name": "\\u001b]0;title\\u0007", "value": 0.1}')
 {'name': ' ]0;title ', 'value': 0.1}

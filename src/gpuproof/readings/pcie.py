@@ -34,7 +34,7 @@ def links_under_load(recording: RecordingData) -> dict[str, Floats]:
 
 
 def pcie_under_load(evidence: Evidence) -> dict[str, dict[str, float]]:
-    """Return each GPU's highest generation and most lanes, by UUID, if there are enough readings."""
+    """Return each GPU's maximum PCIe generation and width, by UUID, if there are enough readings."""
     for launch in evidence.launches:
         for start in launch.of(Start):
             evidence.port_totals(launch.case, start.host)  # reads each recording once

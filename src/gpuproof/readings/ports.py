@@ -54,7 +54,7 @@ class PortChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortsDuringLaunch:
-    """Counter increases of one host's ports during one launch."""
+    """Increases in the counters of one host's ports during one launch."""
 
     launch: str
     """CASE/REPLICATE."""
@@ -71,7 +71,7 @@ class PortsDuringLaunch:
 
 
 def ports_in(evidence: Evidence) -> dict[str, list[PortsDuringLaunch]]:
-    """Return what the ports of each host counted during each launch, by inventory name."""
+    """Return the port counts of each host during each launch, by inventory name."""
     by_host: dict[str, list[PortsDuringLaunch]] = {}
     for launch in evidence.launches:
         names = {start.host: launch.host_of(start) for start in launch.of(Start)}
@@ -104,7 +104,7 @@ def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:
 
 
 def _gpus(recording: RecordingData, counters: Sequence[Counters]) -> list[PortReading]:
-    """Return the links of each GPU in the form of ports; the last of several readings counts."""
+    """Return the links of each GPU as ports; the last of several readings counts."""
     totals = {key: values for one in counters for key, values in one.devices.items() if values}
     return [
         PortReading(
@@ -118,7 +118,7 @@ def _gpus(recording: RecordingData, counters: Sequence[Counters]) -> list[PortRe
 
 
 def port_changes(totals: Sequence[PortTotals]) -> tuple[PortChange, ...]:
-    """Return the counts of every port ever listed, from the first to the last of several readings."""
+    """Return the counter increases of every port ever listed, from the first reading to the last."""
     if not totals:
         return ()
     listed = [{port.name: port for port in reading.ports} for reading in totals]

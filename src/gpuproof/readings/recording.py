@@ -122,7 +122,7 @@ class RecordingData:
         return reasons
 
     def phases(self) -> tuple[PhaseSpan, ...]:
-        """List the sections named by marks; each ends at the next phase or null, or at the last sample."""
+        """List the phases set by marks; each ends at the next phase or null, or at the last sample."""
         changes = self._phase_changes()
         last_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
         ends = [start for start, _ in changes[1:]] + [last_s]
@@ -163,7 +163,7 @@ def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> Rec
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Pause garbage collection, which needs a sixth of the time: JSON and records have no cycles."""
+    """Pause garbage collection, which takes a sixth of the time: JSON and records have no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -176,8 +176,8 @@ def without_collection() -> Iterator[None]:
 class Columns:
     """The columns of several owners, built from rows; a column missing from a row gets NaN there.
 
-    Rows of one owner with the same names are stored together as they arrive, so that a day fits in a few
-    arrays.
+    Rows of one owner with the same names are stored together as they arrive, so that a day's readings fit in
+    a few arrays.
     """
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ class _Builder:
     samples_by_reasons: defaultdict[tuple[str, tuple[Any, ...]], array[int]] = field(
         default_factory=lambda: defaultdict(partial(array, "q"))
     )
-    """The devices, and the reasons that a sample reported for them → these samples."""
+    """The devices and reasons in a sample → the samples that reported them."""
     throttle: defaultdict[str, Reasons] = field(default_factory=lambda: defaultdict(Reasons))
     others: dict[type, list[Any]] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
@@ -335,7 +335,7 @@ class _Builder:
         return key
 
     def _spread_reasons(self) -> None:
-        """Pass on to each device what samples reported for all devices."""
+        """Assign each device its throttle reasons from samples that cover all devices."""
         for (devices, reasons), places in self.samples_by_reasons.items():
             names = split(devices)
             of_devices = reasons_by_device(list(reasons), num=len(names))

@@ -129,7 +129,7 @@ def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
 
 
 def _table_of(rows: tuple[list[Any], ...], num_devices: int) -> Floats:
-    """Create an array from rows of equal length, read as one run of numbers in a third of the time."""
+    """Create an array from rows of equal length, packed as one sequence in a third of the time."""
     try:
         flat = struct.pack(f"{len(rows) * num_devices}d", *chain.from_iterable(rows))
     except struct.error:  # a row has no values
@@ -252,7 +252,7 @@ def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, lengt
 
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
-    """Expand the pieces of a column to all samples; a column that never changes needs no space."""
+    """Expand a column's pieces to one value per sample; a column that never changes needs no space."""
     if sum(len(places) for places, _ in pieces) == length:
         first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
         if all(part.flat[-1] == first and (part == first).all() for _, part in pieces if part.size):
@@ -291,7 +291,7 @@ class Reasons:
         self._samples[tuple(reasons)].extend(places)
 
     def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
-        """Return each reason's flags, and which of the `length` samples had an answer."""
+        """Return each reason's flags, and in which of the `length` samples reasons were read."""
         answered = np.zeros(length, dtype=bool)
         flags: dict[str, Flags] = {}
         for reasons, places in self._samples.items():

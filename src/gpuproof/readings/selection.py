@@ -25,7 +25,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.records.page import Fact, Provenance
 
 RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
-"""File types that a pattern may match: recordings, not the summaries and pictures next to them."""
+"""File types that a pattern may match: recordings, not the summaries and plots next to them."""
 
 MULTI_GPU_ENDING = "_multi_gpu"
 """Stem of the second file that gputop writes for a run."""
@@ -42,7 +42,7 @@ class Selected:
 
 
 def newest_match(*patterns: str) -> Selected:
-    """Resolve paths, directories or globs to one file: the last modified; on a tie, the last by name.
+    """Resolve paths, directories or globs to one file: the newest; on a tie, the last by name.
 
     Among a run's files, the JSON Lines file is preferred, as the others were created from it. A single path
     is used unchanged.

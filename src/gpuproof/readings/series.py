@@ -6,8 +6,8 @@ covered. A reading is valid until the next one; before a gap (a lost device, a h
 one typical interval only, so that the gap is not filled with the last value. In a dithered recording
 (`monitor/sampler.py`), a reading instead represents half of the time to either neighbour: otherwise, an early
 reading in a tick would weigh more than a late one, and a signal in step with the ticks would be measured
-incorrectly. If a counter decreased (the driver was reloaded), increases are summed around that step. For a
-picture, a day's column is reduced to an envelope.
+incorrectly. If a counter decreased (the driver was reloaded), only the increases before and after are summed.
+For a plot, a day's column is reduced to an envelope.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -29,7 +29,7 @@ from gpuproof.statistics.estimate import median
 from gpuproof.statistics.percentiles import percentile
 
 FEW_SPANS: Final = 4
-"""Maximum number of spans in a window for which spans are processed one at a time."""
+"""Up to this many spans, a window's spans are processed one at a time."""
 HOLE_FACTOR: Final = 4.0
 """Two readings further apart than this many typical intervals have a gap between them. Dithered ticks are up
 to two intervals apart, and the typical interval estimated from a few of them may be wrong by half."""
@@ -50,7 +50,7 @@ class SeriesSummary:
 
 
 def longest_step_s(times: Floats) -> float:
-    """Return the largest spacing of readings that is not a gap, from their typical interval."""
+    """Return the longest time between readings that is not a gap, from their typical interval."""
     return median(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
 
 
@@ -88,7 +88,7 @@ def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
     table = np.vstack(columns)
     num_read = np.count_nonzero(~np.isnan(table), axis=0)
     means = np.nansum(table, axis=0) / np.maximum(num_read, 1)
-    within = np.clip(means, np.fmin.reduce(table), np.fmax.reduce(table))  # no rounding of equal values
+    within = np.clip(means, np.fmin.reduce(table), np.fmax.reduce(table))  # keeps equal values exact
     return np.where(num_read > 0, within, np.nan)
 
 
@@ -97,7 +97,7 @@ def summarise_series(
 ) -> SeriesSummary | None:
     """Return the summary of a column's readings; None if it has no readings.
 
-    `weights` are the durations for which readings are valid, if there is a reading at each of `times`.
+    `weights` are the durations for which readings are valid, used if there is one at each of `times`.
     """
     if len(column) and is_steady(column):
         return _steady(float(column[0]), len(column))
@@ -147,7 +147,7 @@ class CounterChange:
     """The increase of a counter, and the time it covers."""
 
     increase: float
-    """Increase in the unit at the end of the metric's name."""
+    """Increase, in the unit that the metric's name ends with."""
     covered_s: float
     """Time from the first reading to the last, without stretches in which the counter decreased."""
     resets: int
@@ -264,7 +264,7 @@ def readings_of(recording: RecordingData, track: DeviceTrack, metric: str) -> tu
 
 
 MIDDLE: Final = (0.05, 0.25, 0.75, 0.95)
-"""The ends of the middle 90 % and of the middle half."""
+"""The quantiles that bound the middle 90 % and the middle 50 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,8 +282,8 @@ def bands(
 ) -> Bands:
     """Divide the time into equal stretches, and return quantiles of all columns' readings in each.
 
-    At least two times are required. A stretch without readings has NaN. Extremes are left to `envelope`: with
-    a day's noise, they would fill a picture.
+    At least two times are required. A stretch without readings is NaN. Extremes are left to `envelope`: with
+    a day's noise, they would fill a plot.
 
     >>> bands(np.arange(4.0), [np.array([1.0, 2.0, 3.0, 4.0])], pieces=2, shares=(0.0, 1.0)).levels.tolist()
     [[1.0, 3.0], [2.0, 4.0]]
@@ -301,7 +301,7 @@ def bands(
 
 
 def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Bands:
-    """Return the lowest, median and highest reading in each of this many stretches of a column.
+    """Return the lowest, median and highest reading in each piece of a column.
 
     Each value is an actual reading: for an even number of readings, the median is the lower of the middle
     two. A column with few readings has each of them three times, and NaN in every gap.

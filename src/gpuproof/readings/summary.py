@@ -1,9 +1,10 @@
 """How is a recording summarised? As measures of its devices and its host.
 
-The input is a `RecordingData`. The output is `Measure`s of the whole recording, with each device and the host
-as a subject, and, for each phase and device, those in the table of phases. Means are weighted by time,
-`labels.metric` is the name in the catalogue, and a statistic is the mean, an extreme, a percentile, a total
-or a fraction of the time. Whatever was not read has a reason instead of a value; nothing missing becomes 0.
+The input is a `RecordingData`. The output consists of `Measure`s for the whole recording, with each device
+and the host as a subject, and, for each phase and device, the measures in the table of phases. Means are
+weighted by time, `labels.metric` is the name in the catalogue, and a statistic is the mean, an extreme, a
+percentile, a total or a fraction of the time. Whatever was not read has a reason instead of a value; no
+missing value becomes 0.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventAt:
-    """Something that a driver reported; its time is in seconds since the recording started."""
+    """An event that a driver reported; its time is in seconds since the recording started."""
 
     at_s: float
     event: DriverEvent
@@ -73,7 +74,7 @@ class _Owner:
 
 
 def summarise(recording: RecordingData) -> tuple[Measure, ...]:
-    """Return the values of a recording: of its devices and host, and of each phase."""
+    """Return a recording's values: for its devices and host, and for each phase."""
     phases = [windows.phase(recording, name=name) for name in windows.phase_names(recording)]
     return (
         *_of_recording(recording),
@@ -217,7 +218,7 @@ def _series(
 
 
 def _readings_due(at: _At, metric: Metric | None) -> int:
-    """Count the readings a window should have: one per sample, or the slow lane's share of those."""
+    """Count the readings a window should have: one per sample, or the slow lane's fraction of those."""
     slow_s = at.recording.recording.slow_interval_s
     if metric is None or metric.lane != "slow" or slow_s <= at.recording.recording.fast_interval_s:
         return at.samples
@@ -234,7 +235,7 @@ def _energy(owner: _Owner, used: Energy) -> Measure:
 
 
 def _shares(owner: _Owner, throttled: Throttling) -> Iterator[Measure]:
-    """Yield each reason's fraction of the time, or that there was no throttling, or no report of it."""
+    """Yield each reason's fraction of the time, or a note that throttling was absent or not reported."""
     faults = [item for item in throttled.shares if item.reason not in STATE_REASONS]
     if not faults:
         yield _not_held(owner, throttled)
@@ -256,7 +257,7 @@ def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
 
 
 def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
-    """Return that nothing throttled a device, as far as reported, or that it did not report."""
+    """Return a measure: a device was never throttled, as far as reported, or did not report."""
     about: dict[str, Any] = {"name": THROTTLED, "unit": "1"}
     if not throttled.has_answers:
         return owner.figure(THROTTLED_METRIC, "share of the time", None, missing=throttled.missing, **about)

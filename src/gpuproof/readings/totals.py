@@ -5,12 +5,12 @@ counter decreased (it wrapped, or the driver was reloaded), this is reported. A 
 exceeds 32 bits and decreases may have wrapped unseen between any two readings: its value is a lower bound,
 and no rate is computed. No rate is computed either for a counter that exceeds the capacity of its PCIe link.
 
-The output, for throttling: a fraction of time per reason. The device's own counters of throttled time are
+The output for throttling: a fraction of time per reason. The device's own counters of throttled time are
 exact at any polling rate, so they are preferred; the reasons in samples are used if there is no counter. A
 counter that did not move while samples showed its reason is not trusted; if it differs from the samples by
 more than sampling explains, both are reported. A reason that covers several others (`thermal`: by software or
-hardware) is only reported for the time in which none of those applies. For a device that reports neither, the
-result is None, which does not mean "never throttled"; the same applies to a counter that has never counted.
+hardware) is only reported while none of the others applies. For a device that reports neither, the result is
+None, which does not mean "never throttled"; the same applies to a counter that has never counted.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
@@ -199,7 +199,7 @@ class _Samples:
         self._flags = {reason: flags for reason, flags in answers.items() if flags.any()}
 
     def flags(self, reason: str) -> Flags:
-        """Return at which answered samples a reason applied, or one of the reasons that it covers."""
+        """Return in which answered samples a reason applied, or a reason that it covers."""
         named = [self._flags[name] for name in (reason, *HEAT.get(reason, ())) if name in self._flags]
         return np.logical_or.reduce(named) if named else np.zeros(len(self._times), dtype=bool)
 
@@ -256,9 +256,9 @@ def _counters(
     """Return the fraction of time of each trusted counter, and a note on each untrusted one.
 
     A counter is not trusted if it did not move while a sample showed its reason, or if it is below the
-    samples by more than sampling explains. A counter that is above them may have seen what happened in
-    between, and samples that were not dithered may be in step with the signal. A counter is read in the slow
-    lane and may itself lag by that interval: this much at either end is its error.
+    samples by more than sampling explains. A counter above the samples may have counted what happened between
+    them, and samples that were not dithered may be synchronous with the signal. A counter is read in the slow
+    lane and may itself lag by that interval: its error is this much at either end.
     """
     believed: dict[str, ThrottleShare] = {}
     disbelieved: dict[str, str] = {}
@@ -279,9 +279,9 @@ def _counters(
 
 
 def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
-    """Reduce the time of a counter for several reasons to what their own fractions do not cover.
+    """Reduce the time of a counter for several reasons to the rest that their own fractions leave.
 
-    If the counter is exact, and samples show only one of these reasons, that reason gets its time.
+    If the counter is exact, and samples show only one of these reasons, that reason gets the counter's time.
     """
     for counter, parts in HEAT.items():
         item = shares.get(counter)

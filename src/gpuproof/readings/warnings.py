@@ -1,9 +1,9 @@
 """Warnings about a recording: links, memory, uneven load, and GPUs that are busy without working.
 
-The input is a recording, a device and a window. The output is sentences, none if nothing is wrong or nothing
-was read. The link is evaluated while the device is busy: an idle link runs slower to save power, and a first
-reading may still show that. For lanes, at least two readings must agree, or all if there are fewer; for the
-generation, no reading may have been better.
+The input is a recording, a device and a window. The output consists of sentences; there are none if nothing
+is wrong or nothing was read. The link is evaluated while the device is busy: an idle link runs slower to save
+power, and a first reading may still show that. For lanes, at least two readings must agree, or all if there
+are fewer; for the generation, no reading may have been higher.
 
 Balance is computed from a recording's results: for utilisation, memory and power, the measure is the
 coefficient of variation over the GPUs' means, with its usual rating (below 5 % excellent, 10 good, 20 fair,
@@ -56,7 +56,7 @@ UTILISATION_PERCENT: Final = 99.0
 POWER_SHARE: Final = 0.4
 """Power as a fraction of the limit in force."""
 TRAFFIC_PERCENT: Final = 1.0
-"""Memory traffic, which the driver reports in whole percentages."""
+"""Memory traffic, which the driver reports in whole percent."""
 LEAST_S: Final = 10.0
 LEAST_READINGS: Final = 6
 SPIN_METRICS: Final = ("util_gpu_percent", "power_w", "util_mem_ctrl_percent")
@@ -187,7 +187,7 @@ class Spin:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from the stretch's first reading to its last."""
+        """Seconds between the stretch's first and last readings."""
         return self.end_s - self.begin_s
 
     @property
@@ -260,7 +260,7 @@ def limit_of(identity: DeviceIdentity, values: Mapping[str, float]) -> float | N
 
 
 def spins(recording: RecordingData, track: DeviceTrack) -> tuple[Spin, ...]:
-    """Return every stretch of a recording in which a device was busy without working."""
+    """Return every stretch of a recording in which a device was busy without doing any work."""
     columns = [track.values(metric) for metric in SPIN_METRICS]
     if not is_judged(track.identity) or any(column is None for column in columns):
         return ()

@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.records.codec import Natural
+from gpuproof.records.codec import Amounts, Natural
 from gpuproof.records.journal import record_kind
 
 COMMUNICATION = re.compile(
     r"nccl|rccl|simccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
 )
-"""Text that the name of every communication kernel contains."""
+"""Text contained in the name of every communication kernel."""
 ClockName = Literal["device_event", "host", "host_synchronised"]
 
 
@@ -105,7 +105,7 @@ class StepPhases:
     """Backward pass of additional steps with gradients that stay on the rank; empty if a step cannot run
     alone."""
     plain_step_s: tuple[float, ...] = ()
-    """The mean step time after the first step, for bursts of steps without marks …"""
+    """The mean step time after the first step, for bursts of steps without phase marks …"""
     marked_step_s: tuple[float, ...] = ()
     """… and for bursts with marks; the two are interleaved."""
     allocated_before_bytes: tuple[int, ...] = ()
@@ -123,7 +123,7 @@ class OwnCompute:
 
     rank: int
     clock: ClockName
-    bursts_s: tuple[tuple[float, ...], ...]
+    bursts_s: tuple[Amounts, ...]
     """Step times of each burst; between bursts, all ranks step together, which separates the bursts in
     time."""
     missing: str | None

@@ -43,7 +43,7 @@ Exclusive = Literal["hosts", "devices", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a case should run; `placed.json` next to its spec records where it did run."""
+    """Where a case should run; `placed.json` next to its spec records where it actually ran."""
 
     hosts: tuple[Host, ...] = ()
     """Host names in order of node rank; if empty, any `num_hosts` hosts may be used."""
@@ -58,7 +58,13 @@ class Placement:
     """Whether the job has exclusive use of its hosts, exclusive use of its devices only, or shares both with
     other jobs of its kind."""
     share: DeviceShare | None = None
-    """How the device is selected on the host; None only uses `devices` and the rank."""
+    """How the device is selected on the host; with None, only `devices` and the rank are used."""
+
+    def __post_init__(self) -> None:
+        if self.devices is not None and len(self.devices) < self.ranks_per_host:
+            raise ValueError(
+                f"{self.ranks_per_host} ranks per host need more than {len(self.devices)} devices"
+            )
 
     @property
     def num_ranks(self) -> int:
@@ -132,7 +138,7 @@ class ModelWork:
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """Why no single step represents all, as a captured one must; None if all are identical."""
+        """Why no single step represents all steps, as a captured one must; None if all are identical."""
         return None
 
     @property
@@ -213,7 +219,7 @@ class ServingWork(ModelWork):
     kind: Literal["serving"] = "serving"
     serving: ServingSpec
     inference: InferenceSpec = field(default_factory=InferenceSpec)
-    """Settings for running the worker's own model; its phases are those of `serving`."""
+    """Settings for running the worker's own model; its phases are the same as for `serving`."""
     arrival_seed: int | None = None
     """Seed for this launch's arrivals and prompts; different for each launch of the run.
 
@@ -341,7 +347,7 @@ class DeviceShare:
 @record_kind("device_taken")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTaken:
-    """The device assigned to a case, and what was known about the device at that time."""
+    """The device assigned to a case, and the facts known about it at that time."""
 
     rank: int
     physical_index: int

@@ -161,7 +161,7 @@ class CaseRecords:
         yield from self._contradicted()
 
     def _contradicted(self) -> Iterator[str]:
-        """Yield differences between one rank's records: in its host, or when and how long it measured."""
+        """Yield contradictions in one rank's records: in its host, or in when and how long it measured."""
         start, starts = None, {start.rank: start for start in self.of(Start)}
         for record in self.records:  # a rank's records are later than its start
             start = record if isinstance(record, Start) else start
@@ -293,7 +293,7 @@ def without_contradictions(launches: Iterable[CaseRecords]) -> Iterator[CaseReco
 
 
 def without_copies(launches: Iterable[CaseRecords]) -> Iterator[CaseRecords]:
-    """Yield the launches; one that repeats an earlier one's process or window becomes a note."""
+    """Yield the launches; any that repeats an earlier launch's process or window becomes a note."""
     seen: dict[tuple[str, float, float], str] = {}
     for launch in launches:
         name = f"{launch.case.case_id}/{launch.case.replicate}"

@@ -126,7 +126,7 @@ class ImageListing:
     """The images of one part of a folder, in order; an image's class is the folder that contains it."""
 
     root: str
-    """The folder of the part; `files` are relative to it."""
+    """The part's folder; `files` are relative to it."""
     classes: tuple[str, ...]
     files: tuple[str, ...]
     sha256: str

@@ -1,7 +1,8 @@
 """How do the control and node sides talk over one byte stream? In frames: JSON, then raw bytes.
 
 The JSON line specifies how many bytes follow (`size`, default 0). A stream starts with `GREETING`: anything
-that a login prints before that is ignored. Both sides use this over standard input and output of one process.
+that a login prints before that is ignored. Both sides use this over the standard input and output of one
+process.
 
 >>> decoder = FrameDecoder()
 >>> [(frame.header["say"], frame.payload) for frame in decoder.feed(encode_frame({"say": "file"}, b"abc"))]

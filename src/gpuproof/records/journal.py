@@ -1,7 +1,8 @@
 """JSON Lines files: flushed after each record, readable even if the last line is truncated.
 
 A journal contains dataclasses that are registered under a `kind`. A reader gets every complete record, in
-order, and whether the end of the file was truncated (because a process was killed in the middle of a write).
+order, and learns whether the end of the file was truncated (because a process was killed in the middle of a
+write).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def record_of(data: Any, *, place: str = "record") -> Any:
     try:
         fields = data if kind.unpack is None else kind.unpack(data)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(f"a {data['kind']} that cannot be read ({error})", place=place) from error
+        raise RecordError(f"{data['kind']}: cannot be read ({error})", place=place) from error
     return from_json(kind.cls, fields, place=place)
 
 
@@ -210,7 +211,8 @@ class Journal:
         """Write one record in a single system call.
 
         Raises:
-            OSError: the disk is full or gone. A partial line is removed, so that the file stays readable.
+            OSError: the disk is full or no longer available. A partial line is removed, so that the file
+                stays readable.
         """
         self._write((encode(record) + "\n").encode())
 

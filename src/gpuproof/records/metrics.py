@@ -128,7 +128,7 @@ def _throttle_time(reason: ThrottleReason) -> Metric:
 
 
 def throttle_time_name(reason: ThrottleReason) -> str:
-    """Return the name of the counter of seconds for which a reason throttled a device."""
+    """Return the name of the counter of seconds throttled for a reason."""
     return f"throttle_time_{reason}_s"
 
 

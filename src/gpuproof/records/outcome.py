@@ -137,14 +137,14 @@ def not_judged(subject: str, reason: str, next_step: str, responsible: Actor = "
 
 
 def not_applicable(reason: str, subject: str = "whole") -> Outcome:
-    """Return that a check does not apply, with the evidence as the reason."""
+    """Report that a check does not apply, with the evidence as the reason."""
     return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
 
 
 def skipped(
     reason: str, next_step: str | None = None, subject: str = "whole", *, responsible: Actor | None = None
 ) -> Outcome:
-    """Return that nothing was measured, because it was not requested or its input was not provided."""
+    """Return SKIP: nothing was measured, because it was not requested or its input was not provided."""
     return Outcome(
         status="SKIP", subject=subject, reason=reason, next_step=next_step, responsible=responsible
     )
@@ -162,7 +162,7 @@ def pass_or_fail(
     warns: bool = False,
     **numbers: Any,
 ) -> Outcome:
-    """Return PASS, or FAIL (WARN if it `warns`) with the next step; `numbers` are further fields."""
+    """Return PASS, or FAIL (WARN if it `warns`) with the next step; `numbers` are extra fields."""
     return Outcome(
         status="PASS" if is_good else "WARN" if warns else "FAIL",
         subject=subject,
@@ -218,7 +218,7 @@ class Judged:
     name: str
     outcome: Outcome
     is_required: bool = True
-    """Whether READY requires this check; an advisory check is reported but decides nothing."""
+    """Whether READY requires this check; an advisory check is reported but does not affect the verdict."""
     basis: Basis = "none"
     """The basis of the expectation. Comparing peers alone cannot show that a whole fleet is slow."""
     measure: str | None = None

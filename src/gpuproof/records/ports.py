@@ -2,7 +2,7 @@
 
 The catalogue (`ports.csv`) has one row per counter: its width, its behaviour at its maximum, its kind, the
 ports on which it is not maintained, and the source of this information. A `PortTotals` record contains the
-running totals of every port at one moment; `readings/ports.py` computes the increases.
+running totals of every port at one point in time; `readings/ports.py` computes the increases.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PortCounter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortReading:
-    """One port at one moment."""
+    """One port at one point in time."""
 
     name: str
     """Name of the port: `mlx5_0:1`, `eth0`, a PCI address, or the UUID of a GPU."""
@@ -68,7 +68,7 @@ class PortReading:
     """Counters that exist but could not be read: name → reason."""
 
     def without_traffic(self) -> dict[str, int]:
-        """Return the port's counters, except those that grow all the time."""
+        """Return the port's counters, except those that count traffic."""
         traffic = of_kind(self.medium, self.counters, *TRAFFIC)
         return {name: total for name, total in self.counters.items() if name not in traffic}
 

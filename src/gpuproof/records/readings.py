@@ -88,6 +88,7 @@ class DeviceIdentity:
         return float(value) if isinstance(value, (int, float)) else None
 
 
+TEXT_FACTS = ("driver", "torch", "torch_cuda", "torch_hip", "nccl")
 UUID_PREFIXES = ("MIG-", "GPU-")
 """NVML uses `GPU-…` for a GPU and `MIG-…` for a MIG instance. Before driver 470, an instance was
 `MIG-GPU-…/instance/compute`, with the UUID of its GPU. torch always uses the bare UUID, to which we prepend
@@ -137,15 +138,23 @@ def named_among(uuids: Collection[str], listed: Sequence[str | None]) -> set[int
     return {place for place in indices if place is not None}
 
 
-def with_sound_counters(line: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_sound_facts(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a line that describes a host's hardware and software.
 
     Raises:
-        AttributeError: an item is not a device.
-        ValueError: a driver's counter is not a number.
+        AttributeError: an item is not a device or a driver.
+        ValueError: a driver's counter is not a number, or a version is not text.
     """
-    listed = (line["facts"].get("accelerators") or {}).get("devices")
-    for device in [*(line["facts"].get("devices") or ()), *(listed or ())]:
+    facts, found = line["facts"], line["facts"].get("accelerators") or {}
+    versions = {name: facts.get(name) for name in TEXT_FACTS}
+    for vendor, driver in (found.get("drivers") or {}).items():
+        versions[vendor] = driver.get("version")
+    if odd := [
+        f"{name} is {value!r}" for name, value in versions.items() if not isinstance(value, str | None)
+    ]:
+        raise ValueError(f"{odd[0]}, which is not text")
+    for device in [*(facts.get("devices") or ()), *(found.get("devices") or ())]:
+        (device.get("static") or {}).get("power_limit_w")
         for name, value in (device.get("state") or {}).items():
             is_counter = name.endswith("_count") or name.startswith("remapped_rows_")
             if is_counter and not isinstance(value, int | float | None):
@@ -171,18 +180,18 @@ class Recording:
     command: tuple[str, ...] | None = None
     """The watched command; stored only if the user asked for command lines."""
     dither_seed: int | None = None
-    """Seed of the moments, one per interval, at which fast readings were due; None means at the interval's
-    start."""
+    """Seed of the random times, one per interval, at which fast readings were due; None means at the
+    interval's start."""
 
     @property
     def is_dithered(self) -> bool:
-        """Whether readings were taken at random moments within their intervals."""
+        """Whether readings were taken at random times within their intervals."""
         return self.dither_seed is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReading:
-    """One device at one moment."""
+    """One device's readings at one point in time."""
 
     values: dict[str, float]
     throttle_reasons: tuple[str, ...] | None = None
@@ -207,14 +216,14 @@ class Sample:
 @record_kind("devices_appeared")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesAppeared:
-    """Devices with a late driver response: new ones, or identities for those in the header."""
+    """Devices with a late driver response: new ones, or the identities of devices in the header."""
 
     monotonic_s: float
     devices: tuple[DeviceIdentity, ...]
 
 
 DRIVER_EVENTS = "driver_events"
-"""Keys that are not metrics in the map of what a device does not report."""
+"""Keys that are not metrics, in the map of values that a device does not report."""
 KERNEL_LOG = "kernel"
 """The event name for a line of the kernel log."""
 UNREAD = "gpuproof: not read: "
@@ -227,7 +236,7 @@ that the value could not be read this time."""
 @record_kind("unavailable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnavailableMetrics:
-    """From now on, a device does not report these metrics (lost GPU, hanging driver): name → reason."""
+    """Metrics that a device stops reporting (lost GPU, hanging driver): name → reason."""
 
     monotonic_s: float
     physical_index: int

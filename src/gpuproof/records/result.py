@@ -46,7 +46,7 @@ class Doubt:
 
 
 def weakening(doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    """Return the warnings that reduce trust in a result: all except those on what limited it."""
+    """Return the warnings that reduce trust in a result: all except warnings about what limited it."""
     return tuple(doubt for doubt in doubts if doubt.validity != "VALID")
 
 
@@ -115,11 +115,11 @@ class Result:
     run_id: str
     gpuproof_version: str
     validity: Validity | None
-    """Validity of the results; None if nothing was measured, or not what the run is for."""
+    """Validity of the results; None if nothing was measured, or not the run's result."""
     verdict: str
     """VALID, SUSPECT, INVALID, NOTHING MEASURED or, for a benchmark with launches that ended without
-    measuring the run's result, INCONCLUSIVE; READY etc. for a validation. On a simulated device, the word is
-    prefixed with SIMULATED, and is at best INCONCLUSIVE (simulated)."""
+    measuring the run's result, INCONCLUSIVE; READY etc. for a validation. On a simulated device, the verdict
+    is prefixed with SIMULATED, and is at best INCONCLUSIVE (simulated)."""
     headline: str
     """Text shown for this run in a list of runs, or what is missing if its result was not measured."""
     exit_code: int
@@ -142,7 +142,8 @@ class Result:
     def limit(self) -> Measure | None:
         """Limiting factor of the run; None for older runs, or if the run measures nothing.
 
-        A limit of only a point, a host or a cell of a validation does not count as the run's limit.
+        A limit that applies only to a point, a host or a cell of a validation does not count as the run's
+        limit.
         """
         return next(
             (m for m in self.measures if (m.name, m.case, m.subject) == (LIMITED_BY, THE_RUN, WHOLE)), None

@@ -15,7 +15,7 @@ from gpuproof.base.redaction import redacted
 from gpuproof.records.codec import Amount, Amounts, Duration, Host, Natural, Positive
 from gpuproof.records.journal import record_kind
 from gpuproof.records.progress import RankProgress
-from gpuproof.records.readings import with_sound_counters
+from gpuproof.records.readings import with_sound_facts
 from gpuproof.records.what_ran import PowerCap, StepOptions
 from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.parallel import Parallelism
@@ -79,7 +79,7 @@ class Start:
     monotonic_s: float
 
 
-@record_kind("environment", unpack=with_sound_counters)
+@record_kind("environment", unpack=with_sound_facts)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """The host's facts: operating system, CPU, memory, devices, driver, framework, NCCL variables."""
@@ -151,13 +151,13 @@ class Setup:
     flops_not_counted: str | None = None
     """Why these FLOPs were not counted."""
     flops_skippable_per_step: Amount | None = None
-    """The part of a step's FLOPs that a kernel may skip: attention FLOPs that a causal mask hides. None if
-    not counted."""
+    """The part of a step's FLOPs that a kernel may skip: attention FLOPs that a causal mask makes
+    unnecessary. None if not counted."""
     bytes_per_step: Amount | None = None
     """Bytes that one step of this rank moves to and from the device's memory, computed analytically. Usually
     None, because there is no formula: how much data caches retain is unknown."""
     input_shape: tuple[int, ...] | None = None
-    """One sample as the model uses it; sizes that the user did not set are the model's own."""
+    """One sample as the model uses it; sizes that the user did not set are the model's defaults."""
     padded_bytes_per_step: Amount | None = None
     """Bytes of the cache that a decode step reads beyond the tokens, because attention reads to the end of a
     bucket if steps are captured; not included in any other number. None if there are no such extra reads."""
@@ -191,7 +191,7 @@ class Phase:
 @record_kind("steps")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """Step times of about one second, in order. `first_step` counts from 0 within the phase."""
+    """Times of about one second's worth of steps, in order. `first_step` counts from 0 within the phase."""
 
     rank: Natural
     phase: PhaseName
@@ -268,17 +268,17 @@ class Window:
     peak_reserved_bytes: int | None
     peak_with_warmup_bytes: int | None
     data_wait_s: Amount | None = None
-    """Time within the steps for which the device waited for a batch from the loader, on the clock of the
-    steps; None if all samples were already on the device, so that there is nothing to wait for."""
+    """Time within the steps that the device spent waiting for a batch from the loader, on the steps' clock;
+    None if all samples were already on the device, so that there is nothing to wait for."""
     relative_half_width: float | None = None
-    """Half-width of the 95 % interval of the mean step time within this launch, over the mean, at the end of
-    a window measured by precision."""
+    """Half-width of the 95 % interval of the mean step time within this launch, divided by the mean, at the
+    end of a window measured to a given precision."""
     caught_up_steps: int | None = None
     """Number of steps that the device had started by the time the host finished launching them: on a device
     that lags behind its host, almost none apart from the first. None if the clock cannot tell."""
     tokens_before: Natural | None = None
-    """For decode steps: the number of tokens that the first step found after the prompt. Each step attends to
-    one more, until the cache is reset to the prompt."""
+    """For decode steps: number of tokens after the prompt that were in the cache before the first step. Each
+    step attends to one more token, until the cache is reset to the prompt."""
     rarest_seen_stall: int | None = None
     """For a window measured by precision: random stalls that occur once in this many steps are seen in 95 %
     of windows of this length; rarer stalls are seen less often."""

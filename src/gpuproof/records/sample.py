@@ -1,4 +1,4 @@
-"""Stores samples in lines of a recording by column, so that names appear once per line.
+"""Stores samples by column in the lines of a recording, so that names appear once per line.
 
 The names of all devices' metrics appear once, joined by commas. For each name, there is one value, or a list
 with one value per device if the values differ; null is a missing reading. Numbers have three decimals
@@ -47,7 +47,7 @@ def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[di
 
     Raises:
         TypeError: the columns are not a list.
-        ValueError: the number of columns is not the number of names, or values do not match devices.
+        ValueError: the number of columns differs from the number of names, or values do not match devices.
     """
     if not isinstance(columns, list):
         raise TypeError("values are not a list")

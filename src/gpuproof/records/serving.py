@@ -36,7 +36,7 @@ class Requests:
     chunks: tuple[int, ...] = ()
     """For an endpoint: number of stream chunks that contain text, each with one or more tokens."""
     prompt_tokens: tuple[int | None, ...] = ()
-    """For an endpoint: number of prompt tokens by its own count; None if it does not count."""
+    """For an endpoint: number of prompt tokens as counted by the endpoint; None if it does not count."""
     prompt_tokens_asked: tuple[int, ...] = ()
     tokens_asked: tuple[int, ...] = ()
     """Requested token counts for prompt and response."""

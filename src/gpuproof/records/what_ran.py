@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gpuproof.records.codec import Natural
 from gpuproof.records.journal import record_kind
 from gpuproof.records.work.training import Checkpointing, OptimizerImplementation
 
@@ -19,9 +20,9 @@ Operation = Literal["matrix product", "convolution", "attention"]
 Layout = Literal["NHWC", "NCHW", "either", "other"]
 Tf32Switch = Literal["on", "off", "mixed"]
 AT_POWER_CAP = "at the power cap"
-"""How a worker's stop reason ends if a window was extended because of the power cap."""
+"""Suffix of a worker's stop reason if a window was extended because of the power cap."""
 AT_CAP: Final = 0.5
-"""Minimum fraction of the window for a power cap, or heat, to count as limiting a launch."""
+"""A power cap, or heat, limits a launch if it is active for at least this fraction of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class Effective:
     rank: int
     work: tuple[ObservedWork, ...]
     uncounted: tuple[str, ...]
-    """Products, convolutions and attentions without a FLOPs formula; no fraction includes them."""
+    """Matmuls, convolutions and attention without a FLOPs formula; no fraction includes them."""
     missing: str | None
     """Why nothing could be observed."""
 
@@ -126,7 +127,7 @@ class PowerCap:
     """The clock when steps had just started to settle; the next field is the power at that time."""
     first_power_w: float | None = None
     period_s: float | None = None
-    """Period of the cap's controller; None if none was observed, and in older runs."""
+    """Period of the power-cap controller; None if none was observed, and in older runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +138,9 @@ class CountedConnection:
     """The local address."""
     peer: str
     """The remote address."""
-    segments_sent: int
+    segments_sent: Natural
     """Segments that carry data, including retransmissions."""
-    segments_sent_again: int
+    segments_sent_again: Natural
 
 
 @record_kind("connections")
@@ -184,8 +185,8 @@ class Memory:
     estimate: MemoryParts
     counted: MemoryParts | None
     activations_bytes: int | None
-    """Size of what one micro-batch saves for the backward pass, each storage counted once, without parameters
-    and samples.
+    """Size of the tensors that one micro-batch saves for the backward pass, counting each storage once,
+    without parameters and samples.
 
     Under autocast, this includes the half-precision copies of the weights."""
     activations_missing: str | None

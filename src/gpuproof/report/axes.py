@@ -70,7 +70,7 @@ class Scale:
 
 
 def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> Scale:
-    """Choose an axis's ends and ticks so that all values lie between the ends.
+    """Choose an axis's range and ticks so that all values lie within the range.
 
     A logarithmic axis needs positive values; without any, the axis is linear.
     """
@@ -126,7 +126,7 @@ def linear_scale(axis: Axis, values: Sequence[float]) -> Scale:
 
 
 def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
-    """Choose ticks at powers of two for bytes and powers of two; else at (parts of) powers of ten."""
+    """Choose ticks at powers of two for bytes and powers of two; else at powers of ten (× 1, 2 or 5)."""
     low, high = min(values), max(values)
     is_binary = axis.unit == "B" or all(log2(value).is_integer() for value in values)
     base = 2.0 if is_binary else 10.0

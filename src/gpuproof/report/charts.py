@@ -51,7 +51,7 @@ def chart_drawing(chart: Chart, *, width: float = WIDTH) -> Drawing:
 
 
 def picture_drawing(picture: Picture, *, width: float = PICTURE_WIDTH) -> Drawing:
-    """Lay out a picture with its headline; without charts, only the headline is drawn."""
+    """Lay out a plot with its headline; without charts, only the headline is drawn."""
     names = ", ".join(series_numbers(picture.charts))
     drawing = Drawing(width=width, title=picture.title, description=f"{picture.subtitle}: {names}")
     title = broken(picture.title, width - 2 * GAP, TITLE)
@@ -221,7 +221,7 @@ def _dashed(*places: Place) -> Polyline:
 
 
 def _draw_legend(drawing: Drawing, charts: Sequence[Chart], numbers: Mapping[str, int]) -> None:
-    """Write the names of the series in as many rows as needed, each with all its markers."""
+    """Write the series names in as many rows as needed, each name with all its markers."""
     styles: dict[str, dict[str, SeriesStyle]] = {name: {} for name in numbers}
     for chart in charts:
         for series in chart.series:

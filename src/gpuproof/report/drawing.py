@@ -151,7 +151,7 @@ def mark(
 
 
 def text_width(text: str, size: float = TEXT) -> float:
-    """Estimate the width of a text, erring on the wide side."""
+    """Estimate the width of text, erring on the wide side."""
     return sum(_sign_width(sign) for sign in text) * size
 
 

@@ -1,6 +1,6 @@
 """A page as one self-contained HTML file: no network, no fonts, and a script only for timelines.
 
-The template escapes all text except pictures and their data, which escape their own text. The page's content
+The template escapes all text except plots and their data, which escape their own text. The page's content
 security policy lists its style and script by their hashes, so a browser runs and loads nothing else.
 
 >>> "<title>1 &lt; 2</title>" in html(pages.Page(title="1 < 2", verdict=None, sections=()))
@@ -115,7 +115,7 @@ def _has_long_part(text: str) -> bool:
 
 
 def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:
-    """Return a picture as an element with all text escaped; narrow pictures are for phones."""
+    """Return a picture as an element with all text escaped; narrow ones are for phones."""
     if isinstance(section, pages.Chart):
         return Markup(svg_element(chart_drawing(section, width=width)))  # noqa: S704
     widths = section.widths if width > NARROW else (1.0,)

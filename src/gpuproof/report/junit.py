@@ -1,10 +1,10 @@
 """Format a result as JUnit XML for test systems: one case per check, or one case without checks.
 
 A failure is a measurement that does not meet the expectation; an error is something that could not be
-measured. SKIP and NOT-APPLICABLE count as skipped, each with its reason. A required check that is WARN was
-not shown to be right, so it counts as an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor
-failed: its verdict counts as skipped, or as an error on request. Checks are not timed separately, so no times
-are given.
+measured. SKIP and NOT-APPLICABLE count as skipped, each with its reason. A required check with WARN is
+unconfirmed, so it counts as an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor failed: its
+verdict counts as skipped, or as an error on request. Checks are not timed separately, so no times are
+reported.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _message_of(outcome: Outcome, result: Result) -> str:
 
 
 def _whole(result: Result, *, is_strict: bool) -> Element:
-    """Return the verdict as a case: passed only if the run exited with 0 and has no warnings."""
+    """Return the verdict as a test case: passed only if the run exited with 0 and has no warnings."""
     element = Element("testcase", classname=f"gpuproof.{result.suite}")
     tag = _tag_of_verdict(result)
     if tag is None:

@@ -1,7 +1,7 @@
 r"""A page as GitHub-flavoured Markdown, for pasting into an issue or reading as is.
 
-Texts come from outside. Anything that would act as markup is escaped, and nothing else is, because people
-read the source too.
+Texts are untrusted. Anything that would act as markup is escaped, and nothing else is, because people read
+the source too.
 
 >>> escaped("a|b <i> step_time *x* p95 < 3")
 'a\\|b &lt;i> step_time \\*x\\* p95 < 3'
@@ -148,7 +148,7 @@ def _(section: pages.Files) -> Iterator[Lines]:
 
 
 def _code(text: str) -> str:
-    """Return a text as code, in which nothing is escaped."""
+    """Return text as code, in which nothing is escaped."""
     line = one_line(text)
     if not line.strip():
         return ""
@@ -170,7 +170,7 @@ def _cell(cell: pages.Cell | pages.MeasureCell) -> str:
 
 
 def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align]) -> Lines:
-    """Return a table's lines, with columns as wide as their texts unless this is too wide."""
+    """Return a table's lines, with columns as wide as their text unless that is too wide."""
     longest = [max(3, *(text_cells(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
     widths = [width if width <= WIDEST else 3 for width in longest]
     rules = [

@@ -40,7 +40,7 @@ from gpuproof.records.page.tables import Column, table
 NOTHING = "none"
 """Text below the title of an empty section, because showing nothing could look like an omission."""
 BETWEEN = 2
-"""Number of blanks between columns."""
+"""Number of spaces between columns."""
 NARROWEST = 14
 """Minimum width of a column with text that may wrap."""
 MOST_NAMING = 3
@@ -55,7 +55,7 @@ def several_lines(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text as a single line without control characters."""
+    """Return text as a single line without control characters."""
     return several_lines(text).replace("\n", " ")
 
 
@@ -83,7 +83,7 @@ def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[s
 
 
 def in_words(page: Page) -> Iterator[Section]:
-    """Yield the sections for a renderer without pictures: no pictures or charts that repeat a table."""
+    """Yield the sections for a text renderer: no pictures, and no charts that repeat a table."""
     for section in page.sections:
         is_picture = isinstance(section, Picture | HeatMap)
         if not is_picture and not (isinstance(section, Chart) and section.is_in_a_table):
@@ -91,7 +91,7 @@ def in_words(page: Page) -> Iterator[Section]:
 
 
 def is_empty(section: Section) -> bool:
-    """Check whether there is nothing to draw below a section's title."""
+    """Check whether a section has nothing to draw below its title."""
     content: Sized
     match section:
         case Chart():
@@ -114,7 +114,7 @@ def is_empty(section: Section) -> bool:
 
 
 def axis_figure(value: float, axis: Axis) -> str:
-    """Write a value with its axis's unit, or as the name shown at that position."""
+    """Return a value with its axis's unit, or the name shown at that position."""
     if axis.names:
         return axis.names[int(value)]
     if not isfinite(value):
@@ -198,7 +198,7 @@ def chart_as_table(chart: Chart) -> tuple[Table, Text]:
 
 
 def _points(chart: Chart) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
-    """Return the headings of names and values, and the rows; series that share x get one column each."""
+    """Return name headings, value headings, and rows; series that share x get one column each."""
     rows: list[tuple[str, ...]]
     if has_named_bars(chart):
         rows = [(series.name, axis_figure(series.points[0][1], chart.y)) for series in chart.series]

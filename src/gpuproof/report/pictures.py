@@ -1,9 +1,9 @@
-"""Write pictures as SVG, PNG or PDF files, by file extension, and as data for a page's script.
+"""Write plots as SVG, PNG or PDF files, by file extension, and as data for a page's script.
 
 Pillow draws PNG files, and PDF files as a page that contains one PNG. It needs no display and does no
-antialiasing, so pictures are drawn at twice the final size and then scaled down. They use the light colours
-and have two pixels per pixel of the drawing. Fonts are the system's or, if there are none, Pillow's own,
-which has few characters: missing characters are replaced with available ones.
+antialiasing, so images are drawn at twice the final size and then scaled down. They use the light colours and
+have twice the drawing's resolution. Fonts are the system's or, if there are none, Pillow's own, which has few
+characters: missing characters are replaced with available ones.
 
 >>> _plain("3 × µs – café")
 '3 x us - cafe'
@@ -50,7 +50,7 @@ DRAWN = "°·±…“’©"
 
 
 def write_picture(picture: Picture, path: Path) -> None:
-    """Write a picture in its file extension's format: to a temporary file, which is then renamed.
+    """Write a plot in the format of its file extension: to a temporary file, which is then renamed.
 
     Raises:
         UsageError: the file name has none of these extensions.
@@ -76,7 +76,7 @@ def write_picture(picture: Picture, path: Path) -> None:
 
 
 def picture_data(picture: Picture | Chart) -> dict[str, Any]:
-    """Return a picture's source data as JSON: columns of numbers with six digits, null for a gap."""
+    """Return a plot's source data as JSON: columns of numbers with six digits, null for a gap."""
     charts = picture.charts if isinstance(picture, Picture) else (picture,)
     numbers = series_numbers(charts)
     return {"title": picture.title, "charts": [_chart_data(chart, numbers) for chart in charts]}

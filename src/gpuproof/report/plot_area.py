@@ -1,4 +1,4 @@
-"""One chart's area in a picture: both axes, space for their names, and the positions of values.
+"""One chart's area in an image: both axes, space for their names, and the positions of values.
 
 A chart is drawn as rows from the top if its bars are labelled with their series, or if its vertical axis has
 names.
@@ -49,7 +49,7 @@ class PlotArea:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A chart in its column of a picture: its axes, and the space it needs around the plot."""
+    """A chart in its column of a drawing: its axes, and the space it needs around the plot."""
 
     chart: Chart
     begin: float
@@ -67,7 +67,7 @@ class Panel:
 
     @property
     def labels(self) -> list[tuple[float, list[str]]]:
-        """The horizontal references, lowest value first, and the lines of their labels."""
+        """The horizontal reference lines, lowest first, and the lines of text in their labels."""
         lines = sorted((line.y, line.label) for line in self.chart.references if line.y is not None)
         longest = WIDEST_LABEL * (self.end - self.begin)
         return [(y, broken(label, longest)) for y, label in lines if self.y.has(y)]
@@ -113,7 +113,7 @@ class Panel:
 
     @property
     def heading(self) -> list[str]:
-        """Title of the axis without a title next to it: the vertical axis, or that along bars in rows."""
+        """Title of the axis that has none next to it: the vertical axis or, for bars in rows, the other."""
         return broken(self.x.title if has_bars_in_rows(self.chart) else self.y.title, self.width)
 
     @property
@@ -128,7 +128,7 @@ class Panel:
 
     @property
     def upright(self) -> list[tuple[float, list[str]]]:
-        """The vertical references, leftmost first, and the lines of their labels."""
+        """The vertical reference lines, leftmost first, and the lines of text in their labels."""
         lines = sorted((line.x, line.label) for line in self.chart.references if line.x is not None)
         return [(x, broken(label, self.width / 2)) for x, label in lines if self.x.has(x)]
 
@@ -176,7 +176,7 @@ def _in_rows(chart: Chart) -> Chart:
 
 
 def _scales(chart: Chart) -> tuple[Scale, Scale]:
-    """Choose both axes so that everything drawn lies between their ends."""
+    """Choose the ranges of both axes to include everything that is drawn."""
     points = [point for series in chart.series for point in series.points]
     ranges = [end for series in chart.series for ends in series.ranges for end in ends if isfinite(end)]
     xs = [*(x for x, _ in points), *(line.x for line in chart.references if line.x is not None)]

@@ -1,8 +1,8 @@
 """Render a page for a terminal or a log: in full, or as much as fits on a screen.
 
-Texts come from outside, including file names and messages: they are printed verbatim, never interpreted as
-markup, and their control characters are replaced with blanks. If a page does not fit on a screen, long parts
-are shortened, and other parts are omitted and listed with their lengths.
+Text from outside, including file names and messages, is printed verbatim, never interpreted as markup, and
+its control characters are replaced with blanks. If a page does not fit on a screen, long parts are shortened,
+and other parts are omitted and listed with their lengths.
 
 >>> parts = [PagePart(title=name, lines=("x",) * 9) for name in "abc"]
 >>> shown, left_out = fitting(parts, 20)
@@ -68,7 +68,7 @@ MOST_NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """A section and the sections that continue it, as lines."""
+    """A section and its continuation sections, as lines."""
 
     title: str
     lines: tuple[str, ...]

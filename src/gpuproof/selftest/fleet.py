@@ -87,7 +87,7 @@ class Fleet:
     planted: Planted = field(default_factory=Planted)
     seed: int = 0
     listed: Sequence[Mapping[str, Any]] | None = None
-    """The devices that the driver lists on each host, if this was read."""
+    """The devices that the driver lists on each host, if the list was read."""
     begins_monotonic_s: float = BEGAN_MONOTONIC_S + SETTLED_S
     """Time at which the windows start."""
     window_s: float | None = None
@@ -95,7 +95,8 @@ class Fleet:
     is_counted: bool = True
     """Whether an inventory states the number of devices per host."""
     day: int | None = None
-    """Day of the measurement, which affects all values in its own way; with None, there is no such effect."""
+    """Day of the measurement, which adds its own variation to all values; with None, there is no such
+    effect."""
 
     def uuid_of(self, host: str, index: int) -> str:
         """Return the UUID of a device."""

@@ -106,7 +106,7 @@ def judge_fleet(
 
 
 def turned(judged: Sequence[Judged], readiness: Mapping[str, Any], *, notes: Sequence[str] = ()) -> Turned:
-    """Return the uncapped verdict word, and the reasons against a better one, required checks first."""
+    """Return the uncapped verdict word, and the reasons why it is not better, required checks first."""
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
     reasons = (reason for reason in readiness["reasons"] if reason != readiness.get("capped"))
     return Turned(word=readiness["uncapped"], against=(*map(objection, open_), *reasons, *notes))
@@ -222,7 +222,7 @@ def floor(
 
 
 def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
-    """Judge six hosts that may have one slow link between two of them; if not READY, search for it."""
+    """Check six hosts that may have one slow link between two of them; if not READY, search for it."""
     fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=tuple(slow)))
     judged = judge_fleet(fleet, folder)
     if judged.word == "READY":
@@ -237,7 +237,7 @@ def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
 
 
 def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: Any) -> Turned:
-    """Judge a fleet with the XIDs that applications cause on healthy fleets, plus `PlantedXids`.
+    """Evaluate a fleet with the XIDs that applications cause on healthy fleets, plus `PlantedXids`.
 
     The XIDs apply to the last GPU unless they specify others; `hung` is a training rank that hangs and is
     stopped.

@@ -1,7 +1,7 @@
 """Plant every fault, evaluate it and its healthy twin, and report the faults that were missed.
 
 Each fault has a layer in which it occurs, a verdict word that it leads to, and a cause. It counts as found if
-the verdict word is among the expected words and the reasons against a better word identify the cause, i.e.
+the verdict word is among the expected words and the reasons against a better verdict identify the cause, i.e.
 contain all of `names`. Its healthy twin is the same fleet without the fault, and must be READY. Device faults
 are planted in the driver output of made-up devices (`GPUPROOF_FAKE_DEVICES`), which the node-side sampler
 reads as in any run. Slow devices and hosts are found from a fleet's own history: healthy fleets, with 0.5 %
@@ -74,12 +74,12 @@ Twin = Literal[
     "pod", "alone",
 ]  # fmt: skip
 REFUSED = "REFUSED"
-"""Result for rules that cannot be used to evaluate anything, which are a usage error."""
+"""Result for rules that cannot evaluate anything, which is a usage error."""
 HEALTHY = "READY"
 NOT_RUN = "NOT RUN"
 SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints", "copies")
 BY_SEED: tuple[Twin, ...] = ("fleet", "links", "past", "alone")
-"""Twins that depend on chance, need no processes and are small: these are tried with as many seeds as
+"""Small twins that depend on chance and need no processes: these are tried with as many seeds as
 requested."""
 SIDE_BY_SIDE: dict[Layer, int] = {"worker": 2, "device": 7, "records": 1}
 """Number of concurrent tests, by the resource that they need. Ranks that compute would only wait for each
@@ -97,9 +97,9 @@ class FaultRow:
     expected: str
     got: str
     cause: str
-    """For a found fault, the line that identifies the cause; for a missed fault, the result that was reported
-    instead; for a passing twin, empty, because a warning that did not change the verdict is not a false
-    alarm."""
+    """For a detected fault, the line that identifies the cause; for a missed fault, the result that was
+    reported instead; for a passing twin, empty, because a warning that did not change the verdict is not a
+    false alarm."""
     is_found: bool
     """Whether the fault was found; for a twin, whether nothing was blamed on it."""
     num_tried: int = 1
@@ -123,7 +123,7 @@ class SelftestReport:
 
 
 def run_selftest(*, num_seeds: int, is_quick: bool) -> SelftestReport:
-    """Plant each fault, or one per class; evaluate it and its twin, with `num_seeds` random seeds."""
+    """Inject each fault, or one per class; evaluate it and its twin, with `num_seeds` random seeds."""
     unable = reason_against()
     planted = [fault for fault in FAULTS if fault.is_quick or not is_quick]
     twins = [name for name in TWINS if any(fault.twin == name for fault in planted)]
@@ -156,7 +156,7 @@ class PlantedTests:
     num_seeds: int
 
     def twin(self, name: Twin) -> FaultRow:
-        """Judge a healthy twin with every seed; a single false alarm is decisive."""
+        """Evaluate a healthy twin with every seed; a single false alarm is decisive."""
         draws = self._draws(name, TWINS[name])
         worst = next((one for one in draws if one.word != HEALTHY), draws[0])
         return FaultRow(
@@ -170,7 +170,7 @@ class PlantedTests:
         )
 
     def fault(self, fault: Fault) -> FaultRow:
-        """Judge a fault with every seed; it counts as missed if more seeds miss it than allowed."""
+        """Evaluate a fault with every seed; it counts as missed if more seeds miss it than allowed."""
         draws = self._draws(fault.twin, fault.judge)
         missed = [one for one in draws if named(fault, one) is None]
         is_found = len(draws) - len(missed) >= fault.least_found * len(draws)
@@ -218,12 +218,12 @@ class Fault:
     expected: tuple[str, ...] = ("NOT-READY", "READY-WITH-EXCLUSIONS")
     """The accepted verdict words."""
     names: tuple[str, ...]
-    """Strings that must all appear in a single line of the reasons against a better word."""
+    """Strings that must all appear in a single line of the reasons against a better verdict."""
     planted: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that describe the fault to the function that evaluates its twin."""
     least_found: float = 1.0
     """Minimum fraction of seeds for which the fault must be found; a loss at the resolution limit is found
-    for 95 %."""
+    for 95 % of seeds."""
     is_quick: bool = True
     """Whether the quick test uses this fault to represent its class."""
 
@@ -255,7 +255,7 @@ def judge_seeded(
 def judge_ruled(
     folder: Path, seed: int, *, expect: str | None = None, measure: str = "throughput", **planted: Any
 ) -> Turned:
-    """Judge such a three-host fleet; if `expect` is given, add a rule for its GEMMs or links."""
+    """Evaluate such a three-host fleet; if `expect` is given, add a rule for its GEMMs or links."""
     if expect is None:
         return judge_seeded(folder, seed, **planted)
     is_of_links = measure == "bus bandwidth"
@@ -278,7 +278,7 @@ def _two_gpus(folder: Path, seed: int, *, num_listed: int = 2) -> Turned:
 def judge_past(
     folder: Path, seed: int, *, num_hosts: int = 1, num_slow: int = 0, slower_percent: float = 0.0
 ) -> Turned:
-    """Judge a fleet by its history, after the last devices of its last host became slower."""
+    """Evaluate a fleet against its history, after the last devices of its last host became slower."""
     fleet = _fleet(num_hosts, seed)
     slow = [fleet.uuid_of(fleet.hosts[-1], PER_HOST - 1 - place) for place in range(num_slow)]
     today = with_fault(replace(fleet, day=0), slower=dict.fromkeys(slow, 1 / (1 - slower_percent / 100)))
@@ -335,7 +335,7 @@ def judge_devices(
 
 
 def record(devices: str, path: Path) -> Path:
-    """Record made-up devices (given as `N:SCENARIO`) with the node-side sampler.
+    """Record fake devices (given as `N:SCENARIO`) with the node-side sampler.
 
     Raises:
         EnvironmentUnfitError: the sampler cannot be started, or fails.

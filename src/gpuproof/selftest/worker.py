@@ -1,4 +1,4 @@
-"""Judge compute faults planted in simulated devices, using real ranks and the real command.
+"""Evaluate compute faults injected into simulated devices, using real ranks and the real command.
 
 This requires the simulated devices package (`simulator/`). The verdict is compared before it is capped,
 because results of simulated devices are never READY.
@@ -37,7 +37,8 @@ PATIENCE_S = 120
 """Seconds after which a rank counts as hanging: on a busy machine, ranks start slowly."""
 HANG_S = 10
 BEHIND = 0.05
-"""Maximum fraction of a simulated device's declared rate that launches may cost in GEMMs of this size."""
+"""Maximum fraction of a simulated device's declared rate that launch overhead may cost in GEMMs of this
+size."""
 TIMEOUT_S = 300.0
 QUIETLY = (
     *("--monitoring.enabled=false", "--run.commit_hash=null", "--run.run_id=selftest", "--run.repeats=1"),
@@ -64,8 +65,8 @@ KEEPS_ITS_PACE = {
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
     "expect": {"at_most": 1, "unit": "1"},
 }
-"""Rule for steps that are so short that the host determines their duration: only whether the model trains
-matters."""
+"""Rule for steps that are so short that the host determines their duration: all that matters is whether the
+model trains."""
 NOBODY_LISTENS = {"check": "xid", "required": False}
 """Rule for launches without a sampler."""
 FINGERPRINTS = (

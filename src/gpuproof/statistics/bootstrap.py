@@ -102,7 +102,7 @@ def _significant_lags(correlation: FloatArray) -> int:
 
 
 def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
-    """Estimate the reach from first autocorrelations of the series and of its ever longer means."""
+    """Estimate the reach from first autocorrelations of the series and of increasingly long means."""
     n, variance = series.size, float(covariance[0])
     reach = _reach_of_first(float(covariance[1]) / variance, n)
     for width in MEANS_OVER:
@@ -112,7 +112,7 @@ def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
         means = series[: num_means * width].reshape(num_means, width).mean(axis=1)
         deviations = means - means.mean()
         square = float(deviations @ deviations)
-        # a variance smaller than for independent values means no reach
+        # a variance below that of independent values means a reach of 0
         if square * width >= variance * num_means:
             first = float(deviations[1:] @ deviations[:-1]) / square
             reach = max(reach, width * _reach_of_first(first, num_means))
@@ -331,7 +331,7 @@ def _ranks(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
     """Find, per column, the ranks with more than `lower` and more than `upper` values below them.
 
     Medians of resamples lie near the middle, so the lowest ranks are processed together and the highest ranks
-    never.
+    not at all.
     """
     begin, step = 0, max(1, len(counts) // 16)
     seen = np.zeros(counts.shape[1], dtype=np.uint8)
@@ -359,8 +359,7 @@ def _resample_means(
 ) -> Resampled:
     """Compute the means of resamples; block sums are looked up, so each block costs one addition."""
     factors = np.ones_like(values) if weights is None else weights
-    # Relative to the first value, because otherwise rounding could give equal readings an influence that
-    # looks like a trend.
+    # Relative to the first value, because otherwise rounding could make equal readings look like a trend.
     mean = float(values[0] + np.average(values - values[0], weights=factors))
     influence = factors * (values - mean)
     blocks = choose_blocks(influence)

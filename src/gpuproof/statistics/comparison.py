@@ -270,11 +270,12 @@ def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonV
 
 
 def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: float) -> int:
-    """Return how many pairs, including `pilot`, find an `effect` (in logarithms) with chance `power`.
+    """Return how many pairs, including `pilot`, find `effect` (log ratio) with probability `power`.
 
     This is Stein's two-stage rule: n ≥ ((t(1 − α/2) + t(power))·s/effect)², with the spread s and the degrees
     of freedom estimated from the pilot's pairs alone. The interval with that same s (`compare_pairs`,
-    `num_pilot`) keeps its error rate for any n, and for normal values, the power is at least the stated one.
+    `num_pilot`) keeps its error rate for any n, and for normally distributed values, its power is at least
+    the stated one.
 
     Raises:
         ValueError: there are fewer than two pairs, a value is not finite, or a number is out of range.

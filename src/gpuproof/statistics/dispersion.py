@@ -38,7 +38,7 @@ NORMAL_MAD = 0.6744897501960817
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
 """The mean absolute deviation of a standard normal distribution: √(2/π)."""
 LEAST_FIGURES = 5
-"""Minimum number of values: with fewer, those left are too few to show their scatter."""
+"""Minimum number of values: with fewer, too few would be left to show their scatter."""
 MOST_OUT = 4
 """At most one value in this many may be a suspect."""
 
@@ -98,7 +98,7 @@ def outliers_by_chance() -> str:
 
 
 def coefficient_of_variation(values: Numbers) -> float | None:
-    """Return the standard deviation (n − 1) over |mean|; None for under two values or a mean of 0."""
+    """Return the standard deviation (n − 1) over |mean|; None for fewer than 2 values or a mean of 0."""
     samples = finite(values)
     if samples.size < 2 or samples.mean() == 0:
         return None
@@ -106,7 +106,7 @@ def coefficient_of_variation(values: Numbers) -> float | None:
 
 
 def noise(values: Numbers) -> float | None:
-    """Return the interquartile range over |median|; None for under four values or a median of 0."""
+    """Return the interquartile range over |median|; None for fewer than four values or a median of 0."""
     samples = finite(values)
     if samples.size < 4:
         return None
@@ -124,7 +124,7 @@ class LowOutliers:
     reach: float
     """Distance below the mean of the others at which a further value counts as too low."""
     detectable: float
-    """Distance by which a healthy value has to drop to count as too low in 95 % of cases."""
+    """Drop that makes a healthy value count as too low in 95 % of cases."""
 
 
 def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: float) -> LowOutliers:

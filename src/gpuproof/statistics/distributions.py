@@ -1,4 +1,4 @@
-"""Probabilities and quantiles, for single numbers, of the distributions behind intervals.
+"""Probabilities and quantiles, for single numbers, of the distributions used for intervals.
 
 Student's t, F, chi-square and the binomial distribution are all computed here from one function: the beta
 distribution over the log odds ln(x/(1 − x)). Its density there is x^a·(1 − x)^b/B(a, b), and the logarithm of
@@ -61,7 +61,7 @@ def student_t_quantile(freedom: float, probability: float) -> float:
 
 
 def f_tail(freedom: float, freedom_below: float, ratio: float) -> float:
-    """Return P[F ≥ ratio] for a variance with `freedom`, divided by a variance with `freedom_below`."""
+    """Return P[F ≥ ratio] if F has `freedom` and `freedom_below` degrees of freedom."""
     if ratio <= 0:
         return 1.0
     log_odds = log(freedom_below) - log(freedom) - log(ratio)

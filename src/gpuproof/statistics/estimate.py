@@ -49,12 +49,12 @@ class Interval:
 
     @property
     def relative_half_width(self) -> float | None:
-        """Half the width over |centre|; None if the centre is 0."""
+        """Half the width divided by |centre|; None if the centre is 0."""
         return (self.high - self.low) / 2 / abs(self.centre) if self.centre else None
 
     @property
     def relative_reach(self) -> float | None:
-        """Distance from the centre to the farther end, over |centre|; None if the centre is 0."""
+        """Distance from the centre to the farther end, divided by |centre|; None if the centre is 0."""
         reach = max(self.high - self.centre, self.centre - self.low)
         return reach / abs(self.centre) if self.centre else None
 
@@ -74,7 +74,7 @@ def finite(values: Numbers) -> FloatArray:
 
 
 def interpolate(ordered: FloatArray, place: float) -> float:
-    """Return a sorted array's value at a position, from 0; bit-identical to `np.quantile`.
+    """Return a sorted array's value at a 0-based position; bit-identical to `np.quantile`.
 
     This is twenty times as fast as `np.quantile`, which matters for many short arrays.
     """

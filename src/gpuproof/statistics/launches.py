@@ -11,10 +11,11 @@ dependence widens the interval. A few slow steps among many make the distributio
 Student's t interval is too low; the transformation of Hall (1992, On the Removal of Skewness by
 Transformation, Journal of the Royal Statistical Society B 54) corrects this. Only the first step finds an
 empty queue, so the interval is computed from the other steps, and then extended to include the mean of all
-steps. One or two slow steps among steady ones say little about how often such steps occur. What they could
-add to the mean is bounded by twice the longest of them, at the highest rate that so few slow steps among so
-many allow (Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404). If that bound is small, the
-interval includes it. `benchmarks/unsteady_windows.py` shows how often the interval contains the true value.
+steps. One or two slow steps among steady ones say little about how often such steps occur. Their possible
+contribution to the mean is bounded by twice the longest of them, at the highest rate that so few slow steps
+among so many allow (Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404). If that bound is
+small, the interval includes it. `benchmarks/unsteady_windows.py` shows how often the interval contains the
+true value.
 
 >>> interval_of_launches([10.0, 12.0, 11.0]).centre
 11.0
@@ -41,7 +42,7 @@ from gpuproof.statistics.estimate import FloatArray, Interval, Numbers, Unavaila
 from gpuproof.statistics.series import NUM_RESAMPLES, TimeSeries, interval_of_series
 
 BOOTSTRAP_LAUNCHES = 20
-"""Number of launches from which the shape of their distribution is visible."""
+"""Number of launches needed to see the shape of their distribution."""
 RESAMPLES_PER_LAUNCH = 100
 """Number of resampled medians drawn per launch; 20 launches provide 2,000."""
 MAX_LAUNCHES = 10**6
@@ -54,13 +55,13 @@ DEPENDENT = 0.5
 """Correlation above which the window is too short, measured at the minimum number of pieces."""
 SKEWNESS_SHARE = 0.7
 """Fraction of the pieces' skewness that is removed. For 1,000 steps, 1 % of them slow, intervals contain the
-true value in 97.2 % of cases if all of it is removed, and in 93.3 % if none is."""
+true value in 97.2 % of cases if all skewness is removed, and in 93.3 % if none is."""
 MIN_SLOW = 2.5
 """Minimum effective number of pieces that cause the scatter, computed as (Σd²)²/Σd⁴: for three equally slow
 steps, this is 3."""
 MAX_RARE = 2
 """Maximum number of slow steps for which their rate is bounded; if more steps cause the scatter, the scatter
-itself shows their rate."""
+itself reveals how often they occur."""
 LONGER = 2.0
 """Maximum length assumed for rare steps that were not seen, as a multiple of the longest one seen."""
 RARE_REACH = 0.03
@@ -102,7 +103,7 @@ def interval_of_rates(values: Numbers) -> Interval | Unavailable:
 
 
 def not_negative(interval: Interval | Unavailable) -> Interval | Unavailable:
-    """Cut an interval off at 0: the true value cannot be negative, so the coverage is unchanged."""
+    """Clip an interval at 0: the true value cannot be negative, so the coverage is unchanged."""
     return interval if isinstance(interval, Unavailable) else replace(interval, low=max(0.0, interval.low))
 
 
@@ -162,7 +163,7 @@ def required_launches(
 
 
 def more_launches(interval: Interval, *, relative_half_width: float) -> int | Unavailable:
-    """Return how many launches with this Student's t interval's spread narrow it to ± the target.
+    """Return how many launches narrow a Student's t interval with this spread to ± the target.
 
     >>> more_launches(interval_of_launches([98.0, 100.0, 102.0]), relative_half_width=0.02)
     7
@@ -259,8 +260,8 @@ class _Pieces:
     skewness: float
     correlation: float
     num_making_scatter: float
-    """The value (Σd²)²/Σd⁴: the number of equal, rare deviations that would have the same scatter and
-    unevenness."""
+    """The value (Σd²)²/Σd⁴: the number of equal, rare deviations that would have the same variance and
+    kurtosis."""
 
 
 def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval | Unavailable:
@@ -341,7 +342,7 @@ def _not_carried(pieces: _Pieces, num_steps: int, *, rare_share: float) -> str |
 
 
 def _independent_pieces(steps: FloatArray) -> _Pieces:
-    """Merge neighbouring pieces in pairs until they are nearly independent, or as few as allowed."""
+    """Merge neighbouring pieces in pairs until they are nearly independent, or too few to merge."""
     means = steps
     while True:
         pieces = _describe(means)

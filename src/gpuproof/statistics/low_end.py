@@ -1,4 +1,4 @@
-"""Estimate a recording mean's variance between repeats from the low end of its spectrum.
+"""Estimate the variance of a recording's mean between repeats from the low end of its spectrum.
 
 The variance of a long mean is the spectrum at frequency 0 divided by the number of values, however
 neighbouring values are correlated. The input is a series in time order. The output is that variance,
@@ -38,8 +38,8 @@ present."""
 FEWEST_PIECES = 5
 """Minimum number of pieces if a slow part was detected, i.e. ten components instead of two."""
 SLOW_FROM = 4.0
-"""Twice the gain in log likelihood from which a slow part counts as detected; 1 in 60 white-noise series
-reaches it."""
+"""Twice the log-likelihood gain at which a slow part counts as detected; 1 in 60 white-noise series reaches
+it."""
 STEEPEST = 4096
 """Maximum ratio of the slow part to the noise at frequency 0; the ratios tried are powers of 2 starting at
 1."""
@@ -49,7 +49,7 @@ IN_STEP = 0.9
 """Correlation above which values a fixed number of positions apart are considered to be at the same point of
 the period."""
 OUT_OF_STEP = 0.5
-"""Maximum correlation of the values in between, which a slowly changing signal exceeds."""
+"""Maximum correlation at some smaller distance; a slowly changing signal exceeds it at all of them."""
 BENDS_APART = 1.5
 METHOD = "Student's t, variance from the low end of the spectrum"
 
@@ -106,8 +106,8 @@ def error_in_step(values: FloatArray) -> float:
     """Return how far off the mean may be if readings are in step with a periodic signal; otherwise 0.
 
     On a straight slope, k readings per period at fixed positions have a mean that is wrong by up to half the
-    distance between two of them, however many periods there are. Readings at random moments are not in step.
-    A single reading per period does not reveal the signal.
+    distance between two of them, however many periods there are. Readings at random times are not in step. A
+    single reading per period does not reveal the signal.
     """
     away = values - values.mean()
     power = float((away * away).mean())
@@ -168,7 +168,7 @@ def _slow_part(power: FloatArray) -> tuple[float | None, float]:
 
 @lru_cache(maxsize=8)
 def _spectra(num: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return bends and steepness of white spectra with a slow part, their inverses and sums of logarithms.
+    """Return bends and steepness of white-plus-slow spectra, their inverses and sums of logarithms.
 
     The first spectrum is white noise alone.
     """

@@ -37,7 +37,7 @@ ERROR_RATE = 0.045
 the uncertainty of the simulated limits."""
 WHOLE_SHARE = 0.75
 """Portion of this error rate allotted to the mean over all tests; the rest is divided among single tests. A
-slow host is usually slow in all tests, and its mean is a single question even if there are many tests."""
+slow host is usually slow in all tests, and its mean is tested only once even if there are many tests."""
 LEAST_DIFFERENCE = 0.02
 """Minimum relative difference for which a host is flagged."""
 ENOUGH_HOSTS = 5
@@ -108,7 +108,7 @@ class OutlyingHost:
     """Difference relative to the median of its type or, with few hosts, of the other hosts: −0.2 is a fifth
     less."""
     modified_z: float | None
-    """Modified Z-score of the host; None if launches decided."""
+    """Modified Z-score of the host; None if launches were used instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Standard:
     a spread."""
     num_hosts: int
     z_limit: float | None
-    """Limit for the modified Z-score; None if launches decide."""
+    """Limit for the modified Z-score; None if launches are the basis."""
     least_difference: float
     """Minimum relative difference; the launches' interval is used if that is wider."""
     num_without_interval: int
@@ -158,7 +158,7 @@ class HostsJudged:
 
 
 def judge_hosts(rates: Sequence[HostRate], *, error_rate: float, wider: float = 1.0) -> HostsJudged:
-    """Judge the hosts of one type; `error_rate` is the portion of the total that is allotted here.
+    """Evaluate the hosts of one type; `error_rate` is the portion of the total that is allotted here.
 
     Limits based on the hosts' own spread are multiplied by `wider`, for hosts that may have longer tails than
     the limits allow for.

@@ -44,11 +44,11 @@ NEEDED_S = 20.0
 NEARLY = 0.95
 """Fraction of the requirement that is sufficient, since the period is only accurate to a few percent."""
 BINS = 600
-"""Number of bins that a window is divided into for finding a period: 30 for each of 20 periods."""
+"""Number of bins to split a window into when searching for a period: 30 for each of 20 periods."""
 PERIODIC = 0.5
 """Minimum mean autocorrelation at a lag and its multiples for the lag to count as a period. Noise seldom
-reaches 0.2. Periods that differ by more than the depth of the oscillation reach 0.4, at multiples of the
-period."""
+reaches 0.2. If periods differ by more than the depth of the oscillation, the mean reaches 0.4 at multiples of
+the period."""
 FUNDAMENTAL = 0.5
 """Fraction of the best score that a lag needs: the shortest such lag is the period, and longer ones are its
 multiples."""
@@ -79,7 +79,7 @@ one level."""
 CREST = 0.75
 """Quantile of the step times that represents the slow half of a period."""
 ROUNDING = 1e-9
-"""Relative difference between running means of equal steps caused by rounding."""
+"""Relative difference that rounding causes between running means of equal steps."""
 DRAWS = 5_000
 METHOD = "cosine components of running means over a period of the power cap's controller"
 
@@ -112,12 +112,12 @@ class PowerCapWindow:
 
     @property
     def stalled(self) -> bool:
-        """Whether outlying steps took a significant share of the time."""
+        """Whether outlying steps took a significant fraction of the time."""
         return self.lost_share > LOST_SHARE
 
 
 def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWindow | None:
-    """Judge step times of a power-capped window, in order; None if there are too few or any is 0.
+    """Evaluate step times of a power-capped window, in order; None if there are too few or any is 0.
 
     Raises:
         ValueError: a time is not finite, or the confidence is not between 0 and 1.
@@ -218,7 +218,7 @@ class _Components:
     rate: float
     values: FloatArray
     periods: int
-    """Number of periods in which running means start."""
+    """Number of periods over which starts of running means are spread."""
 
     @property
     def variance(self) -> float:
@@ -234,7 +234,7 @@ def _verdict(change: _Change, detects: float | None) -> PowerCapVerdict:
 
 def _components(times: FloatArray, duration_s: float, period_s: float) -> _Components | None:
     """Return the components of running means over a period; None if the window has too few periods."""
-    periods = duration_s / period_s - 1  # the number of periods in which running means start
+    periods = duration_s / period_s - 1  # the number of periods over which running means start
     count = min(MOST_COMPONENTS, floor(COMPONENTS_A_PERIOD * periods))
     if count < FEWEST_COMPONENTS:
         return None
@@ -279,9 +279,9 @@ def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
 
 @lru_cache(maxsize=64)
 def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
-    """Return changes' components relative to the whole mean, and the t that each seldom exceeds.
+    """Return changes' components relative to the overall mean, and the t that each seldom exceeds.
 
-    The changes are a drift, then a change of level at each of `PLACES`, then slow teeth.
+    The changes are a drift, then a change of level at each of `PLACES`, then slow sawtooth waves.
     """
     place = (np.arange(GRID) + 0.5) / GRID
     levels = place > PLACES[:, np.newaxis]

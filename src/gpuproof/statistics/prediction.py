@@ -15,8 +15,8 @@ limit at the stated rate. It grows with the tail weight, computed from L-moments
 Royal Statistical Society B 52, 1990), and falls with the number of results. Its constants were determined by
 `benchmarks/tail_knowledge.py`.
 
-Three runs of a single subject that repeats to 0.1 % can detect only large losses. When pooled with seven
-other subjects, they resolve 0.9 %, or 8.4 % with variation between days (1 %):
+Three runs of a single subject, repeatable to 0.1 %, can detect only large losses. When pooled with seven
+other subjects, they resolve 0.9 %, or 8.4 % with day-to-day variation (1 %):
 
 >>> runs = {"monday": [999.0, 1000.0, 1001.0]}
 >>> cases = [repeatability_of([runs] * num, day=day) for num, day in ((1, 0.0), (8, 0.0), (8, 0.01))]
@@ -48,7 +48,7 @@ KNOWN_SHAPE, UNKNOWN_SHAPE = 0.4, 23.0
 """Coefficients of `tail_factor`: its value for very many results, and the increase, which is divided by their
 number."""
 FEWEST, PER_FIGURE = 2.57, 0.14
-"""Coefficients of `tail_factor` for a small number of results, for which Student's t is already wide."""
+"""Coefficients of `tail_factor` for a small number of results, where Student's t is already wide."""
 TELLING_FIGURES = 15
 """Minimum number of results for estimating their tails. The tails of fewer results are mostly chance, and are
 weighted by the square of the available fraction of this number."""
@@ -92,7 +92,7 @@ class Repeatability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthyValue:
-    """The expected next result of a healthy subject, in another session."""
+    """The result expected next from a healthy subject, in another session."""
 
     centre: float
     day: float
@@ -102,7 +102,7 @@ class HealthyValue:
     degrees: float
     """Degrees of freedom of `chance`."""
     tail_factor: float | None = None
-    """Factor by which the limit is wider because subjects may have long tails; None if `chance` is for one
+    """Factor by which the limit is widened because subjects may have long tails; None if `chance` is for one
     subject."""
 
     def reach(self, error_rate: float) -> float:
@@ -115,7 +115,7 @@ class HealthyValue:
 
     @property
     def noise(self) -> float:
-        """Distance from the centre within which a healthy result is in all but 5 % of cases."""
+        """Distance from the centre within which a healthy result falls in all but 5 % of cases."""
         return one_sided_t(IN_MOST_CASES, inf) * hypot(self.day, self.chance)
 
     def detectable(self, error_rate: float) -> float | None:
@@ -162,7 +162,7 @@ def _pool(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 
 
 def tail_weight(figures: Sequence[float]) -> float:
-    """Return how much longer or heavier the tails of results are than normal ones; 0 if they are not.
+    """Return how much longer or heavier tails are than a normal distribution's; 0 if they are not.
 
     The weight is computed from ratios of L-moments: skewness to either side (0 if symmetric, 1/3 for an
     exponential distribution), and excess kurtosis over the normal distribution.
@@ -205,7 +205,7 @@ def repeatability_of(
     """Return how well subjects of one type repeat, grouped by session; None if nothing was repeated.
 
     `day` is the variation between sessions relative to the centre; the sessions passed here refine it. As a
-    default, it counts as `DAY_DEGREES` sessions. All subjects of a session count as one, because day effects
+    prior, it counts as `DAY_DEGREES` sessions. All subjects of a session count as one, because day effects
     are common to all.
     """
     of_runs, degrees = _pool([runs for sessions in subjects for runs in sessions.values()])

@@ -48,19 +48,19 @@ MIN_VALUES = 10
 POWER = 0.8
 """Probability of detecting the smallest detectable difference, 80 % by convention."""
 MIN_BLOCKS = 10
-"""Minimum number of blocks: with fewer, the spread of the resamples is itself known only to about a
+"""Minimum number of blocks: with fewer, the spread of the resamples is itself known only to within about a
 quarter."""
 SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
 MIN_STEPS = 10
-"""Minimum number of steps: with fewer, a sawtooth with a period of a quarter of the window has less than two
+"""Minimum number of steps: with fewer, a sawtooth with a period of a quarter of the window has fewer than two
 steps per tooth."""
 PARTS = 12
 """Number of parts of a window: a tooth that lasts a quarter of the window spans three parts."""
 MIN_IN_PARTS = 20
 """Minimum number of steps for parts: with fewer, each step is its own part, because parts of two steps would
-hide a tooth."""
+hide a sawtooth."""
 PLACES = 4 * PARTS
-"""Number of positions at which parts start. Overlapping parts find a crest wherever it is."""
+"""Number of positions at which parts start. Overlapping parts catch a peak wherever it is."""
 SAME_LEVEL = 0.05
 """Maximum difference of levels that is tolerated, as a fraction of the median step time. A 10 % sawtooth
 exceeds it in 99.7 % of windows; flat windows with a deviation of 1 % stay below it in 98 %."""
@@ -251,7 +251,7 @@ class Steadiness:
     verdict: SteadinessVerdict
     """Verdict on the levels; "cannot tell" if noise alone may explain their differences."""
     level_spread: float
-    """Highest minus lowest median of a twelfth of the window, divided by the median step time."""
+    """Highest minus lowest median of a part (a twelfth of the window), over the median step time."""
     by_noise: float
     """Difference in levels that the scatter of neighbouring steps alone can explain; 0 if parts are single
     steps."""
@@ -259,7 +259,7 @@ class Steadiness:
     """Position of the middle of the part with the shortest steps, from 0 to 1 within the window."""
     highest_at: float
     lost_share: float
-    """Time of outlying steps above the median step, divided by the time of all steps."""
+    """Time that outlying steps took beyond the median step, divided by the time of all steps."""
     num_outlying: int
     period: int | None = None
     """Number of steps after which nearly all outlying steps recur at the same positions; None if they do
@@ -272,7 +272,7 @@ class Steadiness:
 
 
 def judge_steadiness(times_s: Numbers) -> Steadiness | None:
-    """Judge a window's step times, in order; None for fewer than `MIN_STEPS` or a median of 0.
+    """Evaluate a window's step times, in order; None for fewer than `MIN_STEPS` or a median of 0.
 
     Raises:
         ValueError: a time is not finite.
@@ -306,7 +306,7 @@ def judge_steadiness(times_s: Numbers) -> Steadiness | None:
 
 
 def _period(times: FloatArray, lost_share: float) -> int | None:
-    """Return the shortest cycle length for which few steps are far from the level of their position."""
+    """Return the shortest cycle length for which few steps are far from the median of their position."""
     for period in range(2, min(times.size // MIN_TURNS, MOST_STEPS_OF_A_TURN) + 1):
         places = (np.sort(times[place::period]) for place in range(period))
         # the level of an actual step, not a mean of two kinds
@@ -318,13 +318,13 @@ def _period(times: FloatArray, lost_share: float) -> int | None:
 
 
 def _length_of_parts(num_steps: int) -> int:
-    """Return an even number: if long and short steps alternate, each part has as many of both."""
+    """Return an even number: if long and short steps alternate, each part has equal numbers of both."""
     return 2 * int(num_steps / PARTS / 2 + 0.5) if num_steps >= MIN_IN_PARTS else 1
 
 
 @lru_cache(maxsize=16)
 def _begins_of_parts(num_steps: int, length: int) -> NDArray[np.int64]:
-    """Return where parts start; cached, because all windows of a study have the same size."""
+    """Return the start of each part; cached, because all windows of a study have the same size."""
     return np.unique(np.linspace(0, num_steps - length, PLACES).round().astype(np.int64))
 
 

@@ -26,7 +26,7 @@ from gpuproof.store.run import RunDirectory
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
 SUFFIXES = (".json", ".jsonl", ".txt")
-"""The files of a launch that are evidence; samples, traces and images are not."""
+"""The files of a launch that serve as evidence; samples, traces and images are not."""
 MAX_FILE_BYTES = 2**30
 MAX_FILES = 1_000_000
 
@@ -76,7 +76,7 @@ def open_bundle(path: Path, folder: Path) -> tuple[RunDirectory, str]:
 
 
 def _evidence(run: RunDirectory) -> Iterator[tuple[str, str]]:
-    """Yield the files that the verdict is based on: the request, and those left by each launch."""
+    """Yield the files that the verdict is based on: the request, and the files of each launch."""
     result = run.root / layout.RESULT
     launches = sorted(path for path in (run.root / layout.CASES).glob("*/*/*") if path.suffix in SUFFIXES)
     for path in (run.root / layout.DESCRIPTION, *([result] if result.exists() else []), *launches):

@@ -37,7 +37,7 @@ def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
     experiment's folder.
 
     Raises:
-        UsageError: there are no runs, too few runs, or several runs with names starting with these letters.
+        UsageError: there are no runs, too few runs, or several runs with this prefix.
     """
     if not name or Path(name).exists():
         return Path(name)

@@ -1,4 +1,4 @@
-"""Collect when, where and on what results were measured, with versions and how to repeat it.
+"""Collect the date, hosts, devices and versions of a measurement, and how to repeat it.
 
 The input is run.json, the launch records and the facts about their hosts, or what a machine reports now. The
 output is a single `Provenance`, which is shown at the top of every page and every human-readable export.
@@ -118,7 +118,7 @@ def of_machine(facts: Facts, *, command: str) -> Provenance:
 
 
 def of_command(command: str, *facts: Fact) -> Provenance:
-    """Return when and where a command ran without using a device, plus facts about its subject."""
+    """Return when and where a command that uses no device ran, plus facts about its subject."""
     return Provenance(
         facts=(
             Fact("date", date_text(datetime.now(timezone.utc))),

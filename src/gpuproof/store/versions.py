@@ -24,7 +24,7 @@ from gpuproof.records.case import CASE_SCHEMA_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedHost:
-    """The part of the description of a run's host that readers of the run need."""
+    """The part of a host's description that readers of a run need."""
 
     name: str
     gpus: int | None = None

@@ -58,8 +58,10 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
         RecordError: the description of the hosts is damaged.
     """
     entries = description.get("places")
-    if entries is not None and not isinstance(entries, list):
-        raise RecordError("places is not a list", place="run.json", next_step="It was changed or truncated")
+    if entries is not None and (not isinstance(entries, list) or not entries):
+        raise RecordError(
+            "places is not a list of hosts", place="run.json", next_step="It was changed or truncated"
+        )
     if entries is not None:
         return tuple(from_json(HostPlace, place, place="run.json") for place in entries)
     hosts = (description.get("fleet") or {}).get("hosts", ())
@@ -96,9 +98,9 @@ class TextContent:
 
 @dataclass(frozen=True, slots=True)
 class PictureContent:
-    """Creates a picture, only when its file is written; returns None if there is nothing to draw.
+    """Creates a picture, but only when its file is written; returns None if there is nothing to draw.
 
-    It may raise EnvironmentUnfitError; the reason why there is no picture is then given in a note.
+    It may raise EnvironmentUnfitError; a note then says why there is no picture.
     """
 
     make: Callable[[], Picture | None]
@@ -106,7 +108,7 @@ class PictureContent:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFiles:
-    """Files derived from a recording: readings, summary and picture, named with the export's prefix."""
+    """Files derived from a recording: readings, summary and plot, named with the export's prefix."""
 
     load: Callable[[], RecordingData]
     """Loads the recording; called once it has been written."""
@@ -172,10 +174,10 @@ class Suite(Protocol):
         """Report the remaining launches, as far as they are known, including the running ones."""
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Return what the suite does after a failed launch."""
+        """Return the suite's response to a failed launch."""
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Judge the measured results, without access to a device, framework or workload plug-in."""
+        """Evaluate the measured results, without access to a device, framework or workload plug-in."""
 
     def page(self, result: Result) -> Page:
         """Lay out the result as a page."""

@@ -1,9 +1,9 @@
 """Describe what a run would do: what is measured, where, in how many launches, and at what cost.
 
-The input is the launches that a suite plans; for a search, only the first is known. The output is lines of
-text. Memory per rank and time are lower bounds computed from the plan alone, because nothing has been
-measured yet: caches, copies made by kernels, start-up and warm-up are not included. They never cause a run to
-be rejected.
+The input is the launches that a suite plans; for a search, only the first is known. The output consists of
+lines of text. Memory per rank and time are lower bounds computed from the plan alone, because nothing has
+been measured yet: caches, copies made by kernels, start-up and warm-up are not included. They never cause a
+run to be rejected.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def forecast(
 
 
 def launches_text(remaining: Remaining) -> str:
-    """Return how many launches are left, and until when more are added.
+    """Return how many launches are left, and until when more may be added.
 
     >>> launches_text(Remaining(num_launches=5, until="±3 % or 60 s"))
     '5 launches or more, until ±3 % or 60 s'

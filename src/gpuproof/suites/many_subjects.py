@@ -17,7 +17,7 @@ IN_RESULT_ALONE = re.compile(
     r"p\d+ step|mean step|per device|memory|fingerprint|"
     r"items|steps|window|(step|energy) of all launches|rank .+"
 )
-"""Results omitted from the table, because whether fingerprints agree is reported separately."""
+"""Results omitted from the table, because fingerprint agreement is reported separately."""
 LEVELS = {"link": "links", "gpu": "devices", "host": "hosts", WHOLE: "figures"}
 
 
@@ -46,7 +46,7 @@ class ValueRow:
 
 
 def values_table(measures: Sequence[Measure]) -> Pivot:
-    """Lay out results, omitting missing ones, step times and memory."""
+    """Lay out all results except missing ones, step times and memory."""
     return pivot_of_rows(
         "Results (result.json has those of every subject)",
         list(_quantities([measure for measure in measures if _is_shown(measure)])),
@@ -80,7 +80,7 @@ def _quantities(measures: Sequence[Measure]) -> Iterator[ValueRow]:
 
 
 def _distinct_rows(figures: Sequence[Measure]) -> Iterator[ValueRow]:
-    """Yield a row per set of labels within one subject's results, or a single row if all texts match."""
+    """Yield a row per set of labels within one subject's results, or one row if all read the same."""
     words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for one in figures:
         for label, value in one.labels.items():

@@ -71,7 +71,7 @@ def benchmark_result(
 ) -> Result:
     """Return a benchmark's result; its worst warning determines its validity.
 
-    With `is_of_points`, a failure is the point's, not the machine's: other points had what it lacked.
+    With `is_of_points`, a failure is the point's, not the machine's, if any launch was measured.
     """
     doubts = _with_lost(doubts, evidence)
     limited = limits_together(limits, measures, "points" if is_of_points else "hosts")
@@ -108,7 +108,7 @@ def _judged(
 
 
 def _with_lost(doubts: Sequence[Doubt], evidence: Evidence) -> Sequence[Doubt]:
-    """Return the warnings, including those about lost readings; a sweep has them per point."""
+    """Return the warnings, including those about lost readings; in a sweep, each point has its own."""
     has_lost = any(doubt.code == LOST for doubt in doubts)
     return doubts if has_lost else invalid_first([*doubts, *lost_readings(evidence)])
 
@@ -142,7 +142,7 @@ def exit_code_for(
 
 
 def exit_code_without_lack(causes: set[str], validity: Validity | None, *, is_complete: bool) -> ExitCode:
-    """Return the exit code for the case that no machine lacked anything."""
+    """Return the exit code if no machine lacked anything."""
     for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
         if causes == {cause}:
             return code
@@ -223,7 +223,7 @@ def compared_values(records: CaseRecords) -> dict[str, float]:
 
 
 def _values_of_requests(served: Served) -> dict[str, float]:
-    """Return goodput or, in a closed loop, answered requests; and median times per token or answer."""
+    """Return goodput or, in a closed loop, answered requests; and median times per token or request."""
     rates = {GOODPUT: served.goodput_per_s}
     if served.goodput_per_s is None and served.window.offered_per_s is None:
         rates = {ANSWERED: served.requests_per_s}
@@ -235,7 +235,7 @@ def _values_of_requests(served: Served) -> dict[str, float]:
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
-    """Return each launch's position in time, ordered by when its first rank started."""
+    """Return each launch's position in chronological order, by when its first rank started."""
     began = {
         launch_key(launch.case): min((start.unix_s for start in launch.of(Start)), default=0.0)
         for launch in launches
@@ -275,7 +275,7 @@ def interval_text(interval: Interval, unit: str) -> str:
 
 
 def _digits_that_show(interval: Interval) -> int:
-    """Return how many significant digits, from 3 to 6, distinguish the ends of an interval."""
+    """Return how many significant digits (3 to 6) are needed to distinguish the ends of an interval."""
     width = interval.relative_half_width
     return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))
 
@@ -313,7 +313,7 @@ def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:
 
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
-    """Sum up, over launches, the longest time that a rank needed from its first record to its result."""
+    """Sum, over launches, the longest time that a rank needed from its first record to its result."""
     return sum(launch.taken_s or 0.0 for launch in launches) or None
 
 

@@ -104,7 +104,7 @@ class Common:
     devices: tuple[DeviceDuring, ...] = ()
     remarks: tuple[Remark, ...] = ()
     was_read: bool = False
-    """Whether anything was read during a launch."""
+    """Whether any readings were taken during a launch."""
     least_coverage: float | None = None
     """Fraction of a window, 0 to 1, that is covered by readings, for the window with the least coverage."""
     not_applied: tuple[NotApplied, ...] = ()
@@ -145,7 +145,7 @@ def without_effect(setups: Sequence[Setup], origins: Mapping[str, str]) -> tuple
 
 
 def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
-    """Yield what the first launch reported about its setup, and that it did not run on a GPU."""
+    """Yield what the first launch reported about its setup, and a note if it ran on a CPU."""
     if launches:
         yield from launches[0].setup.notes
         if launches[0].setup.device.kind == "cpu":
@@ -154,7 +154,7 @@ def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
 
 
 def _displays(launches: Sequence[Launch]) -> Iterator[str]:
-    """List desktops that draw on a measured device; they use little, so they do not cause a warning."""
+    """List display servers on a measured device; they use little, so they do not cause a warning."""
     desktops = {
         (window.host, setup.device.name, setup.device.uuid or ""): window.neighbours.display_servers
         for launch in launches
@@ -188,7 +188,7 @@ def benchmark_page(
         *doubts_sections(
             result.doubts, f"Why {result.validity or result.verdict}", num_launches=_num_replicates(result)
         ),
-        Measures(title="Figures", measures=result.measures[:num_measures]),
+        Measures(title="Results", measures=result.measures[:num_measures]),
         *sections,
         *_during(common, result.doubts),
         *after,

@@ -135,7 +135,7 @@ def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
     """Return when ranks of a host were first stopped after a hang or timeout; None if none were.
 
     A rank records this before it is stopped, using its host's clock. The launcher records it afterwards,
-    possibly later by as long as ranks have to exit.
+    possibly later by the time that ranks get to exit.
     """
     causes = {failure.cause for failure in launch.of(Failure)}
     if not causes & {"hang", "timeout"}:
@@ -158,7 +158,7 @@ def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
 
 
 def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
-    """Name a device as in its measures: torch may report a shorter UUID than the driver."""
+    """Return a device's name as in its measures: torch may report a shorter UUID than the driver."""
     listed = track.identity.uuid
     for on, setup in setups_on(launch):
         uuid = setup.device.uuid
@@ -170,8 +170,8 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
 def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announced]:
     """Yield a recording's events for one device, and the totals in `GROWING` that rose.
 
-    Events that drivers report for the host as a whole have no index, e.g. events of a switch, or of a device
-    that they do not name.
+    Events that drivers report for the host as a whole have no index, e.g. events from a switch, or from a
+    device that they do not identify.
     """
     begun = recording.recording
     for event in recording.events:
@@ -255,7 +255,7 @@ def ended_early(launch: CaseRecords, host: str, recording: RecordingData) -> boo
 
 
 def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
-    """Yield which devices of the launch disappeared while it worked, according to the events."""
+    """Yield which devices of the launch disappeared while it ran, according to the events."""
     gone: dict[str, list[str]] = {}
     launch_devices = _launch_devices(launch, recording)
     for track in recording.devices:

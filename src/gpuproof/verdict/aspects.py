@@ -42,7 +42,8 @@ OF_STATUS: dict[Status, Standing] = {
     "SKIP": "undecided",
     "FAIL": "failed",
 }
-"""Standing of required checks. WARN was shown to be neither right nor wrong; SKIP was not measured."""
+"""Standing of a required check by status. WARN means shown to be neither right nor wrong; SKIP means not
+measured."""
 RECORD_OR_AGREE = (
     "Record a baseline on machines known to be good (gpuproof baseline record NAME RUN…, then --baseline "
     "NAME), or agree on values (--write-rules FILE writes rules to fill in, then --rules FILE)"
@@ -74,7 +75,7 @@ class RequiredAspect:
     measure: str | None = None
     """The measure that decides the row."""
     labels: Mapping[str, Any] = field(default_factory=dict)
-    """Labels of that measure. The value `each` produces one cell for every value that is planned."""
+    """Labels of that measure. The value `each` produces one cell for every planned value."""
     checks: tuple[str, ...] = ()
     """The checks that decide it if no measure does; all of them have to pass."""
     detects: float | None = None
@@ -151,7 +152,7 @@ class _Outcomes:
                 self.measured[measure.name].append(measure)
 
     def values_of(self, row: RequiredAspect, subject: str) -> list[Measure]:
-        """Return the values that a row requires: values of its measure with its labels for the subject."""
+        """Return the values that a row requires: its measure, with its labels, for the subject."""
         return [
             measure
             for measure in self.measured[row.measure or ""]
@@ -175,7 +176,7 @@ class _Outcomes:
 
 
 def agreements(cells: Iterable[AspectCell]) -> dict[str, str]:
-    """Return what was measured for each contract that closed cells: the value, or a range of values."""
+    """Return what was measured for each contract that decided cells: the value, or a range of values."""
     by_contract = grouped((cell.contract, cell) for cell in cells if cell.contract is not None)
     ordered = {name: sorted(group, key=_value) for name, group in by_contract.items()}
     ends = {
@@ -326,7 +327,7 @@ def _nothing_to_measure(row: RequiredAspect, subject: str, outcomes: _Outcomes) 
 
 
 def _closing(row: RequiredAspect, items: Sequence[Judged], detects: float) -> Judged | None:
-    """Return the outcome that closes a cell: for a rate, the most sensitive one, or else a contract."""
+    """Return the outcome that decides a cell: for a rate, the most sensitive one, or else a contract."""
     passed = [item for item in items if _standing(item) == "passed"]
     if row.aspect not in RATES:
         return passed[0] if passed and len(passed) == len(items) else None

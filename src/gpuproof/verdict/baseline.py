@@ -31,7 +31,7 @@ BASELINE_SCHEMA_VERSION = 2
 STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
 """The conditions that a baseline's values apply to."""
 WEIGHTS, WHOLE_WEIGHTS = "weights", "float32"
-"""Data type assumed for the weights of models in inference if a stack does not state it, as in older
+"""Data type assumed for the weights of inference models if a stack does not record it, as in older
 versions."""
 PCIE = "pcie"
 """Additional conditions for links to the host: their generation and width."""
@@ -53,8 +53,8 @@ class BaselineValue:
     subject: str
     value: float
     day: str | None = None
-    """The UTC day on which the run started. Runs on the same day are one session, and so are all runs without
-    a known day."""
+    """The UTC day on which the run started. Runs on the same day are one session, and so are all runs of
+    unknown date."""
     low: float | None = None
     """The ends of its interval; None if it has no interval."""
     high: float | None = None
@@ -80,11 +80,11 @@ class BaselineEntry:
         return sessions
 
     def spread(self) -> HealthySpread | None:
-        """Return centre and spread over subjects; None if there are too few."""
+        """Return the centre and spread across subjects; None if there are too few."""
         return spread_of([[*chain(*days.values())] for days in self.sessions().values()])
 
     def repeatability(self, *, day: float) -> Repeatability | None:
-        """Return how well its values repeat; None if no run was repeated. `day` is as in the baseline."""
+        """Return how repeatable its values are, or None without repeated runs; `day` is its day effect."""
         return repeatability_of(list(self.sessions().values()), day=day)
 
     @property
@@ -138,7 +138,7 @@ def key_of(measure: Measure) -> EntryKey:
 
 
 def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
-    """Return the stack of these hosts; a key that is not reported is None, several values are joined."""
+    """Return the stack of these hosts; an unreported key is None, and multiple values are joined."""
     stacks = [_stack_of_host(facts) for facts in hosts.values()]
     return {key: _common_value({host[key] for host in stacks}) for key in (*STACK, PCIE)}
 
@@ -223,7 +223,7 @@ def record_baseline(
     gpuproof_version: str,
     day_effect: float = DAY_EFFECT,
 ) -> Baseline:
-    """Return what runs measured, subject by subject.
+    """Return the values that runs measured, by subject.
 
     Raises:
         UsageError: runs, or hosts in one run, had different stacks, a run is INVALID, or nothing was

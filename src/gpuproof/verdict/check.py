@@ -42,7 +42,7 @@ class Check(Protocol):
         """The meaning of a PASS, in one line."""
 
     def judge(self, launches: FleetFacts, /) -> Outcome | Sequence[Outcome]:
-        """Judge all launches, including failed ones, with one outcome per subject; pure.
+        """Evaluate all launches, including failed ones, with one outcome per subject; pure.
 
         The facts are a sequence of launches, and also contain all other available data: measures, hosts,
         events.
@@ -81,7 +81,7 @@ def stated_check(
     otherwise: Literal["WARN", "FAIL"] = "FAIL",
     part: str | None = None,
 ) -> Callable[[StatedJudge], FactCheck]:
-    """Create a check that states what is expected of a machine's reports, or of a part of them.
+    """Create a check that states its expectation for a machine's report, or for a part of it.
 
     The decorated function gets the report and the expectation; if it returns no answer, the report is
     omitted.

@@ -105,7 +105,7 @@ class Expectations:
 
 @cache
 def load_expectations() -> Expectations:
-    """Return the values that come with gpuproof."""
+    """Return the values that ship with gpuproof."""
     content = tomllib.loads(packaged_text("hardware/expectations.toml"))
     figures = [_value(entry) for entry in content["expectation"]]
     return Expectations(
@@ -141,7 +141,7 @@ def reason_not_comparable(
 def published_for(
     measured: Mapping[str, Any], figures: Iterable[PublishedValue], *, unit: str, ignoring: Collection[str]
 ) -> tuple[PublishedValue, ...]:
-    """Return what was published about something measured, lowest first, excluding vendors' targets.
+    """Return the published values for a measurement, lowest first, excluding vendors' targets.
 
     >>> known = {"quantity": "device memory", "device": "NVIDIA H200", "operation": "triad"}
     >>> figures = load_expectations().figures.values()

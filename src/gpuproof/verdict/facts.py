@@ -65,8 +65,7 @@ class Announced:
 class FleetFacts(Sequence[CaseRecords]):
     """All data available for evaluating a fleet. As a sequence, it contains the launches.
 
-    This lets checks from other packages, which evaluate launches, get the same input as gpuproof's own
-    checks.
+    This gives checks from other packages, which evaluate launches, the same input as gpuproof's own checks.
     """
 
     measures: Sequence[Measure] = ()
@@ -104,7 +103,7 @@ class FleetFacts(Sequence[CaseRecords]):
 
 
 def host_of(subject: str) -> str | None:
-    """Return the host of a subject; None for a link or for the whole."""
+    """Return the host of a subject; None for a link or for the whole run."""
     return subject.split("/")[1] if subject.startswith("host/") else None
 
 

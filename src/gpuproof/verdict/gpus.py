@@ -35,8 +35,8 @@ class HostGpus:
     visible: tuple[str, ...]
     """GPUs visible to the framework, or numbered for it by the driver."""
     listed: Listed
-    """GPUs listed by the driver, with what it reports. Instances of a divided GPU are included only if they
-    are used."""
+    """GPUs listed by the driver, with the facts that it reports. Instances of a partitioned GPU are included
+    only if they are used."""
     divided: frozenset[str]
     """Listed GPUs with instances in use, which are therefore not tested as a whole."""
     silent: tuple[Mapping[str, Any], ...]
@@ -147,7 +147,7 @@ def _of_host(
 def _listed(
     host: str, devices: Sequence[Mapping[str, Any]], by_torch: Listed, ran: Mapping[str, Device]
 ) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
-    """Name each listed device as its measures do, and return the devices with instances in use."""
+    """Return listed devices by their names in measures, and the devices with instances in use."""
     by_index = {str(device.get("index")): subject for subject, device in by_torch.items()}
     by_uuid = {bare_uuid(subject.rpartition("/gpu/")[2]): subject for subject in [*by_torch, *ran]}
     listed: dict[str, Mapping[str, Any]] = {}

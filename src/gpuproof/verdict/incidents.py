@@ -161,7 +161,7 @@ def _with_other_hosts(
 
 
 def _kind(incident: Incident) -> tuple[str, bool]:
-    """Distinguish by code, and by whether our work or another job was affected."""
+    """Distinguish by code, and by whether our launch or another job was affected."""
     return incident.title, incident.owner == "ours"
 
 
@@ -170,8 +170,8 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
 
     If the table attributes a code to the device, or cannot attribute it, a running process does not excuse
     the device. A code that an application can cause is attributed to the device if there were wrong results,
-    if our work encountered it, or if it occurred under several processes. It is attributed to a job if most
-    hosts reported it at the same time. The cause is unknown if no process is visible.
+    if our own workload encountered it, or if it occurred under several processes. It is attributed to a job
+    if most hosts reported it at the same time. The cause is unknown if no process is visible.
     """
     meaning = incident.meaning
     if incident.title == STOPPED and incident.kill == "before" and incident.owner != "another's":
@@ -193,7 +193,7 @@ def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) 
 def _of_process(
     incident: Incident, beside: Sequence[Incident], parts: AbstractSet[str], facts: FleetFacts
 ) -> EventKind:
-    """Judge a code that the table attributes to applications, by its process and by later tests."""
+    """Evaluate a code that the table attributes to applications, using its process and later tests."""
     alike = [one for one in beside if one.meaning.is_restart and not one.is_of_most_hosts]
     if any(one.owner == "ours" for one in alike):
         return _of_device(incident, "it occurred in our own work, whose kernels are known")

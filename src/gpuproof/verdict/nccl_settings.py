@@ -1,4 +1,4 @@
-"""NCCL settings that reduce speed or hide a fault: the effect and the documentation of each.
+"""NCCL settings that reduce speed or hide a fault, each with its effect and its documentation.
 
 In: the NCCL_* variables of a host. Out: an outcome for each noteworthy one. gpuproof itself sets none of
 them, except those in a communication profile that a user requests in order to measure its effect.

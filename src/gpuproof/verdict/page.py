@@ -52,7 +52,7 @@ def outcomes_page(
     provenance: pages.Provenance | None = None,
     launches: Sequence[CaseRecords] = (),
 ) -> pages.Page:
-    """Lay out outcomes by group; a group's title may be empty. The most severe outcome gives the status.
+    """Lay out outcomes by group; a group's title may be empty. The most severe outcome determines the status.
 
     GPUs are numbered as in `launches`.
     """
@@ -128,7 +128,7 @@ def _status(row: Sequence[Judged]) -> Status:
 
 
 def _names(row: Sequence[Judged]) -> str:
-    """Name the checks of a row, each with its subjects."""
+    """Return the names of a row's checks, each with its subjects."""
     subjects = grouped((item.name, item.outcome.subject) for item in row)
     names = list(starmap(_of_subjects, subjects.items()))
     shown = "; ".join(names[:MOST_NAMES])
@@ -137,7 +137,7 @@ def _names(row: Sequence[Judged]) -> str:
 
 
 def _of_subjects(name: str, subjects: Sequence[str]) -> str:
-    """Name a check, and the first of its subjects.
+    """Return a check's name with the first few of its subjects.
 
     >>> _of_subjects("xid", ["host/a", "host/b"]), _of_subjects("network", ["whole"])
     ('xid: host/a, host/b', 'network')
@@ -237,7 +237,7 @@ def bars(title: str, rows: Sequence[tuple[str, Measure | None]], label: str | No
 
 
 def by_size(title: str, label: str, curves: Mapping[str, Iterable[tuple[float, Measure]]]) -> Chart:
-    """Return bandwidths against sizes in bytes, both logarithmic, one curve per name."""
+    """Return a chart of bandwidth against size in bytes, both logarithmic, one curve per name."""
     size, rate = (
         Axis(label=of, unit=unit, is_logarithmic=True) for of, unit in (("size", "B"), (label, "B/s"))
     )
@@ -254,7 +254,7 @@ def plain_chart(
 
 
 def intervals(title: str, x: Axis, rows: Sequence[tuple[str, Measure]], *references: Reference) -> Chart:
-    """Return values with their intervals in rows, to show at once which side of a line each is on."""
+    """Return values with intervals in rows, to show at a glance which side of a line each is on."""
     measured = [(float(row), m) for row, (_, m) in enumerate(rows) if m.value is not None]
     ranges, values = tuple(ends_of(m) for _, m in measured), [(m.value or 0.0, row) for row, m in measured]
     lows = tuple((low, row) for (low, _), (_, row) in zip(ranges, values, strict=True))

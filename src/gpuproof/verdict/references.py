@@ -73,7 +73,7 @@ class ReferencedRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardReference:
-    """The result for one workload on the cards of a board, with its conditions."""
+    """The result for one workload on cards of one board type, with its conditions."""
 
     board: str
     quantity: str
@@ -180,8 +180,8 @@ def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> s
     """Explain why a reference is only shown and not used: its card may itself have been slow.
 
     The value must be within the range of healthy cards relative to the data sheet, and within the spread of a
-    published value measured by others. A reference from simulated cards is used only for simulated cards, and
-    no data sheet applies to it.
+    value published by others. A reference from simulated cards is used only for simulated cards, and no data
+    sheet applies to it.
     """
     if reference.stack["driver"].startswith(SIMULATED_DRIVER):
         return None
@@ -218,7 +218,7 @@ class Sharpness:
 def sharpness(*, spread: float, num_cards: int, extra: float, error_rate: float) -> Sharpness:
     """Return the smallest detectable loss; `error_rate` applies to one value of a healthy card.
 
-    `extra` is an additional standard deviation for differences that do not come from the cards.
+    `extra` is an additional standard deviation for differences that are not caused by the cards.
     """
     deviation = hypot(spread * sqrt(1 + 1 / num_cards), extra)
     limit = normal_quantile(1 - error_rate) * deviation
@@ -230,8 +230,8 @@ def judge_by_references(
 ) -> Iterator[Judged]:
     """Evaluate each value that has a reference for its board and for exactly the same workload.
 
-    All references together wrongly fail a member of a healthy fleet in `REQUIRED_ERROR_RATE` of cases. A
-    reference is never used to evaluate the run or the card that it was made from.
+    Taken together, the references wrongly fail a member of a healthy fleet in `REQUIRED_ERROR_RATE` of cases.
+    A reference is never used to evaluate the run or the card that it was made from.
     """
     known = references or load_references()
     pairs = [pair for measure in facts.measures if (pair := _found(measure, facts, known)) is not None]

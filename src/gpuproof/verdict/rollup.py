@@ -1,8 +1,8 @@
 """Is it ready? Roll up verdict cells and check outcomes from device to link to host to all.
 
 In: the cells that a recipe requires (`verdict.aspects`) and the outcome of every check for every subject.
-Out: a verdict word with its reasons, and the tree behind it. READY means that readiness was demonstrated:
-each required cell was evaluated as precisely as the recipe demands, and passed. An additional failure never
+Out: a verdict with its reasons, and the tree behind it. READY means that readiness was demonstrated: each
+required cell was evaluated as precisely as the recipe demands, and passed. An additional failure never
 improves the verdict.
 
 >>> roll_up([]).word
@@ -195,7 +195,7 @@ def _branch(
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
-    """Yield hosts that failed themselves, in an inner link or in every device; else failed devices."""
+    """Yield hosts that failed themselves, on an internal link or every device; else failed devices."""
     for host in (branch for branch in tree.branches if branch.subject.startswith("host/")):
         links = [branch for branch in host.branches if branch.subject.startswith("link/")]
         devices = [branch for branch in host.branches if branch not in links]

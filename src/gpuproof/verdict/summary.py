@@ -135,7 +135,7 @@ def _doubts(measured: Sequence[Measured], others: Sequence[Doubt]) -> tuple[Doub
 def _power_caps(
     launches: Sequence[Launch], readings: Mapping[tuple[str, int], Sequence[WindowReadings]]
 ) -> tuple[PowerCapWindow | None, ...]:
-    """Judge each launch that reached its power cap."""
+    """Evaluate each launch that reached its power cap."""
     keys = ((launch.case.case_id, launch.case.replicate) for launch in launches)
     return tuple(capped_window(x, readings.get(key, ())) for x, key in zip(launches, keys, strict=True))
 

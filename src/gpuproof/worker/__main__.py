@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run the command given by the first word, passing the remaining words; return its exit code."""
+    """Run the command given by the first argument, passing on the others; return its exit code."""
     path = COMMANDS[words[0]][0] if words[0] in COMMANDS else launched_commands()[words[0]]
     module, _, function = path.partition(":")
     try:

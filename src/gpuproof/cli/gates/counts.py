@@ -1,7 +1,7 @@
-"""Determine how many devices of which type a run here uses, and whether any are missing.
+"""Determine the number and type of the devices that a run here uses, and whether any are missing.
 
-Input: the options, and what this machine has. Output: words that set keys of the recipe, or the reason why
-the gate stops
+Input: the options, and what this machine has. Output: values for keys of the recipe, or the reason why the
+gate stops
 immediately: with 3 if GPUs were expected or allocated and there are none, with 5 if nothing says how many
 there should be, or if a requested device does not exist.
 """
@@ -68,16 +68,16 @@ def device_words(
 
 
 def training_words(words: Iterable[str]) -> dict[str, str]:
-    """Return the words that train the given model on GPUs too, instead of the recipe's GPU model."""
+    """Return overrides that train the given model on GPUs too, instead of the recipe's GPU model."""
     is_named = any(word.removeprefix("--").startswith(OF_TRAINING) for word in words)
     return {"validate.on_gpus": "{}"} if is_named else {}
 
 
 def filling(recipe: str, words: Sequence[str], *, python: str | None) -> tuple[str, list[str]]:
-    """Return recipe and words for a quick run on this machine: on a GPU, with a model that fills it.
+    """Return the recipe and arguments for a quick run here: on a GPU, with a model that fills it.
 
-    The recipe is unchanged if the words set a model, data, a sweep or the CPU, if no driver lists a device,
-    or if the model does not fit in the memory of the smallest device that torch sees.
+    The recipe is unchanged if the arguments set a model, data, a sweep or the CPU, if no driver lists a
+    device, or if the model does not fit in the memory of the smallest device that torch sees.
     """
     from gpuproof.launchers.probe import probe
 

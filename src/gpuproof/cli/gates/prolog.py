@@ -38,7 +38,7 @@ PROBE_S = 10.0
 """Maximum time for querying the drivers; a third of the total time if that is longer."""
 NEVER_ENDS = "could not judge: the time limit passed and something hangs, perhaps a driver"
 Planned = tuple[str, list[str]]
-"""A recipe, and the words that set its keys."""
+"""A recipe, and the arguments that set its keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def judge_by_options(
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
-    """Judge this node as set by the `gpuproof validate` options: `recipes`, `words` and `seconds`.
+    """Check this node as set by the `gpuproof validate` options: `recipes`, `words` and `seconds`.
 
     Raises:
         UsageError: an option does not apply to a gate, or there is too little time.
@@ -107,7 +107,7 @@ def _refuse_with_prolog(names: Sequence[str]) -> None:
 
 
 def judge_node(gate: Gate) -> ExitCode:
-    """Judge this node within its time.
+    """Check this node within its time limit.
 
     Raises:
         UsageError: the time is too short to evaluate anything.

@@ -1,7 +1,7 @@
 """The training built into gpuproof, which `gpuproof monitor exec` runs when no command is given.
 
-Input: words such as `--optimizer adamw --target-sparsity 0.7`, a model, and defaults from a Kconfig file.
-Output: the command that trains the model, which is `gpuproof run pruning` with keys set. The words may
+Input: arguments such as `--optimizer adamw --target-sparsity 0.7`, a model, and defaults from a Kconfig file.
+Output: the command that trains the model, which is `gpuproof run pruning` with keys set. The arguments may
 include any recipe key, such as `--training.weight_decay=0.1`.
 """
 
@@ -40,7 +40,7 @@ FLAGS: Mapping[str, str] = {
     "device": "distributed.device",
     "nproc": "distributed.nproc",
 }
-"""Word after `--` → the recipe key it sets."""
+"""Option after `--` → the recipe key it sets."""
 TEXT_MODELS: Mapping[str, str] = {
     **{"data.name": "synthetic", "model.num_classes": "null"},
     **{"data.batch_size": "4", "data.samples_per_epoch": "400"},
@@ -51,7 +51,7 @@ need the same amount again."""
 
 
 def is_builtin(command: Sequence[str]) -> bool:
-    """Return whether the words after `--` are for the built-in training, i.e. start with an option.
+    """Return whether the arguments after `--` are for the built-in training, i.e. start with an option.
 
     >>> is_builtin(["--optimizer", "adamw"]), is_builtin(["python", "train.py", "--lr", "1"])
     (True, False)
@@ -83,10 +83,10 @@ def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | N
 def training_command(
     words: Sequence[str], *, model: str | None, defaults: Path | None, save_dir: Path, name: str | None
 ) -> tuple[tuple[str, ...], str]:
-    """Return the training's command line and the model name; report defaults that have no effect.
+    """Return the training command line and the model name; report defaults that have no effect.
 
     Raises:
-        UsageError: a word is not one of its options, or no model is given.
+        UsageError: an argument is not one of its options, or no model is given.
         ConfigError: the defaults file cannot be read.
     """
     settings = {**_read_defaults(defaults), **dict(_settings(words))}

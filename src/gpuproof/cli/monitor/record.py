@@ -161,7 +161,7 @@ def record(
 def exec_command(ctx: click.Context, /, **options: Any) -> None:
     """Run COMMAND and record the GPUs and the host while it runs.
 
-    If the words after -- start with an option, they are for the training built into gpuproof: lenet5,
+    If the arguments after -- start with an option, they are for the training built into gpuproof: lenet5,
     resnet18, resnet50 or gpt2, with --optimizer, --pruning-method, --target-sparsity, --epochs, --batch-size,
     --lr, --seed or any recipe key (docs/guides/pruning.md).
 
@@ -240,7 +240,7 @@ def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
 
 
 def name_config(command: Sequence[str]) -> str | None:
-    """Return a configuration name: the script that a command runs, or else the command's program.
+    """Return a configuration name: the script that a command runs or, without one, its program.
 
     >>> name_config(["python", "-u", "src/train net.py", "--lr", "0.1"]), name_config(["/bin/sleep", "1"])
     ('train_net', 'sleep')

@@ -27,7 +27,7 @@ PROMETHEUS_FILES: Mapping[str, str] = {
 }
 """Name of the file to write → template in the package."""
 LOOK_S = 0.5
-"""Interval in seconds at which the end of the readings is checked for."""
+"""Interval, in seconds, between checks for the end of the readings."""
 
 
 @click.command("serve")

@@ -212,7 +212,7 @@ def plot(
 
 
 def _memory_path(names: tuple[str, ...]) -> Path:
-    """Return where memory plots go: graphs/ in the recordings' one directory, else the current one."""
+    """Return where memory plots go: graphs/ in the only directory given, else the current one."""
     only = Path(names[0])
     return (only / "graphs" if len(names) == 1 and only.is_dir() else Path()) / "gpu_memory_timeline.png"
 

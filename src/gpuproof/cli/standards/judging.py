@@ -85,7 +85,7 @@ def judge_again(
     write_rules: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Judge earlier measurements with the given rules and baseline."""
+    """Evaluate earlier measurements with the given rules and baseline."""
     from gpuproof.cli.report import show_report
 
     with _opened(path) as directory:
@@ -112,7 +112,7 @@ def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Conclud
 
 @contextmanager
 def _opened(path: Path) -> Iterator[RunDirectory]:
-    """Provide the run at a path; an evidence archive is unpacked temporarily."""
+    """Yield the run at a path; an evidence archive is unpacked temporarily."""
     from gpuproof.store.bundle import open_bundle
     from gpuproof.store.run import RunDirectory
 

@@ -97,7 +97,7 @@ def _rule_sets(config: RunConfig) -> list[RuleSet]:
 
 
 def check_recipe(config: RunConfig) -> list[Refusal]:
-    """Return the reasons to reject a recipe by itself."""
+    """Return the reasons to reject a recipe in any environment."""
     rules = [*OF_RECIPE, *(rule for of in _rule_sets(config) for rule in of.of_recipe)]
     return [refusal for rule in rules for refusal in rule(config)]
 
@@ -129,7 +129,7 @@ def _workload_rules(config: RunConfig) -> tuple[Callable[[RunConfig, ChosenWorkl
 
 
 def require_workload(config: RunConfig) -> ChosenWorkload:
-    """Return the workload of a recipe that was not read from a file, or has changed since.
+    """Return the workload of a recipe that was not read from a file, or was changed after reading.
 
     Raises:
         UsageError: the workload is rejected; raised for the first reason.

@@ -1,4 +1,4 @@
-"""Definition of a rejection, and the facts besides the recipe that are available to checks.
+"""Definition of a rejection, and the facts that checks can use in addition to the recipe.
 
 A rule is a pure function that yields a rejection for everything it finds wrong. `keys` are dotted, starting
 with the one to change first; the message points to where that key was set.

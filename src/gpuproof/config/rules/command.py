@@ -29,7 +29,7 @@ def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def command_has_words(config: RunConfig) -> Refusals:
-    """Reject kind command without a command."""
+    """Reject kind command if no command is given."""
     if not config.command.argv:
         yield Refusal(
             keys=("command.argv", "kind"),

@@ -1,4 +1,4 @@
-"""Prefill (reading prompts) and decode (generating tokens): what does not work with a key-value cache."""
+"""Prefill (reading prompts) and decode (generating tokens): what a key-value cache rules out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _uses_a_cache(config: RunConfig) -> bool:
 
 
 def prompts_are_synthetic(config: RunConfig) -> Refusals:
-    """Reject other data for prompts, since prompts are generated."""
+    """Reject non-synthetic data for prompts, since prompts are generated."""
     if _uses_a_cache(config) and config.data.name != "synthetic":
         yield Refusal(
             keys=("data.name", "inference.phase"),

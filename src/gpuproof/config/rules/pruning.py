@@ -106,7 +106,7 @@ def scores_see_whole_gradients(config: RunConfig) -> Refusals:
 
 
 def _steps_of_window(config: RunConfig) -> int | None:
-    """Return the number of updates in warm-up and window; None if they end by time or by epochs."""
+    """Return the number of updates during warm-up and window; None if they end by time or by epochs."""
     window = config.benchmark
     by_steps = window.enabled and window.measure_by == "steps" and window.measure_steps is not None
     return window.warmup_steps + (window.measure_steps or 0) if by_steps else None

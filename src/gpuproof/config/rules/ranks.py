@@ -145,7 +145,7 @@ def inference_shards_nothing(config: RunConfig) -> Refusals:
 
 
 def a_scaler_sees_whole_lists(config: RunConfig) -> Refusals:
-    """Reject amp if some gradients are sharded and others are whole."""
+    """Reject amp if some gradients are sharded and others are not."""
     splits = config.distributed.strategy in ("tensor", "fsdp_tensor")
     if config.kind == "training" and config.training.precision == "amp" and splits:
         yield Refusal(
@@ -291,7 +291,7 @@ def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
 
 
 def one_job_has_equal_hosts(_config: RunConfig, facts: Facts) -> Refusals:
-    """Reject one job over hosts that have different numbers of GPUs."""
+    """Reject one job that spans hosts with different numbers of GPUs."""
     if facts.is_one_job and len({host.gpus for host in facts.hosts or ()}) > 1:
         yield Refusal(
             keys=("distributed.nodes",),

@@ -1,4 +1,4 @@
-"""A run stores its config so that it can resume; of secrets, it stores only the variable names.
+"""A run stores its config so that it can resume; for secrets, it stores only the variable names.
 
 `base.redaction` decides what looks like a secret. A command gets its secrets from the environment in which it
 is started (`command.env: {NAME: null}`), and so does the client of an endpoint

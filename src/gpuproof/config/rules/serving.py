@@ -22,7 +22,7 @@ LOADGENS_OWN = {
     "multi_stream": "closed_loop with serving.concurrency 1 and serving.samples_per_request sends several "
     "samples at a time",
 }
-"""MLPerf LoadGen scenarios, and the alternatives that measure the same."""
+"""MLPerf LoadGen scenarios, and the alternatives that measure the same thing."""
 
 
 def scenario_is_measured(config: RunConfig) -> Refusals:
@@ -106,7 +106,7 @@ def one_rank_serves(config: RunConfig) -> Refusals:
 
 
 def prompts_are_answered(config: RunConfig) -> Refusals:
-    """Reject a number of tokens if none can be generated, and zero tokens if some must be."""
+    """Reject a token count if no tokens can be generated, and a count of zero if some must be."""
     serving = config.serving
     option = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
     if serving.target == "noop" and option is not None:
@@ -152,7 +152,7 @@ def serving_sweeps_nothing(config: RunConfig) -> Refusals:
 
 
 def an_address_can_be_reached(config: RunConfig) -> Refusals:
-    """Reject a URL without a host or port, or with parts that no request would send."""
+    """Reject a URL without a host or port, or with parts that are not sent in a request."""
     url = config.serving.endpoint.url
     if url is not None and (cause := _fault_of_address(url)) is not None:
         yield Refusal(keys=("serving.endpoint.url",), cause=cause, next_step="Write e.g. http://host:8000/v1")

@@ -38,7 +38,7 @@ OF_TORCH = {
 
 
 def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
-    """Reject what the TensorFlow program cannot do: it exists to compare S2's models with torch's."""
+    """Reject settings the TensorFlow program lacks: it exists to compare S2's models with torch's."""
     if config.training.framework != TENSORFLOW:
         return
     for key, values in CAN.items():

@@ -2,9 +2,9 @@
 
 Without the library (no amdsmi package, or a user who may not open the devices), only the files are available,
 which need neither ROCm nor privileges. A sleeping card is not woken. Faults, resets and thermal throttling
-are events, which the kernel queues for each card after registration. Registering opens /dev/kfd, for which a
-user must be in the `render` group; ROCm then lists the monitor itself as a process, which `processes` omits.
-Not tested on AMD hardware.
+are events, which the kernel queues for each card after registration. Registering opens /dev/kfd, which
+requires the user to be in the `render` group; ROCm then lists the monitor itself as a process, which
+`processes` omits. Not tested on AMD hardware.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AmdAdapter(DeviceAdapter):
         """Read the requested metrics.
 
         Raises:
-            DeviceLostError: the card is gone.
+            DeviceLostError: the card has disappeared.
         """
         return self._cards[vendor_index].read(wanted)
 

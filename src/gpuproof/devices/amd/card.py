@@ -132,7 +132,7 @@ class AmdCard:
         return values, {name: self._both(why, refused.get(name, "")) for name, why in reasons.items()}
 
     def _both(self, of_files: str, of_library: str) -> str:
-        """Combine two reasons, one that may change first; the library has none if it was not queried."""
+        """Join two reasons, a changeable one first; the library has none if it was not queried."""
         if not of_library:
             return of_files
         reasons = (of_files, f"amdsmi: {of_library}")

@@ -1,4 +1,4 @@
-"""Throttling and energy as reported by the card's firmware: its table, and seconds from cycle counts.
+"""Throttling and energy from the card's firmware: its table, and cycle counts as seconds.
 
 In: the bytes of the driver's `gpu_metrics` file, or the same fields from AMD's library. Out: fields by name,
 except those that the firmware left empty (all bits set). The layouts are the driver's published interface

@@ -64,7 +64,7 @@ class SmiLibrary:
             self.handles[str(address).lower()] = handle
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Query the library through a call of its Python binding.
+        """Query the library by calling its Python binding.
 
         Raises:
             NotSupportedError: this card, driver or library release never provides the value.

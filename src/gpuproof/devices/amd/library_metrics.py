@@ -1,4 +1,4 @@
-"""One card as seen by AMD's library: which call provides which metric and fact, and why.
+"""One card as seen by AMD's library: which call provides each metric and fact, and why.
 
 In: the requested names. Out: for each, its value in our unit, or the reason why there is none. The binding's
 `N/A`, and the values with all bits set that the library passes through, are never treated as numbers.
@@ -12,7 +12,7 @@ In: the requested names. Out: for each, its value in our unit, or the reason why
   difference from the tables of two ticks. Cards without such counts have status bits, which the binding (7.0)
   reduces to a boolean, so the file's bits are read instead.
 - `ecc_*_count`: for device memory or, if errors are not counted for that block, for all blocks of the chip.
-- `nvlink_*`: for xGMI, which no file provides. AMD counts in KB, taken as 1,024 bytes here.
+- `nvlink_*`: values for xGMI, which no file provides. AMD counts in KB, taken as 1,024 bytes here.
 - `remapped_rows_*`: AMD retires pages, while NVIDIA remaps rows; the kernel shows retired pages only to root.
 - not queried: `amdsmi_get_gpu_pci_throughput`, which blocks for a second.
 """
@@ -249,7 +249,7 @@ _FACT_SOURCES = (
         oam_id="oam_id",
     ),
     # `uuid` is the ROCm UUID: `GPU-` and 16 digits, accepted by ROCR_VISIBLE_DEVICES; `smi_uuid` is the
-    # library's own.
+    # library's own UUID.
     _facts("amdsmi_get_gpu_enumeration_info", uuid="hip_uuid", hip_id="hip_id"),
     _facts("amdsmi_get_gpu_kfd_info", kfd_node="node_id"),
     _facts("amdsmi_get_gpu_driver_info", driver_version="driver_version"),

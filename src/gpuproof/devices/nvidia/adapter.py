@@ -3,7 +3,7 @@
 MIG instances are separate devices, listed after the whole GPUs; NVML reports only their memory and processes,
 so a reason is returned for each of the other metrics. A lost GPU stops only its own readings. After a driver
 reload, NVML is restarted and every handle is looked up again by UUID. Values that a device never reports are
-queried only once. The utilisation of the parts of a GPU comes from its performance monitor (GPM, Hopper and
+queried only once. The utilisation of a GPU's units comes from its performance monitor (GPM, Hopper and
 later), as means between two samples. XIDs and memory errors that ECC could not correct are events, which NVML
 queues after registration.
 """
@@ -131,8 +131,8 @@ class NvidiaAdapter(DeviceAdapter):
         """Read the requested metrics.
 
         Raises:
-            DeviceLostError: the GPU is gone.
-            DriverMissingError: the driver is gone.
+            DeviceLostError: the GPU has disappeared.
+            DriverMissingError: the driver is no longer available.
         """
         return self._ask(vendor_index, lambda device: self._gather(device, wanted))
 
@@ -141,7 +141,7 @@ class NvidiaAdapter(DeviceAdapter):
 
         Raises:
             NotSupportedError: this driver does not list them.
-            DeviceLostError: the GPU is gone.
+            DeviceLostError: the GPU has disappeared.
         """
         return self._ask(vendor_index, lambda device: list_processes(self._nvml, device.handle))
 
@@ -280,7 +280,7 @@ class EventQueue:
         """Return the queued events; nothing if no GPU here supports events.
 
         Raises:
-            DriverMissingError: the driver is gone.
+            DriverMissingError: the driver is no longer available.
         """
         events: list[VendorEvent] = []
         while self._set and len(events) < _MAX_EVENTS_A_POLL and (data := self._next()) is not None:

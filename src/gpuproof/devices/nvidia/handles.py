@@ -150,7 +150,7 @@ def _number(function: str, *arguments: int, scale: float = 1) -> _Read:
 
 
 def _limit(place: int) -> _Read:
-    """Read one end of the range of power limits."""
+    """Read the lower or upper end of the power limit range."""
     return lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[place] / 1000
 
 

@@ -58,7 +58,7 @@ class KubernetesRefusalError(UsageError):
 
 
 class KubernetesSilentError(SchedulerSilentError):
-    """There is no response, or no response from a cluster."""
+    """There is no response, or it is not from a cluster."""
 
 
 class Cluster:
@@ -100,7 +100,7 @@ class Cluster:
         return str(created["metadata"]["uid"])
 
     def set_owner(self, name: str, kind: Kind, *, owner: Manifest) -> None:
-        """Set an object's owner, with which Kubernetes removes it, even if we are gone."""
+        """Set an object's owner, so that Kubernetes removes it with the owner, even if we have exited."""
         body = {"metadata": {"ownerReferences": [owner]}}
         self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
 

@@ -43,7 +43,7 @@ def _offering(facts: HostFacts) -> list[Node]:
 
 
 def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
-    """Return the cluster of these nodes and its resources, in the form in which pages state a source."""
+    """Return the cluster of these nodes and its resources, in the format that pages use for a source."""
     resource = facts["options"].gpu_resource
     amounts = [amount for node in facts["nodes"] if (amount := _amount(node, "capacity", resource))]
     device = f"{sum(amounts)} × {resource} on {len(amounts)} of {len(facts['nodes'])} nodes"

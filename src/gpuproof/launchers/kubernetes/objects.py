@@ -2,7 +2,7 @@
 
 In: a case and its folder. Out: a ConfigMap with the files that the pods need, readable manifests, and the
 pods' files in the case's folder. All objects of a launch are owned by the object that starts its pods, so
-that Kubernetes also removes them if gpuproof is gone.
+that Kubernetes also removes them if gpuproof is no longer running.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LaunchObjects:
         if node.is_shared:
             build_archive(run / ARCHIVE)
         contents = {} if node.is_shared else pod_files(launch.case, launch.folder)
-        # If objects of an earlier attempt are left, they have a different name.
+        # If objects from an earlier attempt remain, they have a different name.
         attempt = len(list(launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*")))
         launch.name = launch_name(run.name, launch.case, of=f"{run}/{attempt}")
         manifests = launch_manifests(
@@ -114,7 +114,7 @@ class LaunchObjects:
         return [warning for name in names for warning in self._cluster.warnings(name)]
 
     def tell_end(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
-        """Give running ranks time to write last messages; unresponsive ones are removed later."""
+        """Give running ranks time to write their last messages; unresponsive ones are removed later."""
         node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))
         words = [self._options.python, node.archive, "kubernetes-task", "--end"]
         words += [
@@ -231,7 +231,7 @@ def take_files(archive: IO[bytes], folder: Path) -> None:
     """Write the files that a pod sent to the launch's folder.
 
     Raises:
-        RecordError: the data is damaged, or would be written elsewhere.
+        RecordError: the data is damaged, or would be written outside the folder.
     """
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as sent:

@@ -21,14 +21,14 @@ Key = Annotated[
 ]
 """The key of a label, a taint or a resource."""
 Quantity = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(m|k|[MGTPE]i?|Ki)?$")]
-"""An amount in the notation of Kubernetes, e.g. 500m or 64Gi."""
+"""An amount in Kubernetes notation, e.g. 500m or 64Gi."""
 Folder = Annotated[str, Field(max_length=1000, pattern=r"^/[^\x00-\x1f\x7f:]+$")]
 IMAGE = "nvcr.io/nvidia/pytorch:24.07-py3"
 """The vendor's official image, with PyTorch 2.4; the node side is copied into it."""
 
 
 class Toleration(StrictModel):
-    """A taint of nodes that pods tolerate."""
+    """A node taint that pods tolerate."""
 
     key: Key | None = None
     operator: Literal["Exists", "Equal"] = "Exists"
@@ -42,7 +42,7 @@ class KubernetesOptions(StrictModel):
     namespace: Name | None = None
     """Namespace of the pods; null uses the namespace of the context."""
     context: Text | None = None
-    """Context of the kubeconfig; null uses the current one or, inside a cluster, the pod's own account."""
+    """Kubeconfig context; null uses the current one or, inside a cluster, the pod's own account."""
     engine: Engine = "job"
     """Kind of object that starts the pods: job (an Indexed Job, available in every cluster), jobset, or
     Kubeflow's trainjob or pytorchjob."""
@@ -90,7 +90,7 @@ class KubernetesOptions(StrictModel):
     ttl_s: int = Field(default=3600, ge=0)
     """Seconds after which Kubernetes removes a finished launch if gpuproof could not remove it."""
     active_deadline_s: int = Field(default=86_400, ge=60)
-    """Seconds after which Kubernetes stops a launch, even if gpuproof is gone."""
+    """Seconds after which Kubernetes stops a launch, even if gpuproof is no longer running."""
     lease_s: float = Field(default=600.0, ge=10)
     """Seconds for which a pod keeps its files after its ranks have exited, for gpuproof to fetch them."""
     max_launches: int = Field(default=10, ge=1, le=10_000)

@@ -1,4 +1,4 @@
-"""The pod for one node of a launch, as submitted to Kubernetes: pure.
+"""Builds the pod for one node of a launch, as submitted to Kubernetes, without side effects.
 
 In: options, a case, and where its files are. Out: a pod template. The first container runs the ranks; unless
 results go to a user's volume, a second container without GPUs keeps the files until they are fetched.
@@ -30,7 +30,7 @@ TMP = "/tmp"  # noqa: S108  # a volume in a container of its own
 MEMORY_GIB_PER_RANK = 4
 """Memory requested per rank: torch, its libraries and the driver's own use two or three GiB on the host."""
 TERMINATION_S = 60
-"""Time between SIGTERM and SIGKILL, for last messages, and for the launcher to fetch them."""
+"""Time between SIGTERM and SIGKILL, for writing last messages and for the launcher to fetch them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

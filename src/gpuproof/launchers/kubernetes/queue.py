@@ -53,7 +53,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         self._thread.start()
 
     def close(self) -> None:
-        """Remove what is left, and stop the thread."""
+        """Remove the remaining launches, and stop the thread."""
         super().close()
         for launch in self._open:
             self._remove(launch)

@@ -1,4 +1,4 @@
-"""The states of a launch's pods, read from the API's list: pure.
+"""The states of a launch's pods, computed from the API's list without side effects.
 
 In: pods as mappings. Out: `PodState`s, what a launch is waiting for and, if its ranks cannot report it, how
 it failed.
@@ -28,7 +28,7 @@ UNFIT = {
 }
 """Reason why a container does not start → what to do; None if it may still start."""
 DELETED = "Deleted"
-"""Our own term, not one of Kubernetes: a pod that is being removed without a stated reason."""
+"""Our own term, not a Kubernetes term: a pod that is being removed without a stated reason."""
 _RESUME = "Finish the run with --resume"
 
 
@@ -50,13 +50,13 @@ class PodState:
     has_failed: bool = False
     """Whether the pod has failed as a whole, in which case its owner deletes the others."""
     reason: str = ""
-    """Why the pod is not running or has exited, as a Kubernetes term."""
+    """Why the pod is not running or has exited, as a reason code from Kubernetes."""
     message: str = ""
     """Why the pod is not running or has exited, as a message from Kubernetes."""
 
     @property
     def is_lost(self) -> bool:
-        """Check whether the pod was removed, whether or not its ranks left last messages."""
+        """Check whether the pod was removed, whether or not its ranks left final messages."""
         return self.reason in _TAKEN
 
 

@@ -50,7 +50,7 @@ from gpuproof.suites.base import THIS_MACHINE, HostPlace
 SERVER_GRACE_S = 10.0
 """Time for a fork server to exit; it is longer than the time that the server allows its children."""
 PATIENCE_S = 300
-"""Time for which the other ranks wait for rank 0's case."""
+"""How long the other ranks wait for rank 0's case."""
 DOWNLOAD_PATIENCE_S = 3600
 """Time for which the other ranks wait if rank 0 may have to download a data set first."""
 DISMISSAL_S = 90
@@ -90,7 +90,7 @@ class ThisMachine(LaunchSite):
         return cls(python=python)
 
     def facts(self, choice: HostChoice) -> Facts:
-        """Report that there are no other hosts, along with what the environment says."""
+        """Report that there are no other hosts, along with the environment variables."""
         del choice
         return Facts(hosts=(), is_attached=is_attached(os.environ), environment=os.environ)
 
@@ -121,7 +121,7 @@ class ThisMachine(LaunchSite):
         """Yield the command line for each launch.
 
         Raises:
-            UsageError: the Python does not exist.
+            UsageError: the Python interpreter does not exist.
         """
         if self.python is not None and shutil.which(self.python) is None:
             raise UsageError(

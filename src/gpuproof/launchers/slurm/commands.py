@@ -1,7 +1,8 @@
 """Slurm's commands, each run with a time limit; the output becomes values or our own errors.
 
 In: arguments. Out: job IDs, states, host names and, for a job that ended, the failure that its ranks could
-not record. Everything that Slurm cannot do is reported in Slurm's words. A time limit and a preemption are
+not record. Everything that Slurm cannot do is reported with Slurm's own message. A time limit and a
+preemption are
 interruptions: `--resume` launches the case again. A node that died is reported by name, as a lost rank.
 """
 
@@ -168,7 +169,7 @@ class SlurmCommands:
         return _states(self._ask(*words, f"--format={_OF_QUEUE}", fine=UNKNOWN_JOB))
 
     def accounted(self, jobs: Sequence[str]) -> dict[str, JobState]:
-        """Return how jobs that are no longer in the queue ended, if the accounting knows."""
+        """Return how jobs that are no longer in the queue ended, if Slurm's accounting recorded it."""
         if not jobs or not self._has_accounting:
             return {}
         words = ("sacct", f"--jobs={','.join(jobs)}", "--allocations", "--noheader", "--parsable2")
@@ -187,7 +188,7 @@ class SlurmCommands:
         self._ask("scancel", *options, *jobs, fine=UNKNOWN_JOB)
 
     def end_step(self, job: str, name: str) -> None:
-        """Send SIGTERM to the processes of a job's step; it is not an error if the step is gone.
+        """Send SIGTERM to the processes of a job's step; it is not an error if the step has ended.
 
         Signalling srun itself is not an option: it would kill the step immediately.
 
@@ -307,7 +308,7 @@ def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Fa
 
 
 def container_failure(folder: Path, *, host: str) -> Failure | None:
-    """Return why no container started, in the words of Pyxis and Enroot; None for any other cause.
+    """Return why no container started, as reported by Pyxis and Enroot; None for any other cause.
 
     Their messages precede srun's own last line, which only says that a task has exited.
     """

@@ -164,7 +164,7 @@ class SlurmSite(LaunchSite):
         """Yield a launcher for jobs, or for steps inside the allocation.
 
         Raises:
-            EnvironmentUnfitError: Slurm's commands are not installed here, or get no response.
+            EnvironmentUnfitError: Slurm's commands are not installed here, or do not respond.
             UsageError: the run uses an allocation, and this process is not in it.
         """
         from gpuproof.launchers.slurm.allocation import SlurmAllocation

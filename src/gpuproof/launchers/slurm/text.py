@@ -154,13 +154,13 @@ def _srun(options: SlurmOptions, case: Case, node: SlurmNode) -> list[str]:
 
 
 def _task(node: SlurmNode, hosts: Sequence[str]) -> list[str]:
-    """Return how each node's task starts; named hosts are listed, since Slurm loses their order."""
+    """Return how each node's task starts; named hosts are listed, since Slurm drops their order."""
     order = [f"--nodes={','.join(hosts)}"] if hosts else []
     return [node.python, *node.worker, "slurm-task", *order]
 
 
 def _started(case: Case, node: SlurmNode) -> list[list[str]]:
-    """Return what each node starts: commands after a `--`, with `$NAME` for values only it knows."""
+    """Return each node's commands, each after a `--`, with `$NAME` for values only it knows."""
     side = NodeSide(
         python=_literal(node.python),
         worker=tuple(map(_literal, node.worker)),

@@ -3,7 +3,7 @@
 The command's program reads the archive from standard input, verifies its checksum, stores it in a new
 directory (mode 0700) and becomes the agent. It does so in the same interpreter, because starting a second one
 would take longer than everything else. One channel therefore carries everything, and a connection that breaks
-at any moment leaves nothing behind: there is no directory until the archive is complete, and from then on
+at any point leaves nothing behind: there is no directory until the archive is complete, and from then on
 there is a lease.
 """
 

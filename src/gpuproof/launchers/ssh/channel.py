@@ -71,7 +71,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._closed = asyncio.get_running_loop().create_future()
         self._beat: asyncio.TimerHandle | None = None
         self.cause = ""
-        """Why the agent is gone; empty while it is running."""
+        """Why the agent stopped; empty while it is running."""
 
     @classmethod
     async def start(
@@ -94,7 +94,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
 
     @property
     def is_closed(self) -> bool:
-        """Check whether the agent is gone."""
+        """Check whether the agent's channel is closed."""
         return self._closed.done()
 
     async def put(self, source: Path, path: str) -> None:
@@ -182,7 +182,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return int(answer["port"])
 
     async def leave(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Let the agent stop what is left, remove its directory, and exit."""
+        """Have the agent stop all remaining processes, remove its directory, and exit."""
         if not self._closed.done():
             await self._write(encode_frame({"do": "leave"}))
             await asyncio.wait({self._closed}, timeout=LEAVE_TIMEOUT_S)
@@ -215,7 +215,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def _refuse_ill_typed(
         self, reply: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage
     ) -> None:
-        """Reject an answer in which a value is missing or has the wrong type.
+        """Reject a response in which a value is missing or has the wrong type.
 
         Raises:
             HostError: the answer is invalid; the message says why.

@@ -1,7 +1,7 @@
 """A launch on other hosts: its files as they grow, its end, and messages if a host is lost.
 
-The event loop reports what happens; the caller that started the launch checks when there are events. A host
-may only write plain files in the launch's own local folder, and never one of our own files.
+The event loop reports what happens; the caller that started the launch checks its status after each report. A
+host may only write plain files in the launch's own local folder, and never one of our own files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HostPart:
         """Write received bytes; a file that was truncated on the host is also truncated here.
 
         Raises:
-            ValueError: a launch may not write to this name, or the bytes are too many or leave a gap.
+            ValueError: a launch may not write to this name, there are too many bytes, or they leave a gap.
             OSError: the file cannot be written.
         """
         if not _is_allowed(name):
@@ -185,7 +185,7 @@ class RemoteLaunch:
         self._parts.append((channel, about, part))
 
     def end(self, grace_s: float) -> None:
-        """Stop all parts concurrently: SIGTERM, time for last messages, SIGKILL; await the last bytes."""
+        """Stop all parts concurrently: SIGTERM, a wait for last messages, SIGKILL; await the last bytes."""
         asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop)
 
     async def _end(self, grace_s: float) -> None:

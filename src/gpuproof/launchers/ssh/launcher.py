@@ -1,4 +1,4 @@
-"""SSH hosts as places: a case runs on a single host, or on several as one job.
+"""SSH hosts as places to run: a case runs on a single host, or on several as one job.
 
 In: an inventory and options. The launcher connects to each host on first use, uses it for any number of
 launches, and leaves nothing behind. All communication runs in one event loop on a separate thread, even for
@@ -138,7 +138,7 @@ class SshLauncher:
         await self._connector.close()
 
     def notes(self) -> Sequence[str]:
-        """Return a note on each host key that is new."""
+        """Return a note for each new host key."""
         note = "its key {} was new and is trusted from now on"
         return [f"{host}: {note.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
 
@@ -324,7 +324,7 @@ class RemoteHost:
             self._opening.cancel()
 
     async def close(self) -> None:
-        """Have the agent stop what is left and remove its directory, then disconnect."""
+        """Have the agent stop whatever is still running and remove its directory, then disconnect."""
         self.give_up()
         if self._channel is None:
             return

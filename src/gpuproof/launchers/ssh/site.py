@@ -94,7 +94,7 @@ class SshHosts(LaunchSite):
 
     @classmethod
     def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
-        """Load the hosts, and which Python to use on each."""
+        """Load the hosts, and the Python to use on each."""
         del choice, python
         return from_json(cls, run.description()[HOSTS], place=str(run.root / layout.DESCRIPTION))
 
@@ -192,7 +192,7 @@ def _shown_on(case: Case, hosts: Sequence[InventoryHost]) -> Iterator[str]:
 
 
 def host_places(hosts: Iterable[InventoryHost]) -> list[HostPlace]:
-    """Return the hosts as places."""
+    """Return each host as a HostPlace."""
     return [HostPlace(name=host.name, num_devices=host.gpus) for host in hosts]
 
 

@@ -31,9 +31,9 @@ class Access:
     key: str | None = None
     """Path of the certificate's private key (PEM)."""
     password: str | None = None
-    """`USER:PASSWORD` that each scrape has to send; None requires no password."""
+    """`USER:PASSWORD` that each scrape has to send; if None, no password is required."""
     hosts: tuple[str, ...] = ()
-    """Names that scrapes may use for this machine, in addition to its own."""
+    """Host names that scrape requests may use for this machine, in addition to its own."""
 
     @property
     def scheme(self) -> str:

@@ -3,8 +3,9 @@
 In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A missing
 reading has no line. If the sampler stops, all readings are removed and `gpuproof_sampler_up` shows this,
 because a stale value would look like a healthy device. A client that sends nothing, or only a byte now and
-then, occupies one of a few slots until its time is up, and uses no other memory. A foreign page in a browser
-that can reach us cannot read our responses, because we do not answer to its host name (DNS rebinding).
+then, occupies one of a few slots until its time is up, and uses no other memory. A page from another site in
+a browser that can reach us cannot read our responses, because we do not respond to its host name (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _STALE_FACTOR: Final = 5.0
 """Readings older than this many intervals are no longer served."""
 METRICS_PATH: Final = "/metrics"
 MOST_CONNECTIONS: Final = 32
-"""Maximum number of connections: Prometheus keeps one open; several servers that scrape need a few more."""
+"""Maximum number of connections: Prometheus keeps one open; several scraping servers need a few more."""
 CONNECTION_S: Final = 10.0
 """Maximum duration of a connection, from its first byte: Prometheus' default scrape timeout."""
 
@@ -244,7 +245,7 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and close the connection when its time is up, however slowly its client sends."""
+        """Answer, and close the connection at its deadline, however slowly its client sends."""
         limit = threading.Timer(self.connection_s, _cut_off, (request,))
         limit.daemon = True
         limit.start()
@@ -309,7 +310,7 @@ def host_name(header: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Check whether the name is an IP address, which needs no name server."""
+    """Check whether the name is an IP address, which needs no DNS lookup."""
     with suppress(ValueError):
         ipaddress.ip_address(name)
         return True

@@ -72,7 +72,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
 
 
 class _Exported:
-    """The devices of one state, each with its labels computed once."""
+    """The devices in one live state, each with its labels computed once."""
 
     def __init__(self, state: LiveState, host: str) -> None:
         self._devices = tuple(state.devices.values())
@@ -134,7 +134,7 @@ class _Exported:
         yield from self._under_dcgms_name("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", text, _reason_bits, 1.0)
 
     def spinning(self) -> Iterator[Metric]:
-        """Report whether each device is busy without working; no line if its readings cannot show that."""
+        """Report whether each device is busy without work; no line if its readings cannot show that."""
         text = "1 after ten seconds at full utilisation and low power without memory traffic"
         family = GaugeMetricFamily("gpuproof_gpu_busy_without_work", text, labels=LABELS)
         yield from self._filled(family, _spinning, 1.0)

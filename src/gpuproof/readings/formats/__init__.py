@@ -32,7 +32,7 @@ _START_BYTES = 4096
 
 
 def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load a recording of any format; if metrics are given, only load these from our own format.
+    """Load a recording of any format; if metrics are given, load only those from our own format.
 
     Raises:
         RecordError: the file cannot be read or is not in a format that gpuproof knows.

@@ -7,11 +7,11 @@ and `memory_total` (MiB), `memory_percent`, `power` (W), `temperature` (°C), `e
 Missing readings are null. Without a GPU, there is one row per time with null GPU fields. `schema` is 1.
 
 The output for gputop's `--compare` and `--gen-graph` is the array of one GPU or, for several GPUs, the
-multi-GPU array with its aggregates. Entries of the latter also have the single-GPU keys, aggregated over all
-GPUs, because gputop's own readers need them. The format cannot represent a missing value, and its readers
-need every number. A value missing in a tick is carried forward for at most one slow interval. A moment that
-still lacks a number that the GPU reports at other moments is dropped, never filled in. As in gputop, the fan
-is 0 on a board without one.
+multi-GPU array with its aggregates. Entries of the multi-GPU array also have the single-GPU keys, aggregated
+over all GPUs, because gputop's own readers need them. The format cannot represent a missing value, and
+programs that read it need every number. A value missing from a tick is carried forward for at most one slow
+interval. A sample that still lacks a number that the GPU reports in other samples is dropped, never filled
+in. As in gputop, the fan is 0 on a board without one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def gpu_stats_rows(
 
 
 class MarksSoFar:
-    """All marks published by the workload up to a time that must not decrease; null clears keys."""
+    """Marks published by the workload up to a time, which must never decrease; null clears keys."""
 
     def __init__(self, recording: RecordingData, *, first: Mapping[str, Any]) -> None:
         marks = [(recording.seconds_in(mark.monotonic_s), mark.metadata) for mark in recording.marks]
@@ -145,7 +145,7 @@ def gputop_samples(
 
 
 def gputop_multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
-    """Yield the samples of all GPUs together; each moment contains the GPUs that responded.
+    """Yield the samples of all GPUs together; each entry contains the GPUs that responded.
 
     Raises:
         UsageError: no GPU reports everything the format needs.
@@ -211,7 +211,7 @@ class _Gpu:
         }
         self._limit_w = float(track.identity.static.get("power_limit_w", 0))
         self.whole: Flags = np.logical_and.reduce([~np.isnan(column) for column in self._columns.values()])
-        """The samples that lack nothing that the device reports at other moments."""
+        """The samples that lack nothing that the device reports in other samples."""
         levels = track.values("pstate_level")
         self._levels = None if levels is None else _carried(recording, levels)
 
@@ -233,7 +233,7 @@ class _Gpu:
         }
 
     def details(self, i: int) -> dict[str, Any]:
-        """Format the fields that the single-GPU array has in addition to its row."""
+        """Format the fields that the single-GPU array adds to a row."""
         static = self._identity.static
         limits = {kind: static[name] for kind, name in _LIMITS.items() if name in static}
         level = None if self._levels is None or np.isnan(self._levels[i]) else self._levels[i]

@@ -7,7 +7,7 @@ the catalogue of metrics (`records/metrics.csv`).
 
 The other two formats are read as if they were lines of the CSV log. dmon is read as documented in
 nvidia-smi(1) of driver 550: its second line lists the unit of each column. XML is read as documented in
-nvsmi_device_v12.dtd, where values have their units (v11 has power elsewhere). Memory from dmon is skipped,
+nvsmi_device_v12.dtd, where values have their units (in v11, power is elsewhere). Memory from dmon is skipped,
 with the reason: its "MB" are not documented to be MiB.
 """
 
@@ -124,7 +124,7 @@ def _dmon_line(cells: dict[str, tuple[str, str]]) -> dict[str, str]:
 
 
 def load_query(path: Path) -> RecordingData:
-    """Load a log of `nvidia-smi -q -x -l`, which has one XML document per moment.
+    """Load a log of `nvidia-smi -q -x -l`, which has one XML document per sample.
 
     Raises:
         RecordError: the file is not XML from nvidia-smi, or has no readings.

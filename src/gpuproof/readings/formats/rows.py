@@ -1,7 +1,7 @@
-"""How do rows of other formats become columns? Rows of one moment form a sample, in time order.
+"""How do rows of other formats become columns? Rows taken together form a sample, in time order.
 
-The input is rows, one per GPU and moment, with our metric names and units. The output is `RecordingData`. A
-row without a GPU contains only host values.
+The input is rows, one per GPU and point in time, with our metric names and units. The output is
+`RecordingData`. A row without a GPU contains only host values.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MIB_BYTES = 2**20
 RESET_DUE: Final = "reset due"
 READING_LOST: Final = "reading lost"
 FAULTS: Final = (RESET_DUE, READING_LOST)
-"""Events reported in a file in place of a number that mean that the GPU is faulty."""
+"""Events, reported in a file in place of a number, that mean that the GPU is faulty."""
 _LONGEST_WORD, _MOST_NAMED = 60, 4
 """Maximum length of text found in place of a number, and maximum number of metrics listed in an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One GPU at one moment, as another tool recorded it."""
+    """One GPU at one point in time, as another tool recorded it."""
 
     elapsed_s: float
     """Time on any clock, as long as the file always uses the same one."""
@@ -192,7 +192,7 @@ def _marks(ticks: list[list[Row]], start_s: float) -> Iterator[Mark]:
 def _stated(
     ticks: Iterable[list[Row]], start_s: float
 ) -> tuple[tuple[DriverEvent, ...], tuple[UnavailableMetrics, ...]]:
-    """Return the non-numbers in a file: faults and errors as events, the rest as reasons."""
+    """Return the non-numeric values in a file: faults and errors as events, the rest as reasons."""
     read: set[tuple[int, str]] = set()
     stated: dict[tuple[int, str, str], tuple[float, dict[str, None]]] = {}
     words: dict[tuple[int, str], str] = {}

@@ -96,7 +96,7 @@ class MeasureCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot:
-    """Measures side by side: cells with what the measures of a row share, then one value per column."""
+    """Measures side by side: cells for what the measures in a row share, then one value per column."""
 
     title: str
     headers: tuple[Header, ...]
@@ -135,8 +135,8 @@ class Series:
     """Series with the same name share a colour and a legend entry."""
     points: tuple[tuple[float, float], ...]
     ranges: tuple[tuple[float, float], ...] = ()
-    """The minimum and maximum of each point; empty if unknown. If the vertical axis has rows, these run along
-    x."""
+    """The minimum and maximum of each point; empty if unknown. If the vertical axis has rows, the ranges run
+    along x."""
     form: Form | None = None
     """How the series is drawn; None uses the chart's kind."""
     colour: str = ""
@@ -178,7 +178,7 @@ class Chart:
     is_stacked: bool = False
     """Whether bars at the same position are stacked, as parts of a whole; no part may be below 0."""
     is_in_a_table: bool = False
-    """Whether a table of the page already contains the points, so that no second table is needed."""
+    """Whether a table on the page already contains the points, so that no second table is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """One warning, failure or outcome: its word, its description and what to do about it."""
+    """One warning, failure or outcome: its status word, its description and what to do about it."""
 
     word: str
     tone: Tone

@@ -1,4 +1,4 @@
-"""Builds the tables of a page: columns of values or words over rows, and pivots of measures.
+"""Builds the tables of a page: columns computed from rows, and pivots of measures.
 
 >>> table("Hosts", [("a", 1.0), ("b", 2.0)], Column.of("host", lambda row: row[0], align="left"),
 ...       Column.of("rate", lambda row: f"{row[1]:.1f}")).rows[1]
@@ -19,7 +19,7 @@ from gpuproof.records.result import Measure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column, and how it gets its cell from a row: as text, or as a cell with a tone."""
+    """A column, and how to derive its cell from a row: as text, or as a cell with a tone."""
 
     header: Header
     text: Callable[[Any], str | Cell | MeasureCell]
@@ -99,7 +99,7 @@ def pivot_of_rows(title: str, rows: Sequence[Any], *columns: Column) -> Pivot:
 
 
 def measure_cell(measure: Measure | None, text: str | None = None) -> MeasureCell | str:
-    """Return a measure's cell with the measure's text; "–" if there is no measure."""
+    """Return the table cell for a measure, with its text; "–" if there is no measure."""
     return MISSING if measure is None else MeasureCell(measure, measure.text if text is None else text)
 
 

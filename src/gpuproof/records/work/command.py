@@ -3,11 +3,11 @@
 A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
 and all other braces are literal.
 
-A file with the command's own results is JSON, JSON Lines or CSV. It contains one number per name, with any
-names, and possibly the values of that number over time. Supported formats are: an object of numbers and
-lists; `training_metrics.json` in both of its old forms (lists side by side, with `epochs` a list of numbers;
-or `epochs` as a list of objects); and rows, of which the last one is used. For a list, the last number is
-used.
+A file with the command's own results is JSON, JSON Lines or CSV. It contains one number per name (any name is
+allowed), and optionally the values of that number over time. Supported formats are: an object of numbers and
+lists; `training_metrics.json` in both of its old forms (lists side by side, with `epochs` as a list of
+numbers; or `epochs` as a list of objects); and rows, of which the last one is used. For a list, the last
+number is used.
 
 >>> fill_template('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
 ('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
@@ -111,7 +111,7 @@ class CommandStarted:
 @record_kind("process_tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTree:
-    """The processes of a command at one moment, including those that were detached from their parent."""
+    """A command's processes at one point in time, including those detached from their parent."""
 
     rank: int
     monotonic_s: float
@@ -216,7 +216,7 @@ def _from_object(content: Mapping[str, Any]) -> FileMetrics:
 
 
 def _put(key: str, value: Any, values: dict[str, float], series: dict[str, tuple[float, ...]]) -> None:
-    """Return a number, or a list of numbers with its last item; skip anything else."""
+    """Store a number, or a list of numbers along with its last item; skip anything else."""
     if (number := _number(value)) is not None:
         values[key] = number
     elif isinstance(value, list):

@@ -48,10 +48,10 @@ class DataSpec(Options):
     CIFAR100, FashionMNIST, ImageFolder (one folder of images per class) and tokens (for a language model) are
     read from data.path."""
     path: Text | None = None
-    """Location of the data set. For CIFAR, the folder that contains its own folder (cifar-100-python or
-    cifar-10-batches-py); for FashionMNIST, the folder that contains fashion-mnist with the four .gz files;
-    for ImageFolder, the folder with train/CLASS/*.jpg and test/ or val/; for tokens, the file of ids (no
-    header, little endian, cut into sequences of the model's length plus one)."""
+    """Location of the data set. For CIFAR, the folder that contains cifar-100-python or cifar-10-batches-py;
+    for FashionMNIST, the folder that contains fashion-mnist with the four .gz files; for ImageFolder, the
+    folder with train/CLASS/*.jpg and test/ or val/; for tokens, the file of ids (no header, little endian,
+    cut into sequences of the model's length plus one)."""
     batch_size: Annotated[int, Limits(ge=1, le=2**20)] = 256
     """Samples per rank in one micro-batch."""
     num_workers: Annotated[int, Limits(ge=0, le=1024)] = 8

@@ -1,4 +1,4 @@
-"""Options: fields of frozen dataclasses that validate a recipe's block and that a case stores.
+"""Options: fields of frozen dataclasses that validate a recipe's block and are stored in a case.
 
 The node side reads cases using only the standard library, so bounds are annotations that nothing in this
 module enforces: pydantic finds them by its protocol (`__get_pydantic_core_schema__`) when a recipe is read.

@@ -1,7 +1,7 @@
 """`distributed`: how many ranks, on which devices, and how they share a model and its samples.
 
 The `Placement` of a case determines where it runs; for ranks and devices, the case's block contains the
-values requested in the recipe. The arrangement follows from a strategy and sizes. Ranks form a grid with
+values requested in the recipe. The arrangement is derived from a strategy and sizes. Ranks form a grid with
 three dimensions: groups that each have the whole model (replicate), the ranks within a group that each have a
 part of every parameter (shard), and the ranks that process the same samples, each with a part of every layer
 (tensor). The last dimension varies fastest, so that its ranks are on one host if possible.

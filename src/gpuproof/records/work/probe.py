@@ -62,7 +62,7 @@ class LinkSpec(Options):
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Sizes of copies, from the smallest up to the largest that can be reached with the factor."""
+        """Copy sizes: the minimum, repeatedly multiplied by the factor, up to the maximum."""
         return growing_sizes(self.min_bytes, self.max_bytes, self.factor)
 
 
@@ -216,7 +216,7 @@ class ProbeReading:
     is_inapplicable: bool = False
     """Whether the reason proves that there is nothing to measure here."""
     evidence: tuple[str, ...] = ()
-    """Other observations: addresses of wrong words, how a cache was avoided, the reference for
+    """Other observations: addresses of wrong words, how a cache was bypassed, the reference for
     comparisons."""
     is_of_host: bool = False
     """Whether the result is about the rank's host instead of its device."""

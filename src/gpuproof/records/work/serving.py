@@ -153,8 +153,8 @@ class ServingSpec(Options):
     shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
     conversation: ConversationSpec = field(default_factory=ConversationSpec)
     clients: Annotated[int, Limits(ge=1, le=256)] | None = None
-    """Number of processes that send requests to an endpoint, each with its part of the schedule; null is one
-    per two CPUs of this host, or one per four if the endpoint is on this host, and at least one."""
+    """Number of processes that send requests to an endpoint, each with its part of the schedule; null means
+    one per two CPUs of this host, or one per four if the endpoint is on this host, and at least one."""
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to send load to."""
 

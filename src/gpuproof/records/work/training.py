@@ -53,14 +53,14 @@ class PruningSpec(Options):
     them away from zero (movement), or their absolute value and the second moment of their gradients (state,
     AdamWPrune only)."""
     target_sparsity: Annotated[float, Limits(gt=0, lt=1)] | None = None
-    """The final fraction of these weights that are zero."""
+    """The final fraction of these weights that is zero."""
     schedule: SparsityRamp = "cubic"
     """How sparsity rises: fast at first, then slowly (cubic, by Zhu and Gupta), or at a constant rate
     (linear)."""
     begin_step: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 0
     """The weight update after which sparsity starts to rise; warm-up updates count."""
     end_step: Annotated[int, Limits(ge=1, le=MAX_STEPS)] | None = None
-    """The update at which the target is reached; null is three quarters of the way through
+    """The update at which the target is reached; null means three quarters of the way through
     training.total_steps."""
     every_steps: Annotated[int, Limits(ge=1, le=MAX_STEPS)] = 50
     """Number of updates between two selections of weights."""
@@ -144,7 +144,7 @@ class TrainingSpec(Options):
     epochs: Annotated[int, Limits(ge=1, le=10**6)] = 3
     """Maximum number of epochs; the measured window may end earlier."""
     precision: Precision = "amp"
-    """Precision of training: fp32 does not use TF32, tf32 does; amp is fp16 with a gradient scaler; bf16 is
+    """Training precision: fp32 does not use TF32, tf32 does; amp is fp16 with a gradient scaler; bf16 is
     bfloat16 autocast; fp8 is bf16 with the matmuls of linear layers in fp8. fp64 is only for plain matmuls
     (gemm)."""
     weights: Weights = "fp32"
@@ -182,7 +182,7 @@ class TrainingSpec(Options):
     than amp. auto captures if possible."""
     keep_freed_memory: bool = False
     """On a CPU, keep freed memory for the next step, as a GPU's allocator does. Otherwise, glibc returns it
-    to the kernel, which has to clear the pages again. The time for this varies."""
+    to the kernel, which has to clear the pages again. How long this takes varies."""
     pruning: PruningSpec = field(default_factory=PruningSpec)
     """Pruning during training."""
     spam: SpamSpec = field(default_factory=SpamSpec)

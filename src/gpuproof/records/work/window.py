@@ -15,7 +15,7 @@ from gpuproof.records.work.options import Limits, Options, Seconds
 from gpuproof.records.work.training import TrainingSpec
 
 PRECISION_LIMIT_S = 60.0
-"""Default time limit for a window measured by precision."""
+"""Default time limit for a window with a target precision."""
 GPU_WINDOW_S = 5.0
 """Minimum length of a window on a GPU: a shorter one contains too few of the driver's readings, which are
 updated every 0.1 to 1 s."""
@@ -65,8 +65,8 @@ class WindowSpec(Options):
     target_precision: Annotated[float, Limits(gt=0, le=0.5)] = 0.01
     """If measure_by is precision: stop when the 95% interval of the mean step time is within ± this fraction
     of the mean, and both halves of the window agree. The window does not stop before 15 seconds, or half of
-    measure_seconds, unless 325 steps or more rule out a drift that would move the mean by as much before
-    measure_seconds."""
+    measure_seconds, unless 325 steps or more rule out a drift that would move the mean by that fraction
+    before measure_seconds."""
     min_steps: Annotated[int, Limits(ge=20, le=10**8)] = 100
     """If measure_by is precision: minimum number of steps."""
     own_compute: bool = True
@@ -94,7 +94,7 @@ class ProfilingSpec(Options):
     """Trace some steps on rank 0 after the window."""
     ceilings: bool = False
     """After the window, measure how fast the device multiplies matrices in this precision and how fast it
-    moves memory: the roofline."""
+    moves data: the roofline."""
     breakdown: bool = False
     """Break down training steps after the window, for a few seconds, into their phases, with communication
     measured in three ways."""
@@ -123,7 +123,7 @@ class CaptureObstacle(NamedTuple):
 def capture_obstacles(
     training: TrainingSpec, data: DataSpec, *, updates_weights: bool
 ) -> Iterator[CaptureObstacle]:
-    """Yield obstacles to a graph in how a step computes, updates weights and gets its samples."""
+    """Yield obstacles to graph capture in how a step computes, updates weights and gets its samples."""
     compiled = training.compile
     if updates_weights:
         yield from _update_obstacles(training)

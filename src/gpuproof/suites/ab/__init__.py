@@ -54,7 +54,7 @@ class AbSuite(PlannedSuite):
         return plan
 
     def until(self, state: AbPlan) -> str | None:
-        """Return what is still unknown until the pilot's spread has been measured."""
+        """Return the stopping condition until the pilot's spread has been measured."""
         return state.until
 
 

@@ -1,4 +1,4 @@
-"""Conclude alternating launches: B vs A by pairs, confirmed regressions, verdict and exit code."""
+"""Results of alternating launches: B vs A by pairs, confirmed regressions, verdict and exit code."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _measures(
         measures.append(
             Measure(
                 name=name,
-                value=None,  # launches are compared individually: the comparison has their geometric mean
+                value=None,  # launches are compared one by one: the comparison contains their geometric mean
                 unit=unit,
                 text="",
                 case=MAIN,

@@ -4,7 +4,7 @@ First, `pilot_pairs` pairs are launched. Their spread determines how many pairs 
 regression of `find` beyond the limit with 99 % power (`pairs_to_find`); that many are launched, up to
 `max_pairs`. If there is a limit and a measure's interval then lies beyond it, the same number of additional
 pairs must confirm the regression: their 90 % interval must also lie beyond the limit. No value is examined in
-between, so the run cannot stop at a lucky moment. Planning and conclusion both call `course`.
+between, so the run cannot stop early on a lucky value. Planning and conclusion both call `course`.
 `benchmarks/comparison_errors.py` shows how often a change is reported when there is none, and how often a
 change of 3 % is found.
 """
@@ -56,8 +56,8 @@ BETTER: Mapping[str, Better] = {
     MEDIAN_TOKEN: "lower",
     MEDIAN_LATENCY: "lower",
 }
-"""The measures used to compare the sides, each with the better direction. All of them are results for a whole
-run, because a step need not do the same amount of work on both sides."""
+"""The measures used to compare the sides, each with whether higher or lower is better. All of them are
+results for a whole run, because a step need not do the same amount of work on both sides."""
 LaunchFigures = Mapping[str, float]
 """The result of one launch, with a value for each measure; empty if nothing was measured."""
 
@@ -237,7 +237,7 @@ def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
 
 
 def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
-    """Return the confidence for one measure's interval, so that all together have `CONFIDENCE`."""
+    """Return the confidence per measure, so that all intervals together have `CONFIDENCE`."""
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
 
 
@@ -251,7 +251,7 @@ def pair_values(
 
 
 def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures], pilot: range) -> int | None:
-    """Return the number of pairs that covers all measures; None if too few pilot pairs succeeded."""
+    """Return the number of pairs needed for all measures; None if too few pilot pairs succeeded."""
     # the smaller of two effects: a longer time or a lower rate
     effect = log1p(options.find) - log1p(options.limit)
     most = None

@@ -30,13 +30,13 @@ class BatchSearch:
 
     config: RunConfig
     tried: Mapping[int, BatchOutcome] = field(default_factory=dict)
-    """The outcome of each batch size, as given by its worst launch."""
+    """The outcome of each batch size, taken from its worst launch."""
     launched: frozenset[LaunchKey] = frozenset()
     hosts: frozenset[str] = frozenset()
     """Hosts that have reported their hardware."""
 
     def settle(self, launch: CaseRecords) -> BatchSearch:
-        """Return the search after a launch ended."""
+        """Return the updated search after a launch ended."""
         batch = launch.case.model_work.data.batch_size
         outcome: BatchOutcome = "out of memory" if is_expected(launch) else "unknown"
         if launch.status == "done":
@@ -55,7 +55,7 @@ class BatchSearch:
         return len(self.left())
 
     def left(self) -> list[tuple[int, int]]:
-        """Return batch size and replicate of each launch known to be needed, in order."""
+        """Return the batch size and replicate of each launch known to be needed, in order."""
         following = next_batch(self.config.search, self.tried)
         return [
             (batch, replicate)

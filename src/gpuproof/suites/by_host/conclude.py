@@ -35,7 +35,7 @@ from gpuproof.verdict.doubts.rules import invalid_first
 
 NOT_WHICH = "(two hosts cannot show which of them is at fault)"
 TOLD_REACH = 0.1
-"""Uncertainty of one host's launches from which the page says what would go undetected."""
+"""Uncertainty of one host's launches above which the page states what would go undetected."""
 TOLD_TESTS = 3
 """Maximum number of tests listed by name in which a host is an outlier; the rest are only counted."""
 
@@ -48,7 +48,7 @@ class HostsDetail:
     num_headlines: int
     """Number of measures that cover all hosts together, which come first."""
     num_compared: int
-    """Number of measures that are shown side by side, which follow those that cover all hosts."""
+    """Number of measures shown side by side, after the measures that cover all hosts."""
     what: What
     columns: tuple[SuiteColumn, ...]
     hosts: tuple[HostState, ...]
@@ -190,7 +190,7 @@ def _common(hosts: Sequence[HostConclusion], report: HostsReport, evidence: Evid
 
 
 def _missing(summary: SuiteSummary) -> Iterator[str]:
-    """Report, once each, why results that a fleet normally has are missing."""
+    """Report, once per kind of result, why results that a fleet normally has are missing."""
     measured: list[tuple[str, FleetSummary]] = [
         (t.name, t.summary) for t in summary.tests if t.summary.num_measured
     ]

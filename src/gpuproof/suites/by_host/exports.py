@@ -137,7 +137,7 @@ def _values(host: HostConclusion, point: PointMeasures) -> dict[str, float | Non
 def _document(host: HostConclusion) -> dict[str, Any]:
     """Return a host's tests in S0's form: as the inner suite wrote them, or built from its results.
 
-    Results that are not tests are stored next to the tests.
+    Results other than tests are stored next to the tests.
     """
     if not host.points:
         figures = [(m.name, m.value, m.unit) for m in host.headlines.values()]

@@ -1,4 +1,4 @@
-"""Conclude one of several hosts with the inner suite, and report its failures.
+"""Evaluate one of several hosts with the inner suite, and report its failures.
 
 If the host could not be reached for a launch, that is a failure of the host, not of the recipe.
 """
@@ -40,9 +40,9 @@ class HostConclusion:
     host: Mapping[str, Any]
     """The host's description, as recorded in run.json."""
     conclusion: Conclusion
-    """The inner suite's conclusion, with only the files that exist per host. Generators of the other files
-    would keep everything measured on the host in memory, and for hosts with points those files cover all
-    hosts together."""
+    """The inner suite's conclusion, with only the per-host files. Generators of the other files would keep
+    everything measured on the host in memory, and for hosts with points those files cover all hosts
+    together."""
     common: Common
     points: Mapping[str, PointMeasures]
     """Points by name, in order; the recipe itself if there are no points. Empty if hosts have only their own
@@ -210,7 +210,7 @@ class HostConclusion:
 
 
 def _reach(measure: Measure) -> float | None:
-    """Return a rate's, or inverse time's, uncertainty between launches; None if unknown."""
+    """Return the uncertainty of a rate or inverse time between launches; None if unknown."""
     interval, value = measure.interval, measure.value
     if not value or interval is None or interval.kind == "within_launch":
         return None
@@ -238,7 +238,7 @@ def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
 
 
 def failure_stage(failure: Failure) -> str:
-    """Return the stage of a failure; anything that a rank itself reports happened during execution."""
+    """Return the stage of a failure; failures reported by a rank itself happened during execution."""
     return failure.phase if is_host_failure(failure) else "execute"
 
 
@@ -258,7 +258,7 @@ def conclude_host(
         )
     )
     detail = conclusion.result.detail
-    # A search chooses its points by its results on each host, so hosts share no points.
+    # A search chooses its points based on its results on each host, so hosts share no points.
     points = () if detail.get("is_search") else read_values(conclusion.result)
     return HostConclusion(
         host=host,

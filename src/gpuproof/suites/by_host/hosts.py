@@ -50,7 +50,7 @@ class HostMeasured:
 
     @property
     def cost_per_million_items(self) -> float | None:
-        """Price per million items at the host's rate; None without a price."""
+        """Price per million items at the host's rate; None if no price is given."""
         if self.price_per_hour is None:
             return None
         return cost_per_million(self.price_per_hour, self.items_per_s_total)
@@ -128,7 +128,7 @@ class FleetSummary:
 def summarize_fleet(
     hosts: Sequence[HostMeasured], *, num_hosts: int, error_rate: float | None = None
 ) -> FleetSummary:
-    """Summarise the `hosts` that measured something, out of `num_hosts` requested ones.
+    """Summarise the `hosts` with results, out of `num_hosts` requested ones.
 
     `error_rate` is the portion of the run's error rate allotted to finding outliers of one type; None for all
     of it.

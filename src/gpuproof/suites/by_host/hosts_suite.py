@@ -1,4 +1,4 @@
-"""Judge many hosts in several tests, in each test separately and in the mean over all tests.
+"""Evaluate many hosts in several tests, in each test separately and in the mean over all tests.
 
 Tests count very different things, so their results are not added up. Instead, ratios are computed per test,
 and their geometric mean does not depend on which side is the reference (Fleming & Wallace 1986,
@@ -165,7 +165,7 @@ def _overall(
     ratios: Mapping[str, Mapping[str, float]],
     whole_share: float,
 ) -> tuple[TypeOverall, ...]:
-    """Judge hosts of each type by their mean over the tests that most of them measured."""
+    """Evaluate hosts of each type by their mean over the tests that most of them measured."""
     reaches: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, measured in tests.items():
         for host in measured:

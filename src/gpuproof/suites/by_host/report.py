@@ -16,7 +16,7 @@ from gpuproof.suites.by_host.hosts import FleetSummary, HostMeasured, TypeSummar
 from gpuproof.suites.by_host.hosts_suite import SuiteSummary, summarize_suite
 
 PER_TABLE = 6
-"""Maximum number of points shown in one table, which is how many tests of one kind the load suite has."""
+"""Maximum number of points shown in one table: the number of tests of one kind in the load suite."""
 
 
 What = Literal["launches", "tests", "points", "figures"]
@@ -44,7 +44,7 @@ class SuiteColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """A host's description, and how it ended."""
+    """A host's description, and how its launches ended."""
 
     host: str
     gpu_type: str | None
@@ -78,7 +78,7 @@ class HostsReport:
     """The states of all hosts, in inventory order."""
     summary: SuiteSummary
     reaches: Mapping[str, float] = field(default_factory=dict)
-    """Relative uncertainty between launches of the median host, for each of the hosts' own results."""
+    """Median of the hosts' relative uncertainty between launches, for each of the hosts' own results."""
 
     @property
     def item(self) -> str:
@@ -111,8 +111,8 @@ def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport
         name: with_reach_of_others([rate for host in hosts if (rate := host.rate(name)) is not None])
         for name in measures
     }
-    # Results that a search narrowed to a range are compared by their bounds; the others were measured
-    # wherever each host's search ended.
+    # Results that a search narrowed to a range are compared by their bounds; the others were measured at the
+    # point where each host's search ended.
     searched = {name for host in hosts for name, m in host.headlines.items() if is_bounded(m)}
     judged = {name: of for name, of in rates.items() if of and (name in searched or not searched)}
     summary = summarize_suite(judged, num_hosts=len(hosts), whole_share=0.0)
@@ -124,7 +124,7 @@ def _of_headlines(hosts: Sequence[HostConclusion], currency: str) -> HostsReport
     columns = (
         SuiteColumn(
             name=name,
-            group=_group("Figures", place, len(measures)) if is_many else "Figures",
+            group=_group("Results", place, len(measures)) if is_many else "Results",
             label=name,
             item=measure.unit,
         )
@@ -145,10 +145,11 @@ def _reaches(rates: Sequence[HostMeasured]) -> list[float]:
 
 
 def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
-    """Return rates with reaches increased by their type's median reach, because launches may vary.
+    """Return rates with intervals widened by their type's median reach, because launches may vary.
 
     If some launches stall, a host without stalls has the narrowest interval of all, far from the median. If
-    there are too few hosts to estimate a spread, they are compared using the reaches of both sides anyway.
+    there are too few hosts to estimate a spread, nothing is added, because the comparison uses the reaches of
+    both sides.
     """
     beside = []
     for of_type in grouped((rate.gpu_type, rate) for rate in rates).values():

@@ -43,7 +43,7 @@ class CollectiveDetail:
 
     common: Common
     num_headlines: int
-    """Number of the measures that are per operation, which come first."""
+    """Number of per-operation measures, which come first."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -107,7 +107,7 @@ def _points(launches: Sequence[CollectiveLaunch]) -> list[Point]:
 
 
 def _measures_at(point: Point, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the results over launches for one operation at one size."""
+    """Return the results across launches for one operation at one size."""
     return [_measure(quantity, point, positions) for quantity in QUANTITIES]
 
 
@@ -252,7 +252,7 @@ class CollectiveQuantity:
     """Reason why a launch has no value, if some launches may not have one."""
 
     def name_at(self, point: CollectiveValues) -> str:
-        """Return the name of the measure at a size; a name with only the size means the bus bandwidth."""
+        """Return the name of the measure at a size; a name with only the size is for the bus bandwidth."""
         at = f"{point.operation} of {units.memory(point.size_bytes)}"
         return at if self.name == BUS_BANDWIDTH else f"{at}, {self.name}"
 

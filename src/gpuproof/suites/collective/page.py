@@ -1,4 +1,4 @@
-"""The page of collectives: every size with its results, and a chart of the bandwidth."""
+"""The collectives page: every size with its results, and a chart of the bandwidth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conclude the twelve tests of the load suite, each with its results, readings and outcome."""
+"""Evaluate the twelve tests of the load suite, each with its results, readings and outcome."""
 
 from __future__ import annotations
 

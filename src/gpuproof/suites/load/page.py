@@ -1,4 +1,4 @@
-"""The page of the load suite: one row per test; empty columns are omitted."""
+"""The load suite page: one row per test; empty columns are omitted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Summarise readings of the host and GPUs that were taken while a load-suite test was measured.
 
-The input is the launches of a test and the sampler's recordings made during them. The output is a block of
+The inputs are the launches of a test and the sampler's recordings made during them. The output is a block of
 statistics for each metric, or the reason why there is none. Readings before and after the measured window do
 not count; fewer than three are not enough for a peak.
 """

@@ -337,7 +337,7 @@ def _reason_no_energy(records: CaseRecords, recording: RecordingData | MissingRe
 
 
 def as_row(figures: CaseValues) -> dict[str, Any]:
-    """Return a launch as a row of all_results.json: memory in MiB, as its readers expect."""
+    """Return a launch as a row of all_results.json: memory in MiB, as readers of the file expect."""
     memory = figures.memory
     mean, peak = (None if b is None else b / 2**20 for b in (memory.mean_bytes, memory.peak_bytes))
     return {

@@ -30,7 +30,7 @@ STEPS = ("steps", "total_steps", "global_step", "iterations", "epochs")
 """Names that programs use for the amount of work per case."""
 LOWER_IS_BETTER = ("loss", "perplexity", "_s", "time", "error", "bytes", "seconds")
 SPARSITY_APART, RATE_APART = 0.05, 0.05
-"""Distance between schedules at the same point above which they count as different; rates are relative to
+"""Distance between schedules, at the same point, above which they count as different; rates are relative to
 their highest value."""
 DoubtsOfCases = Mapping[LaunchKey, Sequence[Doubt]]
 """Warnings about the results of each launch."""
@@ -56,7 +56,7 @@ class ConfigurationValues:
     configuration."""
 
     def measure(self, name: str) -> Measure | None:
-        """Return the measure with a name; None if there is none."""
+        """Return the measure with this name; None if there is none."""
         return next((measure for measure in self.measures if measure.name == name), None)
 
     def value(self, name: str) -> float | None:
@@ -106,11 +106,11 @@ class MatrixRanking:
     num_compared: int
     """Number of configurations that share one error rate."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Reasons, per configuration, why it can be neither best nor ranked, and is not on any Pareto front."""
+    """For each excluded configuration, why it can be neither best nor ranked, nor on a Pareto front."""
 
 
 def memory_cost(configurations: Sequence[ConfigurationValues]) -> str:
-    """Return the memory used for fronts: device memory if any has it, else resident memory."""
+    """Return the memory metric for fronts: device memory if any value exists, else resident memory."""
     return MEMORY if any(one.value(MEMORY) is not None for one in configurations) else RESIDENT
 
 
@@ -170,11 +170,11 @@ def rank_configurations(
 ) -> MatrixRanking:
     """Return the best configuration if every comparison with another one confirms it.
 
-    A wrong configuration is reported if it appears to be better than the true best. For each of k candidates
-    this happens with at most its own one-tailed error, so each is allotted one k-th of the total. All
-    comparisons of a candidate have to confirm it, so they need no further correction (an intersection-union
-    test; Berger 1982, Technometrics 24). The degrees of freedom come from the smaller side, because there are
-    few seeds and configurations scatter differently.
+    A wrong configuration is reported if it appears to be better than the true best. For each of k candidates,
+    the probability of this is at most its own one-tailed error, so each is allotted one k-th of the total.
+    All comparisons of a candidate have to confirm it, so they need no further correction (an
+    intersection-union test; Berger 1982, Technometrics 24). The degrees of freedom come from the smaller
+    side, because there are few seeds, and variances differ between configurations.
     """
     measured = [one for one in figures if one.mean is not None]
     sides = contest([one.side for one in measured], better=better, figure=metric)

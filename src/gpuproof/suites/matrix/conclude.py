@@ -1,4 +1,4 @@
-"""Conclude a matrix: metrics per configuration, warnings, failures, and the matrix's files.
+"""Results of a matrix: metrics per configuration, warnings, failures, and the matrix's files.
 
 A model launch is evaluated from its own window. For a command, only its CPU time and its host's load are
 available; a warning is added to its times if other processes, such as cases of the same matrix, kept the CPUs
@@ -159,7 +159,7 @@ def _title(config: RunConfig, num_cases: int) -> str:
 
 
 def _doubts_of_models(launches: Sequence[CaseRecords]) -> dict[LaunchKey, tuple[Doubt, ...]]:
-    """Judge the launches that measured model steps; commands are skipped, because they have no steps."""
+    """Evaluate launches that measured model steps; commands are skipped, because they have no steps."""
     return {
         launch_key(records.case): doubts_about(Measured(launch=launch))
         for records in launches

@@ -1,4 +1,4 @@
-"""Create a matrix's files in S4's form from the run: a folder per case, a summary, and pictures.
+"""Create a matrix's files in S4's form from the run: a folder per case, a summary, and plots.
 
 test_matrix_results_<time>/
   config.txt all_results.json summary_report.txt
@@ -33,7 +33,7 @@ from gpuproof.suites.results import json_export
 STAMP = "%Y%m%d_%H%M%S"
 TREE = "test_matrix_results_"
 MOST = 24
-"""Maximum number of lines or rows in one picture."""
+"""Maximum number of lines or rows in one plot."""
 
 
 def tree_name(created: str) -> str:
@@ -46,7 +46,7 @@ def tree_name(created: str) -> str:
 
 
 def exports_of(cases: Sequence[CaseValues], result: Result, evidence: Evidence) -> Iterator[Export]:
-    """Yield every file; if a picture cannot be drawn, that is reported when it is written."""
+    """Yield every file; if a plot cannot be drawn, that is reported when it is written."""
     tree = tree_name(evidence.description["created"])
     yield json_export(f"{tree}/all_results.json", [as_row(case) for case in cases])
     yield Export(name=f"{tree}/summary_report.txt", content=summary_text(cases, result))
@@ -61,7 +61,7 @@ def exports_of(cases: Sequence[CaseValues], result: Result, evidence: Evidence) 
 
 
 def graphs_of(cases: Sequence[CaseValues], result: Result, folder: str, *, seed: str) -> Iterator[Export]:
-    """Yield the pictures of a matrix."""
+    """Yield the plots of a matrix."""
     ranking = result.detail["ranking"]
     compared = partial(comparison, cases, metric=ranking["metric"], better=ranking["better"], seed=seed)
     for name, make in (
@@ -129,7 +129,7 @@ def summary_text(cases: Sequence[CaseValues], result: Result) -> str:
 
 
 def memory_timeline(cases: Sequence[CaseValues]) -> Picture:
-    """Return the memory over time of each configuration's first launch.
+    """Return memory use over time for each configuration's first launch.
 
     Raises:
         EnvironmentUnfitError: no case has memory values.

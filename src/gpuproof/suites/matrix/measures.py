@@ -74,8 +74,8 @@ def measures_of(
 ) -> Iterator[Measure]:
     """Yield a configuration's metrics over successful launches, the compared one first.
 
-    The value is the mean of the launches that have the metric; for a cost, all launches need it, or the value
-    is missing.
+    The value is the mean of the launches that have the metric; for a cost, all launches must have it, or the
+    value is missing.
     """
     for what in (*([_compared(metric, better)] if metric != WALL else []), *COSTS):
         measured = [(case, value) for case in done if (value := what.read(case)) is not None]

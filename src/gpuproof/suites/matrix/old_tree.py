@@ -1,9 +1,9 @@
 """Read a folder `test_matrix_results_…` of the older test matrix as cases of this suite.
 
-The input is the folder with, for each test, its training_metrics.json (in either form), its recording in any
-format, and its row of all_results.json, as far as they exist. A tree with only recordings yields only memory
-results. The output is metrics per case, and the same result and page as for a run. A test's memory is the
-memory of its whole GPU, because nothing else was recorded.
+The input is the folder that contains, as far as they exist, each test's training_metrics.json (in either
+form), its recording in any format, and its row of all_results.json. A tree with only recordings yields only
+memory results. The output is metrics per case, and the same result and page as for a run. A test's memory is
+the memory of its whole GPU, because nothing else was recorded.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _energy(recording: RecordingData | None) -> tuple[float | None, str | None]:
 
 
 def tree_evidence(folder: Path) -> Evidence:
-    """Return an older tree's description in the form of a run's; none of its launches is gpuproof's."""
+    """Return an older tree's description in a run's format; none of its launches is gpuproof's."""
     description = {"run_id": folder.name, "gpuproof_version": __version__, "source": str(folder)}
     return Evidence(
         description=description,
@@ -165,7 +165,7 @@ def tree_evidence(folder: Path) -> Evidence:
 
 
 def pictures_of(cases: Sequence[CaseValues], result: Result) -> Iterator[Export]:
-    """Return the pictures of an older tree, from its folder graphs/."""
+    """Return the plots of an older tree, from its folder graphs/."""
     return graphs_of(cases, result, "graphs", seed="seed")
 
 

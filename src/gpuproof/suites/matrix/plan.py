@@ -32,8 +32,7 @@ from gpuproof.suites.cases import CASE_ID, build_case, described_hosts, describi
 from gpuproof.suites.points.plan import Point, config_at
 
 MOST_ALIKE = 3
-"""Number of launches that must fail for the same reason, before any succeeds, for the others not to be
-started."""
+"""If this many launches fail for the same reason before any succeeds, the others are not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class MatrixPlan:
     """Whether launching has stopped, because a case failed, or because the first launches all failed for the
     same reason."""
     failed_alike: tuple[str, ...] | None = ()
-    """The failure reason shared by all launches so far; None if any launch did not fail for it."""
+    """The failure reason shared by all launches so far; None if any launch did not fail for this reason."""
 
     @property
     def num_left(self) -> int:
@@ -77,7 +76,7 @@ class MatrixPlan:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated time for the remaining launches; None before any has ended, or if a queue decides."""
+        """Estimated time for the remaining launches; None before any has ended, or if a queue runs them."""
         num = sum(times.num for times in self.taken.values())
         if not num or self.on_queue:
             return None
@@ -246,7 +245,7 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
 
 
 def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
-    """Return how many launches may run at once: all on a queue, unless limited or `stop_on_failure`."""
+    """Return how many launches may run at once: on a queue, all unless limited or `stop_on_failure`."""
     cases = config.cases
     if num_hosts or cases.parallel > 1 or cases.stop_on_failure:
         return cases.parallel * max(1, num_hosts)

@@ -105,8 +105,8 @@ def point_charts(points: Sequence[PointMeasures]) -> Iterator[Chart]:
 def trade_off(points: Sequence[PointMeasures], ranking: Ranking) -> Chart | None:
     """Plot tokens/s against the time per token, if the points generate tokens.
 
-    The knee is the point with the shortest time per token among those with a throughput not shown to be below
-    the best. Beyond it, tokens take longer, and no gain in tokens per second was detected.
+    The knee is the point with the shortest time per token among the points not shown to have a lower
+    throughput than the best. Beyond it, tokens take longer, and no gain in tokens per second was detected.
     """
     timed = {
         point.case_id: (time.value, point.rate)
@@ -138,7 +138,7 @@ def _knee(timed: Mapping[str, tuple[float, Measure]], ranking: Ranking) -> str |
 
 
 def _along(points: Sequence[PointMeasures], name: str) -> Chart | None:
-    """Chart a measure along the swept number with the most values; other keys separate the curves."""
+    """Chart a measure against the swept number with the most values; other keys separate the curves."""
     numbers = {
         key: {point.assignment[key] for point in points}
         for key in (points[0].assignment if points else ())

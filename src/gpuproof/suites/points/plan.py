@@ -183,11 +183,11 @@ class PlannedSuite:
         return state.next(running)
 
     def remaining(self, state: PlannedState) -> Remaining:
-        """Count the launches known to be left, and report the condition until which more are added."""
+        """Count the launches known to be left, and report the condition at which no more are added."""
         return Remaining(num_launches=state.num_left, until=self.until(state))
 
     def until(self, state: Any) -> str | None:
-        """Return the condition until which unplanned launches are added; None if there are none."""
+        """Return the condition at which no more unplanned launches are added; None if there are none."""
         del state
         return None
 
@@ -210,14 +210,14 @@ class PlannedSuite:
 
 
 def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
-    """Report whether other launches may succeed: not if the disk is full or if all lack something."""
+    """Report whether other launches may succeed: not if the disk is full or if none can run here."""
     failure = launch.primary_failure
     hopeless = ("disk_full",) if is_sweep else ("disk_full", "environment")
     return "stop" if failure is not None and failure.cause in hopeless else "skip"
 
 
 def refuse_keys(suite: str, *keys: tuple[str, bool, str]) -> None:
-    """Reject keys that a suite cannot use, each paired with whether it is wrong and what to do.
+    """Reject keys that a suite cannot use, each given with whether it is wrong and the next step.
 
     Raises:
         UsageError: one of the keys is wrong.

@@ -54,7 +54,7 @@ class PointResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointsDetail:
-    """Data for the page of several points that is not part of the result."""
+    """Data for the multi-point page that is not part of the result."""
 
     common: Common
     points: tuple[PointMeasures, ...]
@@ -67,7 +67,7 @@ class PointsDetail:
 def conclude_points(
     evidence: Evidence, points: Iterable[Point], *, refused: Collection[str] = ()
 ) -> Iterator[PointResult]:
-    """Conclude each point, lazily, by the suite of its recipe.
+    """Evaluate each point lazily, using its recipe's suite.
 
     The points in `refused` were expected to fail.
     """

@@ -22,7 +22,7 @@ class ProbeSuite(PlannedSuite):
         return config.kind == "probe"
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
-        """Stop if the machine lacks what every launch needs, unless other hosts may have it."""
+        """Stop if the machine lacks something that every launch needs, unless other hosts may have it."""
         return after_failure(launch, is_sweep=launch.case.placement.host is not None)
 
 

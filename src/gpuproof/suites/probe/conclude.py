@@ -33,7 +33,7 @@ BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeDetail:
-    """Data for the page of a probe that is not part of the result."""
+    """Data for a probe's page that is not part of the result."""
 
     common: Common
 
@@ -96,7 +96,7 @@ def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:
 
 
 def _measures(launches: Sequence[ProbeLaunch], evidence: Evidence) -> Iterator[Measure]:
-    """Yield each value over the launches that have it, except digests, which are compared separately."""
+    """Yield each value across launches that have it, except digests, which are compared separately."""
     places = positions_in_time(evidence.launches)
     same: dict[tuple[Any, ...], list[tuple[ProbeLaunch, ProbeValue]]] = {}
     for launch in launches:

@@ -216,7 +216,7 @@ class Fingerprint:
     kind: str
     """Device model and software; only devices of the same kind are compared."""
     work: str
-    """The work that was done, which should produce the same bits in every round."""
+    """The workload, which should produce the same bits in every round."""
     round_number: int
     digest: str
 
@@ -237,13 +237,13 @@ class DeviceFingerprints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FingerprintsCompared:
-    """Results for all devices, and how many of them disagree in each round of each kind of work."""
+    """Results for all devices, and how many of them disagree in each round of each workload."""
 
     devices: tuple[DeviceFingerprints, ...]
     disagreeing: Mapping[tuple[str, str, int], int | None]
     """Number of devices that disagree, by kind, work and round; None if there is no majority."""
     differing: tuple[str, ...]
-    """Kinds of devices with results that differ without showing which devices are wrong."""
+    """Kinds of devices with differing results, but no way to tell which devices are wrong."""
 
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
@@ -282,7 +282,7 @@ def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
 def _without_wrong(
     groups: Mapping[tuple[str, str], Sequence[Fingerprint]], right: Mapping[tuple[str, str], str | None]
 ) -> dict[tuple[str, str], list[Fingerprint]]:
-    """For work without a majority, exclude devices that are wrong in another kind of work."""
+    """For a kind of work without a majority, exclude devices that are wrong in another kind."""
     wrong = {
         (record.kind, record.subject)
         for key, group in groups.items()
@@ -302,7 +302,7 @@ def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
 
 
 def _majority(group: Sequence[Fingerprint]) -> str | None:
-    """Return the digest that most of two or more devices produce in more than half of their rounds."""
+    """Return the digest that most devices (of at least two) produce in most of their rounds."""
     devices = _by_subject(group)
     return None if len(devices) < 2 else majority([majority(digests) for digests in devices.values()])
 
@@ -341,7 +341,7 @@ def _verdicts(
     right: Mapping[tuple[str, str], str | None],
     shared: Collection[str],
 ) -> list[DeviceVerdict]:
-    """Judge each kind of work; work done only by this device is ignored if it shared other work."""
+    """Evaluate each kind of work; work that only this device did is ignored if it also did shared work."""
     of_works = {prints[0].work: _of_work(prints, right[prints[0].kind, prints[0].work]) for prints in works}
     decisive = [
         verdict for work, verdict in of_works.items() if work in shared or verdict == "contradicts itself"

@@ -45,7 +45,7 @@ def page(result: Result) -> Page:
 
 
 def _links(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Plot bytes per second against size, a curve per link; nothing if there are too many links."""
+    """Plot bytes per second against size, one curve per link; nothing if there are too many links."""
     of_sizes = [m for m in measures if m.unit == "B/s" and "size_bytes" in m.labels]
     for name, of_name in grouped((measure.name, measure) for measure in of_sizes).items():
         curves = grouped((_curve_name(m), (float(m.labels["size_bytes"]), m)) for m in of_name)

@@ -1,4 +1,4 @@
-"""Conclude one recipe's launches: metrics, warnings, and a description of what actually ran.
+"""Evaluate one recipe's launches: metrics, warnings, and a description of what actually ran.
 
 Precision, layout, compilation and optimizer come from the first launch, since ranks and repeats are built the
 same way.
@@ -189,7 +189,7 @@ def _conditions(config: Any, first: Launch | None) -> Mapping[str, Any]:
 
 
 def _framework(first: Launch | None) -> dict[str, str]:
-    """Return the framework, if it is not torch, and the way it sums gradients."""
+    """Return the framework, if it is not torch, and how it sums gradients."""
     replicas = None if first is None else first.setup.replicas
     if replicas is None:
         return {}

@@ -162,7 +162,7 @@ def _reason_stopped(summary: RunSummary) -> str:
 
 
 def _continued(summary: RunSummary) -> tuple[str, ...]:
-    """Return what was requested for windows that continued beyond it, and why they did."""
+    """Return the requested length of windows that were extended, and why they were."""
     texts = dict.fromkeys(continuation(launch.slowest) for launch in summary.launches)
     return tuple(text for text in texts if text)
 
@@ -256,7 +256,7 @@ def _percentile_measure(name: str, figure: Percentile, detail: str) -> Measure:
 
 
 LOWEST_BOUND = 90.0
-"""Minimum percentile that may be reported in place of a higher one that is unavailable."""
+"""Lowest percentile that may be reported in place of a higher one that is unavailable."""
 
 
 def _bound(figure: Percentile) -> str:

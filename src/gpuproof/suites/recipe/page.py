@@ -150,7 +150,7 @@ def roofline_chart(
     sheet: Ceiling | None = None,
     title: str = "",
 ) -> Chart:
-    """Return a run's point in the roofline, or a horizontal line if the bytes are unknown."""
+    """Return a run's point on the roofline, or a horizontal line if the bytes are unknown."""
     low, high = measured.ridge / 10**DECADES_BELOW, measured.ridge * 10**DECADES_ABOVE
     ends = (min(low, intensity / 10), max(high, intensity * 10)) if intensity else (low, high)
     series = [Series(name=measured.name, points=measured.roof(ends), form="line")]

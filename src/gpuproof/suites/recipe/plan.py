@@ -21,7 +21,7 @@ least 3 (`benchmarks/repeats_until.py`)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """A plan that grows by one launch whenever all are settled and the result is too imprecise."""
+    """A plan that grows by one launch whenever all have ended and the result is too imprecise."""
 
     plan: Plan
     run: RunSection
@@ -37,7 +37,7 @@ class Repeats:
 
     @property
     def until(self) -> str | None:
-        """The condition until which more launches are added; None if none can be added."""
+        """The condition at which no more launches are added; None if none can be added."""
         if not self._may_grow:
             return None
         return f"±{100 * (self.run.target_precision or 0):g} % or {units.duration(self.run.target_time_s)}"

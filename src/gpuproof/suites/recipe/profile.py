@@ -69,7 +69,7 @@ def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
 
 
 def sections_of_profile(profile: Profiled) -> Iterator[Section]:
-    """Lay out where the time went, then the operators and kernels that used the most time."""
+    """Show where the time went, then the operators and kernels that used the most time."""
     summary = profile.summary
     if summary is None:
         yield Text(title=TITLE, lines=(f"no summary: {profile.missing}",))

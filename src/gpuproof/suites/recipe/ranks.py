@@ -205,7 +205,7 @@ def _device_text(value: float, unit: str, item: str) -> str:
 
 
 def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
-    """Return the interval between launches; for one device and one launch, that launch's, converted."""
+    """Return the interval between launches; for one device and one launch, its own, converted."""
     values = [launch.value for launch in launches]
     whole = summary.throughput_interval
     if len(summary.launches) > 1 or summary.launches[0].world_size > 1:
@@ -217,7 +217,7 @@ def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval 
 
 
 def _labels(launch: Launch) -> dict[str, Any]:
-    """Return labels: workload, number format, whether other devices worked too, and the shape."""
+    """Return labels: workload, number format, whether other devices ran too, and the shape."""
     model = launch.case.model_work.model
     return {
         **({**model.options, **launch.setup.fitted} if model.name in PLAIN_WORK else {}),

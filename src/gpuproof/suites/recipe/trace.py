@@ -131,7 +131,7 @@ def summarize_trace(events: Iterable[TraceEvent], *, steps: int) -> ProfileSumma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lanes:
-    """Merged time intervals in which there was work of each kind."""
+    """Merged time intervals in which each kind of work ran."""
 
     compute: list[Span]
     communication: list[Span]

@@ -136,7 +136,7 @@ def _side_of_the_ridge(summary: RunSummary, intensity: float) -> str:
 
 
 def _ceilings(summary: RunSummary) -> Iterator[Measure]:
-    """Report the performance of plain work on this device, and the run's fraction of it."""
+    """Report this device's GEMM and memory ceilings, and the run's fraction of each."""
     roofline = summary.roofline
     if roofline is None:
         return

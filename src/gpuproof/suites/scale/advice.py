@@ -32,7 +32,7 @@ HOST_BOUND = "host-bound"
 """The code of the warning about a window in which the device waited for its host."""
 MeasuredAnswer = Literal["yes", "no", "not decided"]
 MOSTLY = 0.5
-"""Fraction of the larger batch's step above which the part independent of the batch makes a step
+"""Fraction of the larger batch's step time above which the batch-independent part makes a step
 launch-bound."""
 LEAST_RATIO = 2
 """Minimum ratio of two batch sizes: closer ones do not show how much of a step is independent of the
@@ -40,7 +40,7 @@ batch."""
 
 
 def advise_before(config: RunConfig) -> RuleOfThumb:
-    """Return the rule-of-thumb advice for a recipe's workload and largest batch, by its thresholds.
+    """Return the rule-of-thumb advice for a recipe's workload and largest batch, from its thresholds.
 
     Raises:
         UsageError: there is no such workload, or its number of parameters is unknown until it is built.
@@ -66,7 +66,7 @@ class LawWorth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceDetail:
-    """The measured answer, the reason for the duration of steps, and the cost."""
+    """The advice from measurements, the cause of the step time, and the cost."""
 
     measured: MeasuredAdvice | None = None
     """Advice based on measured speed-ups; None if no speed-ups were compared."""
@@ -184,7 +184,7 @@ def _payback(payback: Payback) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAdvice:
-    """Whether several devices are worthwhile, according to the average speed-ups in a study."""
+    """Whether using several devices is worthwhile, according to the average speed-ups in a study."""
 
     answer: MeasuredAnswer
     num_devices: int
@@ -199,11 +199,12 @@ class MeasuredAdvice:
 
 
 def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
-    """Return the answer from the average (paired with its law) that most favours several devices.
+    """Return the answer from the average (with its law) that favours several devices the most.
 
-    The answer is *yes* if a decided average is beneficial; *no* if all are decided and none is beneficial;
-    otherwise not decided, because an interval that contains 1 is inconclusive. It is None if nothing was
-    compared. Picking the best of several averages is valid if their intervals hold simultaneously.
+    The answer is *yes* if at least one decided average shows a benefit; *no* if all are decided and none is
+    beneficial; otherwise not decided, because an interval that contains 1 is inconclusive. It is None if
+    nothing was compared. Picking the best of several averages is valid if their intervals hold
+    simultaneously.
     """
     if not averages:
         return None
@@ -241,7 +242,7 @@ class FixedTime:
 
     @property
     def is_launch_bound(self) -> bool:
-        """Whether most of the larger batch's step is independent of the batch, by the interval's low end."""
+        """Whether most of the larger batch's step is batch-independent, based on the interval's low end."""
         return self.share is not None and self.share.low > MOSTLY
 
 

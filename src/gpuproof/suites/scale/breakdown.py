@@ -145,7 +145,7 @@ class Agreement:
 
     @property
     def is_alike(self) -> bool:
-        """Whether nothing exceeds its limit. Norms must be close as well: norms twice as large correlate."""
+        """Whether everything is within its limit; norms must also be close, since doubled norms correlate."""
         correlates = self.norm_correlation is None or self.norm_correlation > LEAST_CORRELATION
         is_near = self.loss_difference < MOST_LOSS and self.weight_difference < MOST_WEIGHT
         return is_near and correlates and self.norm_difference < MOST_NORM

@@ -1,8 +1,8 @@
 """Compute the curves of a study: their laws, breaks and predictions, and the overhead of steps.
 
-A curve is one batch size under one law of growth. A law applies to one way of communicating. If communication
-changes at the next number of devices (to another backend, another algorithm, or a second host), the curve is
-broken there, and nothing is fitted or predicted across the break.
+A curve is one batch size under strong or weak scaling. A law applies to a single communication method. If
+communication changes at the next number of devices (to another backend, another algorithm, or a second host),
+the curve is broken there, and nothing is fitted or predicted across the break.
 """
 
 from __future__ import annotations

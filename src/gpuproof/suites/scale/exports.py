@@ -55,7 +55,7 @@ def scale_exports(
 
 
 def _batch(row: ScaleRow, point: PointResult, study: ScaleStudy) -> dict[str, Any]:
-    """Return one batch size on one number of devices, in S2's form, plus the values that S2 omits."""
+    """Return the results for one batch size and device count, in S2's form, plus values S2 omits."""
     rates = [launch.value for launch in row.figures.launches]
     interval = interval_of_rates(rates)
     memory, utilization = _memory_mb(point), _utilization(point)
@@ -84,7 +84,7 @@ def _batch(row: ScaleRow, point: PointResult, study: ScaleStudy) -> dict[str, An
 
 
 def _framework(point: PointResult) -> dict[str, Any]:
-    """Return the framework, if it is not torch, and the way in which gradients were summed."""
+    """Return the framework, if it is not torch, and how gradients were summed."""
     replicas = next((launch.setup.replicas for launch in point.launches), None)
     return {} if replicas is None else {"framework": replicas.framework, "reduction": replicas.reduction}
 
@@ -203,7 +203,7 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
 
 
 def _memory_mb(point: PointResult) -> dict[int, float]:
-    """Return each launch's highest peak of any rank in MiB as in S2, if every rank's peak is known."""
+    """Return each launch's highest peak across ranks, in MiB as in S2, if every rank's peak is known."""
     peaks = {
         launch.case.replicate: [window.peak_allocated_bytes for window in launch.windows]
         for launch in point.launches

@@ -48,12 +48,12 @@ LACK_OF_FIT = 0.01
 """Significance level: points that follow a law would deviate this much in only one of a hundred studies."""
 PRIOR_FREEDOM = 10.0
 """Degrees of freedom assigned to the pooled spread of all points when it is combined with a point's own
-spread. Used for weights only, since the spread of three launches is poorly known."""
+spread. Used for weights only, since a spread estimated from three launches is imprecise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawTrial:
-    """Test of a law: the result for the largest number of devices is predicted from the others."""
+    """Test of a scaling law: the result at the largest device count is predicted from the others."""
 
     num_devices: int
     predicted: Interval
@@ -104,7 +104,7 @@ def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
 def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
     """Choose the law for predictions: the one that fits the points best, or the USL if κ is significant.
 
-    A law with a cost at its bound of 0 does not count as a fit, but may still be used for prediction.
+    A law in which a cost is at its bound of 0 does not count as a fit, but may still be used for prediction.
     """
     if (reason := reason_no_fit(points, AMDAHL)) is not None:
         return Unavailable(reason=f"no law fits: {reason}")
@@ -159,7 +159,7 @@ def _predicted(points: Sequence[CurvePoint], law: LawName, num_devices: int) -> 
 
 
 def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
-    """Return 1 / slowdown: the first law's value with the interval of all; always between 0 and 1."""
+    """Return 1 / slowdown: value of the first law, interval over all laws; always between 0 and 1."""
     first = slowdowns[0]
     slowest, fastest = (max(ratio.high for ratio in slowdowns), min(ratio.low for ratio in slowdowns))
     return replace(
@@ -175,7 +175,7 @@ def _efficiency(slowdowns: Sequence[Interval]) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """One number of devices, and the throughput of each launch on them, in items per second."""
+    """One device count, and the throughput of each launch at that count, in items per second."""
 
     num_devices: int
     rates: tuple[float, ...]
@@ -255,10 +255,10 @@ def design_row(num_devices: int, law: LawName) -> FloatArray:
 
 
 def least_squares(points: Sequence[CurvePoint], law: LawName) -> LinearFit:
-    """Fit without checking the law; needs as many points as parameters, with 2 launches each.
+    """Fit the law without checking it; needs as many points as parameters, with 2 launches each.
 
     Raises:
-        ValueError: there are fewer points or launches.
+        ValueError: there are too few points or launches.
     """
     if len(points) < NUM_PARAMETERS[law] or any(len(point.rates) < 2 for point in points):
         raise ValueError(f"{law} needs {NUM_PARAMETERS[law]} points of two launches or more")
@@ -311,7 +311,7 @@ def laws_followed(points: Sequence[CurvePoint]) -> list[LawName]:
 
 
 def reason_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
-    """Return what rules out any fit, before a law is considered."""
+    """Return the reason that rules out any fit, before a law is considered."""
     needed = NUM_PARAMETERS[law] + 1
     if len(points) < needed:
         had = ", ".join(str(point.num_devices) for point in points) or "none"

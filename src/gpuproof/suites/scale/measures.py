@@ -292,7 +292,7 @@ def about_phases(points: Sequence[PointBreakdown]) -> Iterator[str]:
 
 
 def about_learning(points: Sequence[PointBreakdown]) -> Iterator[str]:
-    """Explain what counts as equal or, if nothing was checked, why."""
+    """Explain what counts as equal or, if nothing was checked, why not."""
     if any(point.alike is not None for point in points):
         yield ABOUT_LEARNING
     yield from dict.fromkeys(f"{LEARNING_ALIKE}: {x.alike_missing}" for x in points if x.alike_missing)

@@ -122,7 +122,7 @@ def _recommendation(state: PointState) -> Cell:
 
 
 def overheads(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate by how much steps exceed their share of one device's step, in seconds and relatively."""
+    """Tabulate how far steps exceed their share of one device's step, in seconds and as a fraction."""
     return _pivot(
         "Overhead of a step: time beyond its share of one device's step",
         measures,
@@ -146,7 +146,7 @@ def predictions(measures: Sequence[Measure]) -> Pivot:
 
 
 def communication(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate the three communication measures, and what is sent."""
+    """Tabulate the three communication measures, and the data sent."""
     return _pivot(
         "Communication of a step",
         measures,
@@ -166,7 +166,7 @@ def phases(measures: Sequence[Measure]) -> Pivot:
 
 
 def learning(measures: Sequence[Measure]) -> Pivot:
-    """Tabulate whether several devices learn the same as one."""
+    """Tabulate whether training on several devices matches training on one."""
     return _pivot(
         LEARNING_ALIKE,
         measures,
@@ -222,7 +222,7 @@ def _agrees(row: Mapping[str, Measure]) -> str:
 
 
 def curve_charts(detail: ScaleDetail, result: Result) -> Iterator[Chart]:
-    """Yield throughput, speed-up and efficiency by number of devices: a line per batch size and law.
+    """Yield throughput, speed-up and efficiency by device count: one line per batch size and law.
 
     A broken curve continues as a separate line.
     """

@@ -1,4 +1,4 @@
-"""The launches of a scaling study: every batch size on every number of devices, in random order.
+"""The launches of a scaling study: every batch size at every device count, in random order.
 
 *Strong* scaling fixes the total batch of all devices; *weak* scaling fixes the batch per device. On one
 device both are the same, so it is measured once.
@@ -49,8 +49,7 @@ class ScaleOptions(Thresholds):
     """Price of everything that is needed regardless of the number of devices, in the same currency and for
     the same period."""
     saved_hour_worth: float | None = None
-    """Value of one hour less of waiting; together with busy_hours_per_month it determines the payback
-    time."""
+    """Value of waiting one hour less; together with busy_hours_per_month it determines the payback time."""
     busy_hours_per_month: float | None = None
     """Hours per month that one device would be busy."""
 
@@ -237,13 +236,13 @@ def point_at(config: RunConfig, point: ScalePoint) -> Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The user's prices, all in one currency and for one period."""
+    """The user's prices, all in the same currency and for the same period."""
 
     device: float
     host: float = 0.0
     """Costs that do not depend on the number of devices: the computer, its space, its maintenance."""
     saved_hour_worth: float | None = None
-    """The value of having to wait one hour less."""
+    """The value of waiting one hour less."""
     busy_hours_per_month: float | None = None
     """Hours per month that one device would be busy."""
 
@@ -265,14 +264,14 @@ class Worth:
     num_devices: int
     price_ratio: float
     """Price of the host with all devices divided by the price of the host with one device: the speed-up above
-    which several devices pay off by the piece."""
+    which several devices are cheaper for the same workload."""
     cost_ratio: Interval
     """Cost of the same workload on several devices relative to one device; below 1 is cheaper."""
     verdict: Pays
     extra_price: float
     """Price of the devices beyond the first."""
     payback: Payback | None
-    """The time until the devices pay off; None if the value of an hour is not given."""
+    """The time until the devices have paid for themselves; None if the value of an hour is not given."""
 
 
 def worth_of(speed_up: Interval, *, num_devices: int, prices: Prices) -> Worth:

@@ -18,7 +18,7 @@ from gpuproof.verdict.rules.model import MORE_THAN_THERE_IS
 Advice = Literal["yes", "no", "evaluate", "benchmark"]
 BENEFICIAL, MARGINAL = 1.1, 0.95
 """Speed-ups above which several devices are called beneficial or the difference is called marginal (S2's
-words)."""
+terms)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class SpeedUp:
 
 
 def speed_up(single: ComparedSide, several: ComparedSide, *, num_devices: int, confidence: float) -> SpeedUp:
-    """Compare throughputs of launches, in items per second: one device's with several devices'."""
+    """Compare the throughput of launches on one device and on several, in items per second."""
     compared = compare_sides(single, several, better="higher", confidence=confidence)
     return SpeedUp(num_devices=num_devices, comparison=compared)
 

@@ -21,7 +21,7 @@ class Serving(PlannedSuite):
         return config.kind == "serving"
 
     def remaining(self, state: Any) -> Remaining:
-        """Count the launches known to be left, and estimate their time; for a search, the maximum."""
+        """Count the launches known to remain, and estimate their time; for a search, the maximum."""
         from gpuproof.suites.serving.plan import is_search
 
         searches = is_search(state.config.serving)

@@ -152,7 +152,7 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
 
 
 def _work(run: ServingRun) -> str:
-    """Describe what was served."""
+    """Describe the serving target."""
     serving, config = run.config.serving, run.config
     if serving.target == "endpoint":
         return f"{serving.endpoint.model} at {serving.endpoint.url}"

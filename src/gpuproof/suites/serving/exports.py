@@ -132,7 +132,7 @@ def serving_curve(run: ServingRun) -> Picture | None:
 
 
 def curve_points(launches: Sequence[Served], q: float) -> Points:
-    """Return rate and percentile of every schedule with enough requests, repeats next to each other."""
+    """Return the rate and percentile of every schedule with enough requests, sorted by rate."""
     points = ((served.window.offered_per_s, percentile(served.latencies_s, q).value) for served in launches)
     return tuple(sorted((rate, value) for rate, value in points if rate is not None and value is not None))
 

@@ -171,7 +171,7 @@ def bound_unit(standing: BoundStanding) -> str:
 
 
 def bound_value(value: float | None, standing: BoundStanding) -> str:
-    """Format a value compared with a bound: seconds, or a fraction of the nearest bound."""
+    """Format a value compared with a bound, in seconds or as a fraction of the nearest bound."""
     if standing.name != ALL:
         return units.seconds(value)
     return units.MISSING if value is None else f"{units.share(value)} of the nearest bound"

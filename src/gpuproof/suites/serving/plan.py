@@ -44,7 +44,7 @@ class Load:
     is_repeated: bool = False
     replicate: int = 0
     num_requests: int | None = None
-    """Number of requests for a launch of the search; None to use what the recipe says."""
+    """Number of requests for a launch of the search; None to use the recipe's value."""
 
 
 def is_search(serving: ServingSpec) -> bool:
@@ -64,7 +64,7 @@ class ServingPlan:
     used_s: float = 0.0
     """The total time of the launches."""
     beside_s: float = STARTING_S
-    """The longest time that a launch took in addition to its arrivals."""
+    """The longest time that a launch took beyond its arrivals."""
 
     def settle(self, launch: CaseRecords) -> ServingPlan:
         """Return the plan after a launch ended."""
@@ -134,7 +134,7 @@ class ServingPlan:
         return left * (arrivals_s + self.beside_s)
 
     def left(self) -> list[tuple[Load, int]]:
-        """Return the known next launches; for a search only one, since its result determines the next."""
+        """Return the next known launches; for a search only one, since its result determines the next."""
         loads = next_loads(self.config.serving, self.trials, self.search)
         return [
             (load, replicate)
@@ -259,7 +259,7 @@ class TextSizes:
 
 
 def text_sizes(config: RunConfig) -> TextSizes | None:
-    """Return the sizes of prompts and answers; None if there are none."""
+    """Return the sizes of prompts and responses; None if there are none."""
     serving = config.serving
     sizes = TextSizes(
         prompt_tokens=serving.prompt_tokens or PROMPT_TOKENS,

@@ -1,11 +1,11 @@
 """The search for the highest rate at which requests stay within bounds, and the run around it.
 
 Input: the finished launches. Output: which rates are confirmed, refuted or undecided, and the next launch.
-Nothing is guessed: an offline launch gives the server's maximum, and bisection between the highest confirmed
-and the lowest refuted rate narrows the range. If a rate in between cannot be decided within its time, the
-search narrows down the edges of that gap. Finally, the rate found is tested for all of its remaining time,
-and may still be refuted. The answer is a range. A rate at which the client's own limit would be measured is
-neither confirmed nor refuted, and the search ends below it.
+Nothing is guessed: an offline launch measures the server's maximum, and bisection between the highest
+confirmed and the lowest refuted rate narrows the range. If a rate in between cannot be decided within its
+time, the search narrows down the edges of that gap. Finally, the rate found is tested for all of its
+remaining time, and may still be refuted. The answer is a range. A rate at which the client's own limit would
+be measured is neither confirmed nor refuted, and the search ends below it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gpuproof.records.work.serving import Scenario
 from gpuproof.statistics.percentiles import percentile
 
 LOWEST_SHARE = 1 / 64
-"""Fraction of the offline rate at which the search gives up: if even this rate is not confirmed, no rate
-is."""
+"""Fraction of the offline rate at which the search gives up: if not even this rate is confirmed, the search
+reports none."""
 MOST_UNTOLD = 2
 """Number of undecided rates after which the search for the lower edge of the gap stops; twice as many for the
 upper edge."""
 HOPELESS = 3.0
-"""Limit for a decision: if it needs more than this multiple of the requests left for a rate, they are not
-sent."""
+"""Limit for a decision: if it needs more than this multiple of the requests left for a rate, the remaining
+requests are not sent."""
 MIN_LATE_LAUNCHES = 2
 """Minimum number of launches in which the client must be late: in a single one, something else may have
 delayed it."""
@@ -68,7 +68,7 @@ class ServingRun:
 
     @property
     def judgement(self) -> RateJudgement | None:
-        """Results of the run's main launches for the bounds; None if there is no rate or bound."""
+        """Evaluation of the run's main launches against the bounds; None if there is no rate or bound."""
         rate_per_s = self.main[0].window.offered_per_s if self.main else None
         judgement = None if rate_per_s is None else self.rates.get(rate_per_s)
         return judgement if judgement and judgement.standings else None
@@ -80,7 +80,7 @@ class ServingRun:
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """Rate and median latency of every schedule with answers, sorted by rate."""
+        """Rate and median latency of every schedule with responses, sorted by rate."""
         points = [
             (served.window.offered_per_s, median.value)
             for served in self.launches
@@ -98,7 +98,7 @@ class ServingRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """The budget of a rate."""
+    """The measurement budget for one rate."""
 
     confirmations: int
     """Minimum number of launches with fresh arrivals."""
@@ -114,7 +114,7 @@ class Effort:
         return max(self.min_requests, ceil(rate_per_s * self.window_s))
 
     def most_requests(self, rate_per_s: float) -> int:
-        """Return the maximum number of requests in all launches at a rate."""
+        """Return the maximum total number of requests for all launches at a rate."""
         return max(
             ceil(rate_per_s * self.time_at_a_rate_s), self.first_requests(rate_per_s) * self.confirmations
         )
@@ -132,7 +132,7 @@ class Trial:
     """The evaluation stored by a version that used a single launch per rate; None for later versions."""
     is_client_late: bool = False
     client: ClientAlone | None = None
-    """Limit of the client alone, from the launch before a search with an endpoint."""
+    """The client's own limit, from the launch before a search with an endpoint."""
 
     @classmethod
     def of(cls, served: Served) -> Trial:
@@ -152,7 +152,7 @@ class Trial:
 def judge_rates(
     trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int, client_per_s: float = inf
 ) -> Rates:
-    """Judge every rate by its launches; rates that the client cannot reliably send stay undecided."""
+    """Evaluate rates from their launches; rates that the client cannot reliably send stay undecided."""
     by_rate: dict[float, list[Trial]] = {}
     for trial in trials:
         if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
@@ -178,7 +178,7 @@ def _judge_rate(
 
 
 def _judge_earlier(trials: Sequence[Trial]) -> RateJudgement:
-    """Judge a rate from an earlier version: it misses its bounds if at least one launch does."""
+    """Evaluate a rate from an earlier version: it misses its bounds if at least one launch does."""
     outcomes = [trial.outcome_then or "undecided" for trial in trials]
     worst: BoundOutcome = "met" if set(outcomes) == {"met"} else "missed"
     return RateJudgement(outcome=worst, num_launches=len(trials), num_requests=0, standings=())
@@ -211,12 +211,12 @@ class RateSearch:
 
     @property
     def not_met_per_s(self) -> float | None:
-        """Return the lowest refuted rate."""
+        """Return the lowest rate that missed the bounds."""
         return min((rate for rate, x in self.rates.items() if x.outcome == "missed"), default=None)
 
     @property
     def untold(self) -> list[float]:
-        """Return the undecided rates between the edges that have used up their time, lowest first."""
+        """Return the rates between the edges that are undecided with no time left, lowest first."""
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate
@@ -269,7 +269,7 @@ class RateSearch:
 
     @property
     def wanted(self) -> tuple[float, int] | None:
-        """Return what would be launched next if there were time."""
+        """Return the next launch that would start if there were time."""
         if self.ceiling_per_s is None:
             return None
         rate = self._next_to_judge()
@@ -289,7 +289,7 @@ class RateSearch:
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
-        """Return the highest rate and how many requests its time still allows; more reveal rare stalls."""
+        """Return the highest rate and how many more requests fit in its time; more reveal rare stalls."""
         rate = self.met_per_s
         # empty in runs from a version that evaluated a single launch per rate
         if rate is None or not self.rates[rate].standings:

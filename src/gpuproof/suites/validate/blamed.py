@@ -48,7 +48,7 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 
 
 def blame_measures(order: StageOrder) -> Iterator[Measure]:
-    """Yield each test's result in a search; tests decide together, so no rule applies to one alone."""
+    """Yield each test's result in a search; tests are evaluated together, so no rule applies to one."""
     for suspect in order.followed():
         for search in suspect.searches:
             for number, test in enumerate(search.search.findings().tests):
@@ -150,7 +150,7 @@ def _tests(followed: FollowedUp) -> Iterator[str]:
 
 
 def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
-    """Name devices as elsewhere: by UUID if available, and by the host on which the rank started."""
+    """Name devices as usual: by UUID if available, and by the host on which the rank started."""
     if subject.startswith("link/") and "/gpu/" in subject:
         ends = subject.removeprefix("link/").split(">")
         return "link/" + ">".join(_subject(f"host/{end}", followed, names) for end in ends)

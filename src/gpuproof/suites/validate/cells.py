@@ -1,11 +1,11 @@
 """Which cells a validation requires: its recipe's rows, for its plan and the existing subjects.
 
-A recipe lists its rows (`validate.aspects`) before anything is measured, or uses `HARDWARE`: everything the
-hardware has. The label value `each` stands for every value in the plan (data types, operations, models). For
-each measured rate that was not checked, a rule to fill in is written, so that people can agree on a value;
-the measurement and published results for the same workload are listed next to it. Its number is blank, and
-until it is filled in, the file is rejected with the line in question: another tool's result is not an
-agreement.
+A recipe lists its rows (`validate.aspects`) before anything is measured, or uses `HARDWARE`: every row that
+applies to the hardware. The label value `each` stands for every value in the plan (data types, operations,
+models). For each measured rate that was not checked, a rule to fill in is written, so that people can agree
+on a value; the measurement and published results for the same workload are listed next to it. Its number is
+blank, and until it is filled in, the file is rejected with an error at that line: another tool's result is
+not an agreement.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def judge_readiness(
 ) -> Readiness:
     """Return the verdict over all cells that the recipe requires, for all subjects that should exist.
 
-    `unsettled` maps each case with a rate that had not settled to its warning.
+    `unsettled` maps each case that has an unsettled rate to its warning.
     """
     subjects = subjects_by_kind(subjects_there(facts))
     table = cells_of(
@@ -84,7 +84,7 @@ def _spread(row: RequiredAspect, planned: Mapping[str, Sequence[str]]) -> Iterat
     if name is None:
         yield row
         return
-    for value in planned.get(name) or ("none is planned",):  # a row that nothing fills stays open
+    for value in planned.get(name) or ("none is planned",):  # a row without a result stays open
         yield from _spread(replace(row, labels={**row.labels, name: value}), planned)
 
 
@@ -156,7 +156,7 @@ def _subjects_text(subjects: Sequence[str]) -> str:
 
 
 def shown_by(cells: Sequence[AspectCell]) -> str:
-    """Format each rate's coarsest resolution, or what was agreed instead; empty if it has neither."""
+    """Format each rate's coarsest resolution, or the agreed contract; empty if it has neither."""
     losses: dict[str, float] = {}
     for cell in cells:
         if cell.resolution is not None:

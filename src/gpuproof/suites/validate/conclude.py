@@ -88,7 +88,7 @@ class ValidateDetail:
     drain: tuple[NodeToDrain, ...] = ()
     """The nodes that failed; gpuproof itself does not drain them."""
     chosen: ChosenHosts | None = None
-    """Which hosts to run on, if some are spare."""
+    """Which hosts to run on, if there are spare ones."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:

@@ -39,7 +39,7 @@ LOOK = "Check dmesg, nvidia-smi -L and the slots; for a host with fewer GPUs, lo
 def subjects_there(facts: FleetFacts) -> tuple[str, ...]:
     """Return every host and GPU that should exist, with placeholders for GPUs that are not listed.
 
-    For work on CPUs, these are the hosts and the CPU of each host.
+    For workloads on CPUs, these are the hosts and the CPU of each host.
     """
     gpus = gpus_by_host(facts)
     setups = grouped(pair for launch in of_devices(facts.launches) for pair in setups_on(launch))

@@ -28,7 +28,7 @@ NOT_SEPARATED = "no trace separates communication from computation (profiling.en
 
 
 def validation_export(results: Sequence[StageResult]) -> Export | None:
-    """Return the file about the training over all devices; None if it measured nothing."""
+    """Return the file that describes training over all devices; None if it measured nothing."""
     training = next((x for x in results if x.case.name == "training" and x.summaries), None)
     return None if training is None else json_export(VALIDATION_FILE, _content(training))
 

@@ -16,7 +16,7 @@ from gpuproof.suites.validate.nodes import one_line, problem_of
 
 
 def gate_line(result: Result) -> str:
-    """Return the verdict as one line: the word, the subject with the problem, and the first reason."""
+    """Return one line: the verdict, the subject with the problem, and the first reason."""
     detail = from_json(ValidateDetail, result.detail, place="result.json: detail")
     return one_line(f"{result.verdict}: {_reason(result, detail)}")
 

@@ -1,7 +1,7 @@
 """Rules that metrics and hosts are checked against: from the recipe, a file, and options.
 
 All of them are evaluated by `verdict.rules`. A rule in the file replaces the recipe's rule of the same name.
-If this run has no data for one of the recipe's own rules, the rule is skipped with that reason; the
+If this run has no data for one of the recipe's own rules, the rule is skipped, with that as the reason; the
 unmeasured stage is evaluated separately.
 """
 
@@ -86,7 +86,7 @@ def fleet_facts(order: StageOrder, evidence: Evidence, measures: Sequence[Measur
 def judge_all(
     results: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions, *, run: str
 ) -> list[Judged]:
-    """Judge by all existing rules, and by gpuproof's own results on boards of the same name."""
+    """Evaluate against all existing rules, and gpuproof's own results on boards of the same name."""
     of_recipe, of_file = rules_of(options)
     unfit = {
         rule.name: why for rule in of_recipe if (why := _reason_left_out(rule, results, facts)) is not None
@@ -118,7 +118,7 @@ def _of_cells(facts: FleetFacts, options: ValidateOptions) -> FleetFacts:
 def short_of_rules(
     stage: Stage, launches: Mapping[str, Sequence[CaseRecords]], config: RunConfig, options: ValidateOptions
 ) -> dict[str, Shortfall]:
-    """Return, by case, the collective that misses a rule by the most; unjudged ones do not miss any.
+    """Return, by case, the collective that misses a rule by the most; unevaluated ones do not count.
 
     It is evaluated as at the end of the run, using only the launches of the collective stage.
     """
@@ -198,7 +198,7 @@ def _reason_none_published(rule: Rule, facts: FleetFacts) -> str | None:
 def _kinds_of(
     labels: Mapping[str, object], results: Sequence[StageResult]
 ) -> set[SubjectKind | Literal["any"]]:
-    """Return the kinds of subject a stage has launches for; any training monitors devices."""
+    """Return the kinds of subject a stage has launches for; every training launch monitors devices."""
     kinds: set[SubjectKind | Literal["any"]] = {"link"} if labels["stage"] == "links" else set()
     at_once = (True, False) if "at_once" not in labels else (labels["at_once"],)
     for case in (one.case for one in results if one.stage.name == labels["stage"]):

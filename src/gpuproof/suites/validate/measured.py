@@ -1,9 +1,9 @@
 """Results of each stage's launches, evaluated by the recipe's suite and assigned to a subject.
 
 Measures keep their names and get the labels by which rules find them (stage, workload, dtype, at_once); a
-measure of a single device or host has it as its subject. A few metrics belong to the validation itself:
-whether step times rose during a launch, how much launches differ, and the fraction of its devices' combined
-individual speed that a job over all of them achieves.
+measure of a single device or host has that device or host as its subject. A few metrics belong to the
+validation itself: whether step times rose during a launch, how much launches differ, and the fraction of its
+devices' combined individual speed that a job over all of them achieves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_STEPS = 40
 MIN_LAUNCHES = 3
 FLOPS_PER_WATT = "FLOP/s per watt"
 PARTS = 4
-"""Number of parts that a quarter of the steps is divided into."""
+"""Number of parts to split a quarter of the steps into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def _stage_result(
 def measures_of_collectives(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
-    """Yield a collective case's measures as its conclusion will contain them, before it is written."""
+    """Yield a collective case's measures, as in its conclusion, before that is written."""
     launched = _stage_result(stage, case, recipes, launches)
     yield from (_label(measure, launched, _labels(launched)) for measure in collective_measures(launches))
 
@@ -164,7 +164,7 @@ def _label(
 
 
 def _distinct(measures: Sequence[Measure], concluded: StageResult) -> Iterator[Measure]:
-    """Of two equal values, for a single device and for the launch as a whole, yield only one.
+    """If a measure exists both for a single device and for the whole launch, yield only one of them.
 
     With the same unit, the launch's value is kept, since it has the interval; otherwise the device's value
     (FLOP/s) is.
@@ -230,11 +230,11 @@ def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measur
 
 
 def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
-    """Return the fraction by which steps became longer, with its interval; None for few steps.
+    """Return the fraction by which steps became longer, with its interval; None with too few steps.
 
     Uses medians of the first and the last quarter, so that stalls of single steps do not count as drift. If
     steps are so autocorrelated that a quarter amounts to fewer than ten independent pieces, there is no
-    confidence interval. Instead, the range over parts of the two quarters is given; it stays narrow for a
+    confidence interval. Instead, the range over parts of the two quarters is returned; it stays narrow for a
     ramp and becomes wide if times wander.
 
     >>> found = drift_of([1.0] * 100 + [1.3] * 100)
@@ -316,7 +316,7 @@ def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
 def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
     """Yield T_N ÷ (N · T_1) for training: launches over all devices compared with launches on one.
 
-    The interval is as wide as the intervals of both sides allow.
+    The interval is the widest that the intervals of both sides allow.
     """
     by_name = {result.case.name: result for result in results if result.result is not None}
     one, everything = (_throughput(by_name.get(name)) for name in ("training-one", "training"))

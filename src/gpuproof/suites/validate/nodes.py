@@ -32,7 +32,7 @@ MOST_LETTERS = 200
 """Maximum length of a reason, since schedulers show it in a column."""
 CHOSEN = "chosen-hosts"
 NOT_TOLD = ("place", "address", "instance_id")
-"""Keys of a host in run.json that have another name in an inventory, or do not exist there."""
+"""Keys of a host in run.json that have a different name in an inventory, or do not exist there."""
 NODES = "nodelist"
 """Key of the scheduler's options in run.json; if it is used, these options pass the nodes to the
 scheduler."""
@@ -178,13 +178,13 @@ def losses_of(measures: Sequence[Measure]) -> dict[str, float]:
 
 
 def _kind(measure: Measure) -> tuple[object, ...]:
-    """Return what a measure is about, without its host."""
+    """Return a key that identifies a measure regardless of its host."""
     labels = tuple(sorted((name, str(value)) for name, value in measure.labels.items() if name != "case"))
     return measure.name, measure.unit, kind_of(measure.subject), labels
 
 
 def lines_of(hosts: ChosenHosts) -> Iterator[str]:
-    """Yield the lines of the report about the choice."""
+    """Yield the report's lines about the choice."""
     if not hosts.is_enough:
         yield f"{hosts.num_needed} hosts are needed, but only {len(hosts.chosen)} passed: too few to run on"
     yield f"run on: {_names(hosts.chosen)}"

@@ -97,7 +97,7 @@ class ValidateOptions:
     """Expected time for a collective over all sizes, in seconds."""
     collective: dict[str, Any] | None = None
     """Keys of the section `collective` that apply to the collective stage; null is all_reduce from 8 KiB to 1
-    GiB. For max_bytes, auto is 1 GiB over GPUs and 16 MiB elsewhere."""
+    GiB. For max_bytes, auto is 1 GiB on GPUs and 16 MiB elsewhere."""
     models: tuple[str, ...] = ()
     """Additional models to train, with the options and the batch size of the first model."""
     data_replaced: str | None = None
@@ -106,7 +106,7 @@ class ValidateOptions:
     """Additional ways of sharding the first model over all devices, e.g. fsdp."""
     on_gpus: dict[str, Any] = field(default_factory=dict)
     """Recipe keys, by dotted name, with other values for training on GPUs, e.g. a model that saturates them
-    if the recipe's own is for a laptop."""
+    if the recipe's own model is sized for a laptop."""
     training_minutes: float = 4.0
     """Expected time of one training launch, since its length is given in steps and not in seconds."""
     soak_s: float = 3600.0
@@ -121,7 +121,7 @@ class ValidateOptions:
     blame: Literal["when_slow", "always", "never"] = "when_slow"
     """When to test parts of a host or the fleet to find what slows, corrupts or hangs a collective."""
     max_drift: float = 0.2
-    """Maximum fraction by which training steps may become longer during a launch."""
+    """Maximum fraction by which training steps may slow down during a launch."""
     max_spread: float = 0.1
     """Maximum spread of training launches, as a fraction of their mean; needs at least three launches."""
     efficiency: dict[str, float] | None = None

@@ -34,14 +34,14 @@ NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
 PLAN = "the plan of this recipe"
 RESUMED = "Finish the run with --resume"
 LAUNCHES = "launches"
-"""The subject of launch outcomes, under the name that rows of aspects use."""
+"""The subject of launch outcomes, named as in the rows of aspects."""
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
 def stage_outcomes(
     order: StageOrder, results: Sequence[StageResult], left_out: Mapping[str, Outcome]
 ) -> list[Judged]:
-    """Judge every case of every stage; `left_out` says why cases were not launched."""
+    """Evaluate every case of every stage; `left_out` says why cases were not launched."""
     judged = [item for result in results for item in _case_outcomes(result, left_out)]
     launched = {result.stage.name for result in results}
     return judged + [
@@ -81,7 +81,7 @@ def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> I
 
 
 def _dtype(concluded: StageResult) -> dict[str, str]:
-    """Label matmul launches with their data type, under the name used by rows of aspects."""
+    """Label matmul launches with their data type, under the name used in aspect rows."""
     is_product = concluded.stage.name == "gemm"
     return {"dtype": PEAK_TYPE_OF_PRECISION[concluded.config.training.precision]} if is_product else {}
 
@@ -208,7 +208,7 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
 
 
 def host_outcomes(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judged]:
-    """Judge whether each host responded, and whether all of its devices were tested."""
+    """Check whether each host responded, and whether all of its devices were tested."""
     answered, lost = begun_on(facts.launches), lost_of(facts.launches)
     for name in facts.hosts_there:
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
@@ -245,7 +245,7 @@ def _presence(expected: Collection[str], answered: Collection[str], lost: Collec
 
 
 def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
-    """Judge every device for which values were compared."""
+    """Evaluate every device for which values were compared."""
     for result in results:
         if result.result is not None and reason_for_nothing(result) is None:
             outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)
@@ -280,7 +280,7 @@ def reason_for_nothing(concluded: StageResult) -> str | None:
 
 
 def _name_of_wrong(item: Judged, of: StageResult) -> Judged:
-    """Name an outcome after its case, and name its subject as rows of aspects do."""
+    """Name an outcome after its case, and set the measure and labels that aspect rows use."""
     name = item.name if of.case.name.startswith(item.name) else f"{of.case.name}, {item.name}"
     labels = {**item.labels, "stage": of.stage.name, "case": of.case.name}
     return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)

@@ -52,8 +52,8 @@ ADVISORY = {
     HOST_BANDWIDTH: HOST_BANDWIDTH,
 }
 """Measures that buyers compare, and their names on the page."""
-NOTHING_WRONG = "no problems found, but not everything could be judged"
-STILL_OPEN = "still open, with shares of the data sheet"
+NOTHING_WRONG = "no problems found"
+STILL_OPEN = "undecided (% of the data sheet)"
 MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
 """Maximum number of subjects with the same result that get a row each."""
@@ -139,7 +139,7 @@ def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterat
 
 
 def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell]) -> str | None:
-    """Return the next step for a reason, from the check or undecided aspect that it comes from."""
+    """Return the next step for a reason, from the check or undecided aspect behind it."""
     steps = [(item.outcome.summary, item.outcome.next_step) for item in judged if item.is_required]
     steps += [(cell.reason or "", cell.next_step) for cell in cells]
     return next((step for summary, step in steps if summary and step and summary in reason), None)
@@ -179,7 +179,7 @@ def rates_table(rates: Sequence[RateRow]) -> Table:
 
 
 def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
-    """Yield what buyers compare but no verdict depends on, with the lowest and highest of each."""
+    """Yield values that buyers compare but verdicts ignore, with the lowest and highest of each."""
     alone = (m for m in measures if m.name in ADVISORY and m.value and not m.labels.get("at_once"))
     by_name = grouped((ADVISORY[m.name].format(m.labels.get("dtype")), m) for m in alone)
     ends = {name: sorted(of, key=lambda measure: measure.value or 0.0) for name, of in by_name.items()}
@@ -270,7 +270,7 @@ def _hosts_text(hosts: ChosenHosts) -> Text:
 
 
 def subjects_table(tree: Branch) -> Table:
-    """Lay out the standing of each host and device; if many have the same result, they share a row."""
+    """Lay out the result of each host and device; if many have the same result, they share a row."""
     return table(
         "By subject: all, host, device",
         list(_rows([tree], 0)),
@@ -304,7 +304,7 @@ def _subject_text(branches: Sequence[Branch]) -> str:
 
 
 def _reason(branch: Branch) -> str:
-    """Return what failed or is undecided in a part; the reasons are given further up the page."""
+    """Return the failed and undecided items of a part; the reasons are given further up the page."""
     names = dict.fromkeys(text.partition(": ")[0] for text in branch.undecided)
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *names))
 

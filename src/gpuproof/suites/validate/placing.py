@@ -22,7 +22,7 @@ from gpuproof.verdict.facts import facts_by_host
 
 GPU_TYPES = ("auto", "cuda", "xpu")
 HOST_MEMORY = "host-memory"
-"""The case that runs on the CPU on purpose, whatever else is being tested."""
+"""The case that deliberately runs on the CPU, whatever else is being tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,17 @@ class StageCase:
     name: str
     """The case's name, without its host."""
     places: tuple[HostPlace, ...]
-    """Where it runs: on a single host, or on all hosts for one job over them."""
+    """Where it runs: on a single host, or on all hosts as one job."""
     ranks_per_host: int
     devices: tuple[int, ...] | None = None
     is_over_all: bool = False
-    """Whether it is one job over all hosts, even if there is only one host."""
+    """Whether it is one job across all hosts, even if there is only one host."""
     is_of_one_device: bool = False
     """Whether its result is for a single device."""
     is_per_device: bool = False
     """Whether each of its devices works alone, so that its result applies to each."""
     values: Mapping[str, Any]
-    """Recipe keys, by dotted name, that are set on top of the shared recipe."""
+    """Recipe keys, by dotted name, that override the shared recipe."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """Additional labels for its results, besides those that every case in the stage has."""
     of_model: bool = False
@@ -78,7 +78,7 @@ class StageCase:
 
     @property
     def attached_hosts(self) -> int | None:
-        """Number of hosts on which the user's own launcher started ranks; None if launches are placed."""
+        """Number of hosts on which the user's own launcher started ranks; None if gpuproof starts them."""
         return self.places[0].attached_hosts
 
     @property
@@ -158,7 +158,7 @@ def on_devices(
 
 
 def over_all(site: Site, name: str, **fields: Any) -> StageCase:
-    """Return one job over all hosts, with as many ranks on each host as the smallest has devices."""
+    """Return one job across all hosts, with as many ranks on each host as the smallest has devices."""
     count = min(site.count_on(place) for place in site.places)
     devices = first_devices(site, count)
     return StageCase(

@@ -112,7 +112,7 @@ class StageOrder:
                 return
 
     def followed(self) -> tuple[FollowedUp, ...]:
-        """Return the searches for the culprit, once the collectives are measured."""
+        """Return the searches for the culprit, once the collectives have been measured."""
         stage = next((stage for stage in self.stages if stage.name == "collective"), None)
         if stage is None or any(True for _ in self._open(stage)):
             return ()
@@ -167,7 +167,7 @@ class StageOrder:
         return budget_s is None or spent + TEST_S <= budget_s
 
     def places_of(self, case: StageCase) -> tuple[HostPlace, ...]:
-        """Return the hosts of a case that are not lost: a job over several hosts continues on these."""
+        """Return the hosts of a case that are not lost: a job across several hosts continues on these."""
         return tuple(place for place in case.places if place.name not in self.lost)
 
     def _open(self, stage: Stage) -> Iterator[tuple[StageCase, int]]:
@@ -254,7 +254,7 @@ class FollowedUp:
 
     @property
     def searches(self) -> tuple[Blaming, ...]:
-        """All searches for the suspicion."""
+        """All searches that follow up the suspicion."""
         return (self.search, *self.inside.values())
 
     @property

@@ -2,7 +2,7 @@
 
 A row is one rate for all subjects of a kind: GEMM with one data type, the memory, one link direction, a
 collective, or a training run. Its text comes from measures, outcomes and known facts about the boards. The
-charts are also built here: hosts by checks, how much slower each subject is, and the tests for blame.
+charts are also built here: hosts by checks, how much slower each subject is, and the tests of each search.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NOUNS = {"gpu": "GPUs", "host": "hosts", "link": "links"}
 WAYS = {"h2d": "host → GPU", "d2h": "GPU → host", "d2d": "GPU → GPU"}
 MFU = "MFU"
 ORDER = ("FAIL", "ERROR", "WARN", "PASS", "SKIP", "NOT-APPLICABLE")
-"""Most severe first; a cell shows the word of its most severe outcome."""
+"""Most severe first; a cell shows its most severe outcome."""
 WORDS = {"NOT-APPLICABLE": "n/a", "SKIP": "skip"}
 ALL = "all together"
 AROUND = (0.9, 1.1)
 """The minimum range of a chart, as fractions of peer performance; a smaller range would magnify noise."""
 MOST_PEERS = 4
-"""Maximum number of charts of subjects against their peers; those with a slow subject come first."""
+"""Maximum number of charts comparing subjects with peers; those with a slow subject come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def _measures_of(cell: AspectCell, measures: Sequence[Measure]) -> list[Measure]
 
 
 def what_of(cell: AspectCell, measure: Measure | None = None) -> str:
-    """Return the name of a cell's subject; for a link, the measure contains the direction."""
+    """Return the name of a cell's subject; for a link, the measure's labels contain the direction."""
     labels = {**cell.labels, **({} if measure is None else measure.labels)}
     match cell.aspect:
         case "compute":
@@ -131,7 +131,7 @@ def _row(
 
 
 def _of(of_row: Sequence[Measure]) -> str:
-    """Return the subjects of measures, lowest value first; empty if they are for the whole or none."""
+    """Return the subjects of measures, lowest value first; empty if none or only the whole run."""
     subjects = list(dict.fromkeys(measure.subject for measure in of_row))
     if len(subjects) < 2:
         return "".join(subject for subject in subjects if subject != WHOLE)
@@ -140,7 +140,7 @@ def _of(of_row: Sequence[Measure]) -> str:
 
 
 def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
-    """Return what decided a cell, with its source; empty if nothing did."""
+    """Return the expectation that decided a cell, with its source; empty if nothing did."""
     for item in judged:
         is_its = item.name in cell.decided_by and item.measure == cell.measure
         is_of_subject = item.outcome.subject == cell.subject or cell.is_of_any
@@ -151,12 +151,12 @@ def _expected(cell: AspectCell, judged: Sequence[Judged]) -> str:
 
 
 def _text(measure: Measure) -> str:
-    """Return the value in readable form, without its subject: the row shows that."""
+    """Return the value in readable form, without its subject, which the row shows."""
     return measure.text.partition(",")[0] if "size_bytes" in measure.labels else measure.text
 
 
 def _share_of_sheet(of_row: Sequence[Measure], measures: Sequence[Measure], facts: FleetFacts) -> str:
-    """Return the fraction of the data sheet that the lowest value reached; for training, the MFU."""
+    """Return the lowest value as a fraction of the data sheet's; for training, the MFU."""
     for measure in of_row[:1]:
         sheet = dense_rate(measure, facts)
         if sheet is not None and measure.value is not None:
@@ -172,7 +172,7 @@ def _limits(of_row: Sequence[Measure], measures: Sequence[Measure]) -> Iterator[
 
 
 def heat_map(outcomes: Sequence[Judged]) -> Iterator[HeatMap]:
-    """Yield the checks with results by host; equal hosts share a column. Nothing for one host."""
+    """Yield the checks with results by host; identical hosts share a column. Nothing for one host."""
     by_check = grouped((judged.name, judged) for judged in outcomes)
     judging = {
         name: judged
@@ -202,7 +202,7 @@ def _host(judged: Judged) -> str:
 
 
 def _shown(judged: Sequence[Judged]) -> object:
-    """Return a key for what is shown of a host: hosts with equal keys share one column."""
+    """Return a key for a host's displayed results: hosts with equal keys share one column."""
     passed = (one for one in judged if one.outcome.status == "PASS")
     others = (one for one in judged if one.outcome.status != "PASS")
     texts = frozenset((one.name, one.outcome.status, one.outcome.summary) for one in others)

@@ -68,7 +68,7 @@ def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 def fingerprint(
     config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
 ) -> Iterator[StageCase]:
-    """Yield the same workload for every device, to compare all hosts, and each device's repeats."""
+    """Yield the same workload for every device, to compare all hosts and the repeats of each device."""
     spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
@@ -91,7 +91,7 @@ def nccl_ras(config: RunConfig, options: ValidateOptions, site: Site) -> Iterato
 
 
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield a file write and read on each host, in the user's folder; none without a folder."""
+    """Yield a file write and a file read on each host, in the user's folder; none without a folder."""
     if options.storage_dir is not None:
         folder = {"folder": options.storage_dir}
         yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=folder)
@@ -132,7 +132,7 @@ def _values(probe: ProbeName, options: ValidateOptions, **values: Any) -> dict[s
 
 
 def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[Stage, ...]:
-    """Return the stages of a recipe in order; after the soak, heated devices are compared once more."""
+    """Return the stages of a recipe in order; after the soak, the hot devices are compared once more."""
     names = options.stages
     if "soak" in names and "fingerprint" in names:
         names = (*names, "fingerprint_hot")

@@ -48,7 +48,7 @@ than the whole."""
 NOTHING_THROUGH = 0.9
 """The slowdown to search for if results are wrong or a job hangs; such tests have the value 0."""
 MOST_NOISE = 0.9
-"""Upper limit for noise; if values scatter more than this, they are not distinguished any worse."""
+"""Upper limit for noise; larger scatter is treated as this much."""
 TWO_SIDED_95 = 1.96
 EVERY_LINK: tuple[Operation, ...] = ("all_to_all", "all_to_all_v")
 """Operations in which each rank sends to every other rank; the others use a ring or a tree."""
@@ -75,7 +75,7 @@ class Shortfall:
     """How a collective falls short."""
 
     why: str | None
-    """Description of the problem; None if there is none, but a search was requested."""
+    """Description of the problem; None if there is no problem, but a search was requested."""
     share: float
     """Shortfall as a fraction of what the collective should reach; 1 if nothing correct gets through."""
     operation: str | None = None
@@ -85,7 +85,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCollective:
-    """A collective that something makes slow or wrong, or that the user asks to have checked."""
+    """A collective that is slow or wrong, or that the user asks to have checked."""
 
     case: StageCase
     hosts: tuple[str, ...]
@@ -236,7 +236,7 @@ class Blaming:
         return self.with_figures({**self.figures, launch.case.case_id: value_of(launch)})
 
     def with_figures(self, figures: Mapping[str, float | None]) -> Blaming:
-        """Return the state after tests, given by case; tests of other searches change nothing."""
+        """Return the state after these test results, by case; tests of other searches change nothing."""
         state = replace(self, figures=figures)
         while (groups := state._round()) and all(case_id in state.figures for case_id in groups):
             results = {group: state.figures[case_id] for case_id, group in groups.items()}
@@ -249,7 +249,7 @@ class Blaming:
         return not self._round()
 
     def _round(self) -> dict[str, Group]:
-        """Name the tests of the current round."""
+        """Return the tests of the current round by name."""
         groups = self.search.next_round()
         return {f"{self.name}-{self.search.num_rounds}-{n}": group for n, group in enumerate(groups)}
 
@@ -302,7 +302,7 @@ def blame_devices(
 
 
 def value_of(launch: CaseRecords) -> float | None:
-    """Return the rate of a test; 0 if nothing correct got through, None if it did not start."""
+    """Return the rate of a test; 0 if it produced no correct result, None if it did not start."""
     collectives = summarize_collectives(launch)
     if collectives is None or not collectives.figures:
         failures = [f for f in (launch.primary_failure,) if f is not None]
@@ -313,5 +313,5 @@ def value_of(launch: CaseRecords) -> float | None:
 
 
 def bytes_per_s(figures: CollectiveValues) -> float:
-    """Return the size divided by the median iteration time, taking the slowest rank in each."""
+    """Return the size divided by the median iteration time, using the slowest rank in each iteration."""
     return figures.size_bytes / median(figures.iterations_s)

@@ -22,12 +22,12 @@ LEVEL = 0.95
 FEWEST_FREE = 2.0
 """Minimum degrees of freedom to assume."""
 MOST_ALIKE = 0.9
-"""Maximum correlation between neighbouring values to assume."""
+"""Maximum correlation to assume between neighbouring values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """By how much steps became longer from the start of a line to its end, as a fraction."""
+    """Increase in step time from the start of the fitted line to its end, as a fraction."""
 
     rise: float
     low: float

@@ -2,8 +2,8 @@
 
 A higher value is better, e.g. bandwidth or another rate. Only groups of the same size are compared, within a
 round or with earlier rounds. The weight of a value is the log-likelihood ratio of two hypotheses: that the
-group is slower by `slowdown` or more, and that it is as fast as the level. Errors are modelled as Student's t
-with 4 degrees of freedom, so that a single outlier decides little. A step of the search requests groups, and
+group is slower by `slowdown` or more, and that it is at the level. Errors are modelled as Student's t with 4
+degrees of freedom, so that a single outlier has little influence. A step of the search requests groups, and
 determines what follows from their verdicts (`Step`, `StepOutcome`).
 
 >>> level = Level(value=100.0, num_values=8)
@@ -35,8 +35,8 @@ drift."""
 CHANCE = 1.4
 """The fastest of eight groups is on average this many standard deviations above the middle."""
 FOLLOWED = 1 / 3
-"""Maximum difference from the level of earlier rounds, as a fraction of the slowdown, at which a value still
-changes that level."""
+"""Maximum difference from the level of earlier rounds, as a fraction of the slowdown, for a value to update
+that level."""
 LEAST_NOISE = 1e-4
 """Minimum relative noise; values that agree to the last digit were rounded."""
 
@@ -97,7 +97,7 @@ def level_of(
         return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
-    # The fastest of several is partly chance: a group that is this far below the middle is not slower.
+    # The fastest of several is partly chance: a group that is only this far below its median is not slower.
     fastest = max(figures, key=lambda group: median_low(group.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
     close = [group for group in figures if median_low(group.values) >= slowest]
@@ -107,7 +107,7 @@ def level_of(
 
 
 def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:
-    """Return the log-likelihood ratio of a value: for a slow group, against a group at the level.
+    """Return the log-likelihood ratio of a value: a slow group versus a group at the level.
 
     `noise` is the relative standard deviation of one value.
     """
@@ -174,13 +174,13 @@ class Step(Protocol):
         """The members it is about; until it is settled, they are not used as partners."""
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Return the groups to test, filled up with `partners`; None if there are too few.
+        """Return the groups to test, padded with `partners`; None if there are too few.
 
         Groups that have a member in common are tested in different rounds.
         """
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Return what follows from the verdicts of all groups that it requested."""
+        """Return the outcome, given the verdicts of all groups that it requested."""
 
     def instead(self) -> Step | None:
         """Return the step to take with fewer partners; None if there is no such step."""

@@ -114,10 +114,10 @@ class GroupTest:
     """One test of a group."""
 
     round: int
-    """Round number, starting from 0."""
+    """Number of the round, starting from 0."""
     group: Group
     value: float | None
-    """The result; None if the test gave no value."""
+    """The result; None if the test produced no value."""
     level: float | None
     """Level that good groups of this size reached; None if it was never determined."""
 
@@ -135,7 +135,7 @@ class Finding:
 
     members: tuple[str, ...]
     slower_by: float | None
-    """Mean slowdown over the tests that confirmed it; None if these gave no value: tests that include it
+    """Mean slowdown over the tests that confirmed it; None if these returned no value: tests that include it
     fail."""
     directions: tuple[tuple[str, str], ...]
     tests: tuple[GroupTest, ...]

@@ -34,7 +34,7 @@ class Hang:
 
     @property
     def stopped_hosts(self) -> tuple[str, ...]:
-        """Hosts of ranks that others wait for: silent ones, if any, as late ones may wait for them, too."""
+        """Hosts of ranks that others wait for: silent ones if any, as late ones may wait for these too."""
         ranks = (self.silent or self.late) if self.waiting else ()
         return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))
 
@@ -76,7 +76,7 @@ def explain_hang(records: CaseRecords) -> Hang | None:
     if not progress:
         return None
     calls = [call for state in progress.values() for call in state.calls]
-    # the operation that the furthest ranks have reached
+    # the operation that the ranks furthest ahead have reached
     last = max(calls, key=lambda call: call.number, default=None)
     late = _late(progress, last)
     return Hang(
@@ -90,7 +90,7 @@ def explain_hang(records: CaseRecords) -> Hang | None:
 
 
 def _late(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> tuple[int, ...]:
-    """Return the ranks that are behind: by operations requested, then by those devices started."""
+    """Return the ranks that are behind: by operations requested, else by those that devices started."""
     requested = {rank: state.collectives for rank, state in progress.items() if state.collectives is not None}
     if len(set(requested.values())) > 1:
         foremost = max(requested.values())
@@ -108,7 +108,7 @@ def _state(progress: RankProgress, number: int) -> str | None:
 
 
 def _operation(last: CollectiveCall | None, progress: Mapping[int, RankProgress]) -> str | None:
-    """Name the operation as torch does, or else by the operation that was timed."""
+    """Return torch's name for the operation, or else the name of the timed operation."""
     if last is None:
         return next((state.operation for state in progress.values() if state.operation), None)
     elements = sum(map(prod, last.sizes))

@@ -21,8 +21,8 @@ FEW = 6
 every link."""
 CONFIRMATIONS = 6
 """Confirmations per link, each consisting of a slow pair and two fast tests of its ends. By chance, an end
-that is slow in half of its tests looks like this in a quarter of cases, and six times in a row in 1 of 4,096
-(less often for an end that is slow in any other fraction of tests)."""
+that is slow in half of its tests produces this pattern in a quarter of cases, and six times in a row in 1 of
+4,096 (less often for an end that is slow in any other fraction of tests)."""
 CONTROL = 2
 """Number of partners that are tested with each other, so that a pair can be compared within its own round."""
 
@@ -48,7 +48,7 @@ class Quarters:
             yield (*quarters[one], *quarters[other])
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request all pairs of quarters, filled up so that two such groups fit into a round."""
+        """Request all pairs of quarters, padded so that two such groups fit into a round."""
         groups = []
         for number, both in enumerate(self._both()):
             half = partners[: len(partners) // 2] if number % 2 else partners[len(partners) // 2 :]
@@ -74,7 +74,7 @@ class Quarters:
 
 
 def slow_together(members: Sequence[str]) -> StepOutcome:
-    """Report that members are slow together but not in smaller parts."""
+    """Report that members are slow together but not in smaller groups."""
     return StepOutcome(
         undecided=(
             unclear(members, "slow together, but not in parts: it is intermittent, or needs all of them"),
@@ -84,18 +84,18 @@ def slow_together(members: Sequence[str]) -> StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllPairs:
-    """Tests every pair of some members: N − 1 rounds if N is even, as in a tournament."""
+    """Tests every pair in a set of members: N − 1 rounds if N is even, as in a tournament."""
 
     suspects: tuple[str, ...]
     are_good: bool
     """Whether every member is known to be good on its own."""
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
-        """Request all pairs, in round order."""
+        """Request all pairs, ordered by round."""
         return tuple(pairs_in_rounds(self.suspects))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear members of fast pairs; a slow pair of clear members is a slow link. Evaluate the rest."""
+        """Clear members of fast pairs; a slow pair of cleared members is a slow link. Evaluate the rest."""
         fast = {
             member for group, verdict in verdicts.items() if verdict == "fast" for member in group.members
         }
@@ -165,7 +165,7 @@ class OneByOne:
         return (*(member for member, _ in self.once), *self.todo)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request as many pairs as there are partners for, and one pair of two good members."""
+        """Request as many pairs as partners allow, and one pair of two good members."""
         if len(partners) < 1 + CONTROL:
             return None
         control, free = Group(tuple(partners[:CONTROL])), list(partners[CONTROL:])
@@ -233,7 +233,7 @@ class ConfirmLink:
     ends: tuple[str, str]
     confirmed: tuple[Group, ...] = ()
     in_doubt: tuple[str, ...] = ()
-    """Members cleared earlier by groups that are unreliable if one of the ends is slow itself."""
+    """Members cleared earlier by group tests that are unreliable if one of the ends is slow itself."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -302,5 +302,5 @@ class Directions:
         return StepOutcome(accused=(Accusation(members=self.ends, groups=groups, directions=ways),))
 
     def instead(self) -> Step | None:
-        """Blame the link without directions: comparing directions requires two partners."""
+        """Blame the link without stating directions: comparing directions requires two partners."""
         return replace(self, is_tried=False) if self.is_tried else None

@@ -18,8 +18,7 @@ from gpuproof.verdict.blame.evidence import (
 from gpuproof.verdict.blame.links import CONTROL, ConfirmLink, OneByOne, search_links
 
 HALVED_FOR = 2
-"""Number of members found in one group by halving after which the rest are tested one by one, which costs
-less."""
+"""Number of members found in one group by halving before the rest are tested one by one, which costs less."""
 SPOT_PAIRS = 8
 MANY_PAIRS = 2
 
@@ -29,9 +28,9 @@ class Suspicion:
     """State shared by the steps for one group."""
 
     origin: tuple[str, ...]
-    """The group that was slow together."""
+    """The group that was slow as a whole."""
     size: int
-    """Size to which tests are filled up."""
+    """Size to which test groups are filled up."""
     every_link: bool
     num_accused: int = 0
     """Number of members blamed so far."""
@@ -40,7 +39,7 @@ class Suspicion:
     have moved in the meantime."""
 
     def fill(self, *parts: Sequence[str], partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Return a group for each part, filled up; None if there are too few partners.
+        """Return a group for each part, padded; None if there are too few partners.
 
         Partners from outside the group come first: a member that was cleared in this group may be slow
         occasionally. A careful search also adds a group that consists only of partners, if there are enough.
@@ -148,12 +147,12 @@ class Whole:
         return self.about.origin
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request all of them, filled up."""
+        """Request all of them, padded."""
         about = replace(self.about, is_careful=self.is_repeat or self.about.is_careful)
         return about.fill(about.origin, partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear them, or look for the slow member, or for a link between good members."""
+        """Clear the members, or look for the slow member, or for a link between good members."""
         about = self.about
         match next(iter(verdicts.values())):
             case "undecided":
@@ -230,7 +229,7 @@ class Narrow:
         return (*self.candidates, *self.skipped)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request the first half, filled up."""
+        """Request the first half, padded."""
         return self.about.fill(halves(self.candidates)[0], partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
@@ -262,7 +261,7 @@ class Confirm:
         return (self.member, *self.rest)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request the pair, a pair of two good partners, and the rest, filled up."""
+        """Request the pair, a pair of good partners, and the rest filled up with partners."""
         members = set(self.about.origin)
         free = sorted(partners, key=members.__contains__)
         if len(free) < 1 + CONTROL:

@@ -55,7 +55,7 @@ class GroupRequest:
     is_due: bool = True
     """Whether to test it in the next round that has room for it."""
     waiting: tuple[float, ...] = ()
-    """Values that could not be weighed yet because there is no level."""
+    """Values still waiting for a level to be compared with."""
     weight: float = 0.0
     tries: int = 0
     verdict: Verdict | None = None
@@ -97,7 +97,7 @@ class BlameSearch:
         return tuple(request.group for request in self._planned()._round())
 
     def settle(self, results: Mapping[Group, float | None]) -> BlameSearch:
-        """Return the search after a round; a group without a result is requested again.
+        """Return the updated search after a round; a group without a result is requested again.
 
         Raises:
             ValueError: a value is negative or not finite.
@@ -216,7 +216,7 @@ class BlameSearch:
         )
 
     def _weighed(self, results: Mapping[Group, float | None]) -> BlameSearch:
-        """Weigh the waiting values, if there is a level to compare them with."""
+        """Weigh the pending values, if there is a level to compare them with."""
         search = self
         for kind in {group.kind for group in results}:
             search = search._weighed_kind(kind, results)
@@ -265,7 +265,7 @@ class BlameSearch:
                     yield GroupValues(group=request.group, values=request.waiting, is_trusted=is_good)
 
     def _asking_again(self, figures: Sequence[GroupValues]) -> BlameSearch:
-        """Request the fastest group once more: a single value is not a level."""
+        """Request the fastest group once more: a single value does not establish a level."""
         if not figures:
             return self
         fastest = max(figures, key=lambda figure: sum(figure.values) / len(figure.values)).group

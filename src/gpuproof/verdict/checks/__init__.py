@@ -1,1 +1,1 @@
-"""Environment checks: pure questions about what hosts reported, with one outcome per host or GPU."""
+"""Environment checks: pure functions of host reports, with one outcome per host or GPU."""

@@ -1,4 +1,4 @@
-"""How checks answer: by majority, with evidence that there is nothing to check, or why it is unknown."""
+"""How checks report that there is nothing to check, with evidence, or that something is unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN_AGAIN = "Run it again: each host then reports its environment"
 
 
 def unanswered(subject: str, reason: str, next_step: str) -> Outcome:
-    """Report that what the check needs is unknown."""
+    """Report that information needed by the check is unknown."""
     return not_judged(subject, reason, next_step, "administrator")
 
 
@@ -57,7 +57,7 @@ def with_unlisted(outcomes: Iterable[Outcome], facts: FleetFacts) -> list[Outcom
 
 
 def no_gpu(facts: FleetFacts) -> Outcome:
-    """Report that no host has a GPU, with what the drivers report."""
+    """Report that no host has a GPU, with the reason for each vendor."""
     reasons = {
         f"{vendor}: {reason}"
         for host_facts in facts.hosts.values()
@@ -69,14 +69,14 @@ def no_gpu(facts: FleetFacts) -> Outcome:
 
 
 def gpu_check(name: str, summary: str) -> Callable[[Callable[[str, Device], Outcome]], FactCheck]:
-    """Create a check of every expected GPU; the function below checks one GPU by subject and facts."""
+    """Create a check of every expected GPU; the function below receives one GPU's subject and facts."""
     return lambda judge: check(name, summary)(
         lambda facts: with_unlisted((judge(subject, device) for subject, device in listed_gpus(facts)), facts)
     )
 
 
 def of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
-    """Judge every expected host, by subject and facts."""
+    """Evaluate every expected host from its subject and facts."""
     judged = [
         unanswered(f"host/{host}", MUTE, RUN_AGAIN) if node is None else judge(f"host/{host}", node)
         for host, node in facts.all_hosts.items()

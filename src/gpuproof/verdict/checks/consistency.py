@@ -17,7 +17,7 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 SOURCE = "the other hosts of the same run"
 GPUS_SOURCE = "the other GPUs of its type in the same run"
 OF_THE_HOST_ITSELF = ("NCCL_SOCKET_IFNAME",)
-"""Settings that name a part of the host; the name differs between hosts that are otherwise equal."""
+"""Settings with the name of a host component; the name differs between hosts that are otherwise equal."""
 
 
 def _stack(key: str) -> Callable[[HostFacts], str | None]:
@@ -76,7 +76,7 @@ OF_GPUS: Mapping[str, str] = {
     "application clock": "clock_sm_application_mhz",
     "ECC mode": "ecc_mode",
 }
-"""Settings to compare between GPUs, with the fact that contains each of them."""
+"""Settings to compare between GPUs, each with the fact that contains it."""
 LACKING = {
     True: "it did not report its {}",
     False: "no others reported their {}: there is nothing to compare with",
@@ -86,7 +86,7 @@ NEEDS_GPU = ("driver", "CUDA", "NCCL")
 
 
 def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:
-    """Compare one fact of all hosts."""
+    """Compare one fact across all hosts."""
     if not facts.hosts:
         return with_unlisted((), facts)
     hosts = facts.all_hosts.items()

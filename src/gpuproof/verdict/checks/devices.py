@@ -25,7 +25,7 @@ NEVER = (
     *("the amdgpu driver has no file", "only measured for the whole GPU", "this driver's NVML is too old"),
     *("the driver does not report XIDs", "amdgpu only announces events", "Intel's drivers report resets"),
 )
-"""How a reason begins if the board or its driver never reports a fact; all but the first are from runs of
+"""Prefixes of the reason if the board or its driver never reports a fact; all but the first are from runs of
 older versions. Every other reason means that the fact could not be read this time."""
 
 
@@ -98,7 +98,7 @@ MODES = (
 
 @gpu_check("pcie", "every GPU has all lanes of its slot")
 def judge_pcie(subject: str, device: Device) -> Outcome:
-    """Judge the lanes in use; the generation is only reported, since it drops when a GPU is idle."""
+    """Check the lanes in use; the generation is only reported, since it drops when a GPU is idle."""
     most, state = _static(device, "pcie_width_max"), device.get("state") or {}
     width = state.get("pcie_width")
     if width is None or most is None:
@@ -116,7 +116,7 @@ def judge_pcie(subject: str, device: Device) -> Outcome:
 
 @gpu_check("clock policy", "no clock or power cap below what the board supports")
 def judge_clocks(subject: str, device: Device) -> Outcome:
-    """Judge whether someone set the clock or the power limit below the board's default."""
+    """Check whether someone set the clock or the power limit below the board's default."""
     limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
     application, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
     if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):
@@ -139,7 +139,7 @@ def _are_numbers(*values: object) -> bool:
 
 @gpu_check("memory health", "no GPU has failed memory, or memory that waits for a reset")
 def judge_memory(subject: str, device: Device) -> Outcome:
-    """Judge rows that failed or are pending until a reset, and uncorrectable errors."""
+    """Check for rows that failed or are pending until a reset, and for uncorrectable errors."""
     state = device.get("state") or {}
     counters = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
     bad = [f"{name} {value:g}" for name, value in counters.items() if value]
@@ -161,7 +161,7 @@ def judge_memory(subject: str, device: Device) -> Outcome:
 
 @check("nvlink", "GPUs of a type have the same number of links up")
 def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether each GPU has as many active NVLink or xGMI links as most GPUs of its type."""
+    """Check whether each GPU has as many active NVLink or xGMI links as most GPUs of its type."""
     groups = gpus_by_type(facts).values()
     return with_unlisted((outcome for group in groups for outcome in _links_of_type(group)), facts)
 

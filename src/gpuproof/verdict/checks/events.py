@@ -129,7 +129,7 @@ def _unheard(subject: str, facts: FleetFacts) -> str | None:
 
 
 def _names(pairs: Sequence[Concluded]) -> Iterator[str]:
-    """Yield the first codes among incidents, each only once, and the number of additional codes."""
+    """Yield the first codes among incidents, without duplicates, and the number of further codes."""
     named = list(dict.fromkeys(one.code for one, _ in pairs))
     yield from named[:MOST_NAMED]
     if len(named) > MOST_NAMED:

@@ -2,7 +2,7 @@
 
 Examples: sockets despite InfiniBand, copies through the host, remote memory, ranks that ran alone, gloo
 despite GPUs. A run that fell back finishes normally but measures something other than what was requested.
-These checks detect this from what hosts and ranks recorded.
+These checks detect this from the records of hosts and ranks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def has_active_port(facts: HostFacts) -> bool:
 
 
 def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
-    """Return which of these settings cost speed as set, with their effects; None without a report."""
+    """Return these settings that reduce speed, with values and effects; None without a report."""
     settings = facts.get("environment")
     if settings is None:
         return None
@@ -51,7 +51,7 @@ def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
 
 @check("infiniband", "every port is active")
 def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether each InfiniBand or RoCE port is active, and no host lacks ports that others have."""
+    """Check that each InfiniBand or RoCE port is active, and that no host lacks ports others have."""
     rates = {port["rate"] for node in facts.hosts.values() for port in _ports(node) or () if port["rate"]}
 
     def judge(subject: str, node: HostFacts) -> Outcome:
@@ -79,7 +79,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
 
 @host_check("network", "hosts communicate over InfiniBand if they have it", alone="nothing uses a network")
 def judge_network(subject: str, node: HostFacts) -> Outcome:
-    """Judge whether a host with active ports was configured to use sockets."""
+    """Check whether a host with active ports was configured to use sockets."""
     if _ports(node) is None:
         return unanswered(subject, NO_PORTS, RUN_AGAIN)
     if not has_active_port(node):
@@ -104,7 +104,7 @@ def judge_network(subject: str, node: HostFacts) -> Outcome:
     "gpudirect", "network cards read GPU memory directly", alone="no network card can read GPU memory"
 )
 def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
-    """Judge whether network cards are prevented from accessing GPU memory directly."""
+    """Check whether network cards are prevented from accessing GPU memory directly."""
     if not has_active_port(node) or not node.get("devices"):
         return not_applicable("it has no active InfiniBand port together with a GPU", subject)
     reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
@@ -127,7 +127,7 @@ def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
 
 @check("peer to peer", "GPUs of a host copy directly to each other")
 def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether GPUs of one host were prevented from copying directly to each other."""
+    """Check whether GPUs of one host were prevented from copying directly to each other."""
     gpus = gpus_by_host(facts)
 
     def judge(subject: str, node: HostFacts) -> Outcome:
@@ -154,7 +154,7 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
 
 @host_check("numa", "processes may use the CPUs next to their GPUs")
 def judge_numa(subject: str, node: HostFacts) -> Outcome:
-    """Judge whether processes may use a CPU on each GPU's NUMA node."""
+    """Check whether processes may use a CPU on each GPU's NUMA node."""
     affinity = node.get("affinity")
     if affinity is None:
         return unanswered(subject, "it reported no NUMA nodes: the run is from an older version", RUN_AGAIN)
@@ -195,7 +195,7 @@ def cpus_of(written: str) -> set[int]:
 
 @check("all ranks", "every GPU took part, together with the others")
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether every GPU took part in a launch, and whether the GPUs did so in one job."""
+    """Check whether every GPU took part in a launch, and whether the GPUs did so in one job."""
     there = gpus_by_host(facts).values()
     mute = [
         unanswered(f"host/{gpus_there.host}", MUTE, RUN_AGAIN) for gpus_there in there if gpus_there.is_mute
@@ -232,7 +232,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
 
 @check("backend", "GPUs communicate over a GPU backend")
 def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge whether ranks communicated over a CPU backend although their host has GPUs."""
+    """Check whether ranks communicated over a CPU backend although their host has GPUs."""
     with_gpus = {host for host, gpus in gpus_by_host(facts).items() if gpus.there}
     if not with_gpus:
         return [no_gpu(facts)]

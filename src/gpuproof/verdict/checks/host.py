@@ -24,7 +24,7 @@ SETTINGS = Expectation("what each setting's source recommends", "records/host_fa
 
 @check(NAME, "none of the host's settings or events disturbs its GPUs")
 def judge_host_settings(facts: FleetFacts) -> Iterator[Outcome | Judged]:
-    """Judge the settings of every host."""
+    """Check the settings of every host."""
     if not facts.all_hosts:
         yield no_gpu(facts)
     for host, node in facts.all_hosts.items():
@@ -63,14 +63,14 @@ def _applies(to: str, node: HostFacts, gpus: Sequence[Mapping[str, Any]]) -> boo
 
 
 def _is_good(row: Mapping[str, Any], value: str | None) -> bool:
-    """Return whether a value is fine, has no expectation, or is missing (which does not count against it)."""
+    """Return whether a value is fine; missing values and values without an expectation are."""
     return value is None or not row["good"] or re.fullmatch(row["good"], value) is not None
 
 
 def _fine(
     subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 ) -> Iterator[Outcome | Judged]:
-    """Yield one line for everything fine or without expectation, and one for what could not be read."""
+    """Yield one line for all that is fine or has no expectation, and one for all that is unreadable."""
     read = [row for row in rows if facts.get(row["name"], {}).get("value") is not None]
     unread = [row["name"] for row in rows if row["good"] and row not in read]
     reasons = "; ".join(f"{name} ({facts.get(name, {}).get('missing')})" for name in unread)

@@ -36,7 +36,7 @@ SOURCE = "the same work without the option, in the same run"
 
 @check("options have an effect", "the chosen options made a difference")
 def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge each pair of measures that differ in one option."""
+    """Evaluate each pair of measures that differ in one option."""
     outcomes = list(_pairs(facts.measures))
     return outcomes or [not_applicable("no two measures differ only in an option that should matter")]
 

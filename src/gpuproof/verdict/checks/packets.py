@@ -1,4 +1,4 @@
-"""Do links lose packets? Judged by TCP retransmissions per link, as counted by senders' kernels.
+"""Do links lose packets? Based on TCP retransmissions per link, as counted by senders' kernels.
 
 A link that loses packets stalls occasionally, which the median of a test does not show. Input: the
 connections of every rank in launches across several hosts. If losses affect everything that a host sends, or
@@ -40,7 +40,7 @@ FEWEST_SENT = 150
 """Minimum number of segments to rule out such a loss if none were resent. With fewer, there was only
 rendezvous traffic, and the link is untested."""
 FEWEST_AGAIN = 10
-"""Minimum number of resent segments that cannot be due to chance."""
+"""Minimum number of retransmitted segments that cannot be due to chance."""
 SOURCE = "https://man7.org/linux/man-pages/man7/tcp.7.html (TCP_INFO)"
 NEXT = "Check cables, ports and buffers on the path: ethtool -S on both ends, and the switch's counters"
 Link = tuple[str, str]
@@ -52,7 +52,7 @@ class _Counted:
     sent: Counter[Link] = field(default_factory=Counter)
     again: Counter[Link] = field(default_factory=Counter)
     missing: dict[str, str] = field(default_factory=dict)
-    """Hosts with kernels that reported nothing, with the reason."""
+    """Hosts on which the kernel reported nothing, with the reason."""
     hosts: set[str] = field(default_factory=set)
 
     def links_by(self, end: int) -> defaultdict[str, list[Link]]:
@@ -66,11 +66,11 @@ class _Counted:
         return self.again[link] / max(1, self.sent[link])
 
     def is_doubtful(self, link: Link) -> bool:
-        """Return whether a link may lose too much, but has too few segments to show it."""
+        """Return whether a link may lose too many packets, but sent too few segments to prove it."""
         return self.again[link] >= FEWEST_AGAIN and self.most_lost(link) > MOST_LOST
 
     def is_lossy(self, link: Link) -> bool:
-        """Return whether a link loses more than `MOST_LOST`, even if whole chunks were resent."""
+        """Return whether a link loses more than `MOST_LOST`, even assuming whole chunks were resent."""
         again, sent = self.again[link] / CHUNK_SEGMENTS, self.sent[link] / CHUNK_SEGMENTS
         return 0 < again < sent and beta_quantile(again, sent - again + 1, ACCUSING) > MOST_LOST
 
@@ -82,7 +82,7 @@ class _Counted:
 
 @check("lost packets", "links between hosts lose hardly any packets")
 def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge every host by the packets that it had to resend to each other host."""
+    """Evaluate every host by the packets that it had to resend to each other host."""
     began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))
     hosts = dict.fromkeys([*facts.all_hosts, *began])
     if len(hosts) < 2:
@@ -122,7 +122,7 @@ def _add(counted: _Counted, launch: CaseRecords) -> None:
 
 
 def _accusations(lossy: Collection[Link], counted: _Counted) -> Iterator[Outcome]:
-    """Name hosts with losses on all links in one direction, and other links that have losses."""
+    """Report hosts with losses on all links in one direction, and other links with losses."""
     whole: set[Link] = set()
     for end, way in ((0, "sends"), (1, "is sent")):
         for host, links in counted.links_by(end).items():
@@ -179,7 +179,7 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
 
 
 def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
-    """Judge a host by the fraction of packets that its InfiniBand and RoCE ports resent."""
+    """Evaluate a host by the fraction of packets that its InfiniBand and RoCE ports resent."""
     counted, unknown = _count_rdma(host, facts)
     lossy = [port for port in counted.sent if counted.is_lossy(port)]
     tried = lossy or [port for port in counted.sent if counted.most_lost(port) <= MOST_LOST]
@@ -202,7 +202,7 @@ def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
 
 
 def _count_rdma(host: str, facts: FleetFacts) -> tuple[_Counted, list[str]]:
-    """Return what each active port of a host sent and resent, as links, and what is unknown."""
+    """Return the packets sent and resent by a host's active ports, as links, and what is unknown."""
     counted, unknown = _Counted(), {} if host in facts.ports else {"no launch recorded its ports": 0}
     for beside in facts.ports.get(host, ()):
         changes = [change for change in beside.changes if change.port.medium == "rdma"]

@@ -2,8 +2,8 @@
 
 `records/ports.csv` defines each counter, with its source. No source specifies a limit, so an increase is only
 a warning that does not affect the verdict. It becomes a failure if something over that port was slow or
-wrong, or if packets were lost: then the port and its link are a cause. A counter that stays at 0 is evidence
-only if there was traffic over the port and its driver maintains the counter.
+wrong, or if packets were lost: then the port and its link count as a cause. A counter that stays at 0 is
+evidence only if there was traffic over the port and its driver maintains the counter.
 """
 
 from __future__ import annotations

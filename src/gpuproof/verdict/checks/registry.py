@@ -14,7 +14,7 @@ from gpuproof.verdict.check import Check, FactCheck, checks_in, guarded
 
 
 def packaged_checks() -> dict[str, FactCheck]:
-    """Return the checks in this folder by name, each a value in one of its files."""
+    """Return the checks in this folder by name; each is a value in one of its files."""
     names = (f"{checks.__name__}.{module.name}" for module in iter_modules(checks.__path__))
     modules = [import_module(name) for name in names if name != __name__]
     return {item.name: item for module in modules for item in checks_in(module)}

@@ -37,13 +37,13 @@ IDLE = {"pcie_gen": " at most in its slot, not read under load", "pcie_width": "
 is used."""
 OF_WHOLE_MACHINE = ("gpus", "nvlinks", "ports")
 ENOUGH_OF = {"memory_gb": 0.95}
-"""Fraction that is enough: drivers report up to 5 % less than data sheets state, e.g. 85.5e9 bytes for the 80
-GB of an H100."""
+"""Fraction of the expected value that passes: drivers report up to 5 % less than data sheets state, e.g.
+85.5e9 bytes for the 80 GB of an H100."""
 LOOK = "Check dmesg, nvidia-smi -L (rocm-smi), ibstat and lspci -vv; for a smaller machine, use another --sku"
 
 
 def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[str, float]) -> float | None:
-    """Return how much of a part a host has; None if the host does not report it."""
+    """Return the amount of a component that a host has; None if the host does not report it."""
     if key == "gpus":
         return len(devices)
     if key == "ports":
@@ -62,7 +62,7 @@ def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[
 
 @check("sku", "the machine has every component that its product should have")
 def judge_sku(facts: FleetFacts) -> list[Outcome]:
-    """Compare each host with its product; if the product was given, a missing GPU is a FAIL."""
+    """Compare each host with its product; if the product is specified, a missing GPU is a FAIL."""
     return of_hosts(facts, lambda subject, node: _of_host(subject, node, facts))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a launch has one kind of work, so modules of other kinds ar
 WRONG: Final = "wrong-results"
 """The code of the warning about wrong results."""
 SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
-"""The code of the warning about a window that ended before the controller at the power cap had settled."""
+"""The code of the warning about a window that ended before the power controller had settled at the cap."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
 """Cause of each warning in a few words, keyed by its code and ordered by how likely it is to cause the

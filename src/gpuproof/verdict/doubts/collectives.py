@@ -79,7 +79,7 @@ def uneven_ranks(measured: Measured) -> Iterator[Doubt]:
 
 
 def scattered(measured: Measured) -> Iterator[Doubt]:
-    """Find sizes at which iterations scatter, or are too few to evaluate."""
+    """Find sizes at which iteration times scatter, or iterations are too few to evaluate."""
     figures = _figures(measured)
     if few := [operation for operation in figures if len(operation.iterations_s) < FEW_ITERATIONS]:
         yield suspect(
@@ -138,7 +138,7 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
 
 
 def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
-    """Find results with repeats that scatter, or are too few to evaluate. Random reads always differ."""
+    """Find results with too few repeats, or with repeats that vary too much. Random reads always differ."""
     timed = [value for value in _values(measured) if value.durations_s and "access" not in value.labels]
     if few := [value for value in timed if len(value.durations_s) < FEW_ITERATIONS]:
         yield suspect(
@@ -175,7 +175,7 @@ OF_COLLECTIVES: tuple[Rule, ...] = (
 """Applies to launches that measure operations across all ranks, which take different amounts of time at
 different sizes by design."""
 OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats)
-"""Applies to launches that examine one property, and do not run steps with equal workloads."""
+"""Applies to launches that examine one property instead of running steps with equal workloads."""
 
 
 def unequal_ranks(measured: Measured) -> Iterator[Doubt]:
@@ -211,12 +211,12 @@ def _times(compared: RanksCompared) -> str:
 
 
 def rank_name(rank: RankValues) -> str:
-    """Name a rank by its number, with host and device."""
+    """Return a rank's name, with its number, host and device."""
     return f"rank {rank.rank} on {rank.host} ({device_name(rank)})"
 
 
 def device_name(rank: RankValues) -> str:
-    """Name a rank's device so that it can be found: by its permanent identity if it has one."""
+    """Describe a rank's device so that it can be found: by its permanent identity if it has one."""
     device = rank.device
     which = device.uuid or ("" if device.index is None else f"{device.kind}:{device.index}")
     return f"{device.name} {which}".rstrip()

@@ -16,12 +16,12 @@ FAULT = "device-fault"
 NEIGHBOURS_CODE = "cpu-neighbours"
 """The code of the warning about other processes on the CPUs."""
 NEIGHBOUR_CPUS = 0.25
-"""Number of CPUs used by other processes above which they may matter."""
+"""Number of CPUs used by other processes above which they may affect results."""
 RUN_QUEUE_SHARE = 0.02
 """They matter if this case's threads also waited for a CPU for more than this fraction of their working
 time."""
 FULL_HOST = 0.95
-"""Utilisation of the host's CPUs that counts instead if the waiting time is unknown."""
+"""Utilisation of the host's CPUs that is used instead if the waiting time is unknown."""
 STEAL_SHARE = 0.02
 
 
@@ -77,11 +77,11 @@ def _span_s(window: Window) -> float:
 
 
 def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
-    """Return whether threads waited for CPUs for a certain fraction of their working time.
+    """Return whether threads waited for CPUs for more than a fixed fraction of their working time.
 
-    Steps are assumed to work throughout the window, with each rank on at least one CPU: a thread that feeds a
-    GPU is busy for only a small part of it, but its waiting is still compared with the window. Requests are
-    assumed to work for the CPU time that they use.
+    Each rank's steps are assumed to use at least one CPU throughout the window: a thread that feeds a GPU is
+    busy for only a small part of it, but its waiting is still compared with the window. For requests, the
+    working time is assumed to be the CPU time that they use.
     """
     waits = [window.load.run_queue_wait_s for window in windows]
     if None not in waits:
@@ -94,7 +94,7 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
 
 
 def fill_the_cpus(busy_cpus: float, launch_cpus: float, num_cpus: int) -> bool:
-    """Return whether others shared fully busy CPUs, for records without our own waiting time."""
+    """Check whether other processes shared fully busy CPUs, for records without our own waiting time."""
     return busy_cpus - launch_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
 
 

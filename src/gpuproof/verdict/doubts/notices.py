@@ -1,7 +1,7 @@
 """Warnings as shown on a page: each fault once, and effects of other processes separately.
 
 Input: the warnings stored in a result. Output: notices that name the launches and devices of a fault, and a
-collapsed table of the traces that a disturbance or an unsteady machine left in step times, with remedies.
+collapsed table of the signs of a disturbance or an unsteady machine in step times, with remedies.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpuproof.verdict.doubts.base import LIKELY, likely_first
 CODES: Final = "docs/verdicts.md explains each [code]"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 DISTURBED = ("gap-between-steps", "stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
-"""Traces that other processes leave in step times."""
+"""Signs of other processes in step times."""
 OF_ITSELF = ("stalled", "unsteady", "noisy", "launches-differ", "steadiness-unknown")
-"""Traces of an unsteady machine or recipe; if there are two or more, they are reported in one line."""
+"""Signs of an unsteady machine or recipe; if there are two or more, they are reported in one line."""
 SEEN_TO_CHANGE = {"stalled", "unsteady", "noisy"}
 """Codes, at least one of which must be present: warnings about too few launches, or about windows that cannot
 be evaluated, are not evidence of a change."""
@@ -39,7 +39,7 @@ SHARE_OF_LAUNCHES = re.compile(r"in (\d+) of (\d+) launches")
 
 
 def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | None) -> Iterator[Section]:
-    """Yield the warnings, the likeliest cause first; traces of a disturbance are collapsed."""
+    """Yield the warnings, the likeliest cause first; signs of a disturbance are collapsed."""
     doubts = weakening(doubts)  # the limit is reported above
     ordered = likely_first(doubts)
     causes = [doubt for doubt in ordered if doubt.code in NEIGHBOURS]
@@ -48,7 +48,7 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
     ]
     codes = {doubt.code for doubt in followed}
     if not causes and (len(followed) < len(ordered) or len(codes) == 1 or not codes & SEEN_TO_CHANGE):
-        followed = []  # another warning may be the cause, and a single trace explains itself best
+        followed = []  # another warning may be the cause, and a single sign is clearest on its own
     notices = doubt_notices([x for x in ordered if x not in followed], num_launches=num_launches)
     more = [_contributing(causes, followed)] if followed else []
     yield Notices(title=title, notices=(*notices, *more))
@@ -59,7 +59,7 @@ def doubts_sections(doubts: Sequence[Doubt], title: str, *, num_launches: int | 
 def doubt_notices(
     doubts: Sequence[Doubt], *, num_launches: int | None = None, side: str = ""
 ) -> tuple[Notice, ...]:
-    """Lay out warnings, with one notice per fault; `side` is put before their word."""
+    """Lay out warnings, with one notice per fault; `side` is prefixed to their validity."""
     alike = grouped(((x.validity, x.code, x.remedy, _what(x.reason)), x) for x in doubts).values()
     return tuple(_notice(_joined(same, num_launches), side) for same in alike)
 
@@ -111,7 +111,7 @@ def _contributing(causes: Sequence[Doubt], followed: Sequence[Doubt]) -> Notice:
 
 
 def _folded(followed: Sequence[Doubt]) -> Table:
-    """Lay out in full the warnings that the one line summarises."""
+    """Lay out in full the warnings that are summarised in one line."""
     listed = table(
         f"{len(followed)} more, shown in full",
         followed,

@@ -106,7 +106,7 @@ FORM = "Register the workload with a closed form of its work"
 
 
 def uncounted_work(measured: Measured) -> Iterator[Doubt]:
-    """Find steps with an unknown amount of work, so that an impossible rate would go undetected."""
+    """Find steps with an unknown amount of work, where an impossible rate would go undetected."""
     setup = measured.launch.setup
     if measured.launch.flops_per_step or setup.bytes_per_step:
         return
@@ -233,7 +233,7 @@ def _compilation(compilation: Compilation) -> Iterator[Doubt]:
 
 
 def work_disagrees(measured: Measured) -> Iterator[Doubt]:
-    """Find FLOPs and bytes that disagree with each other, or with what a device can do."""
+    """Find FLOPs and bytes that disagree with each other, or exceed a device's capabilities."""
     launch = measured.launch
     yield from _counts(launch)
     yield from _over_data_sheet(measured)

@@ -39,7 +39,7 @@ from gpuproof.verdict.doubts.window import (
 LAUNCHES_DIFFER = "launches-differ"
 WIDE_INTERVAL = 0.05
 """Maximum distance from the centre to the farther end of the interval, relative to the centre; if it is
-larger, the run says little."""
+larger, the run reveals little."""
 FEW_LAUNCHES = 10
 """If at most this many launches would be enough, launches do not differ much; there are just too few."""
 OF_STEPS: tuple[Rule, ...] = (
@@ -62,7 +62,7 @@ OF_STEPS: tuple[Rule, ...] = (
 )
 """Rules for launches that run steps."""
 NEIGHBOURS: tuple[Rule, ...] = (shared_cpu, shared_device)
-"""Rules for launches of other work, in addition to the rules of that kind of work."""
+"""Rules for launches of other workloads, in addition to the rules for that kind of workload."""
 OF_READINGS = (device_faults,)
 
 
@@ -103,7 +103,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
     is_known, number = reach != NOT_WELL_ENOUGH, interval.num_launches
     enough = more_launches(interval, relative_half_width=WIDE_INTERVAL)
     if reach == target:
-        reach = f"just over {target}"  # otherwise both would be printed the same
+        reach = f"just over {target}"  # otherwise both would look the same
     if is_known and isinstance(enough, int) and enough <= FEW_LAUNCHES:
         reason = f"{number} launches are too few: the interval of the {of} is {reach} wide; {enough} "
         return [

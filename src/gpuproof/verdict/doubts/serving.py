@@ -18,7 +18,7 @@ HEAD = 20
 """Fraction of a window that is compared with the rest to find a slow start."""
 FAILED_SHARE = 0.001
 OTHER_SHARE = 0.01
-"""Allowed fraction of prompts or answers with lengths that differ from the request."""
+"""Allowed fraction of prompts or responses with lengths that differ from the requested ones."""
 STEADY = ("poisson", "constant", "gamma")
 """Arrivals at a constant rate, for which a growing queue shows that the rate is too high."""
 

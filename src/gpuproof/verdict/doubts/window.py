@@ -82,7 +82,7 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
 
 
 def _longer(launch: Launch) -> str:
-    """Return which key lengthens this recipe's window."""
+    """Return the key that lengthens this recipe's window."""
     by_steps = launch.case.model_work.window.measure_by == "steps"
     return f"Raise benchmark.{'measure_steps' if by_steps else 'measure_seconds'}"
 
@@ -193,7 +193,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
 
 
 def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
-    """Find too few periods of the power-cap controller, stalls, and an actual or possible shift."""
+    """Find stalls, an actual or possible shift, and too few periods of the power-cap controller."""
     longer = f"benchmark.measure_by=time and benchmark.measure_seconds={ceil(window.needed_s)}"
     if window.verdict == "too short":
         yield suspect(
@@ -303,7 +303,7 @@ def made_before(measured: Measured) -> Iterator[Doubt]:
 
 
 def batches_ready_share(launch: Launch) -> float | None:
-    """Return the fraction of used batches possibly ready before the window; None with no loader."""
+    """Return the fraction of used batches that may predate the window; None with no loader."""
     used, window = launch.setup.data_used, launch.slowest
     if used is None or used.loading != "loader":
         return None

@@ -31,7 +31,7 @@ SAME_EFFECT = 0.01
 """Maximum difference at which measurements with and without an option count as equal."""
 APART = 3.0
 """If the floors of two data types that a matrix engine multiplies equally fast differ by this ratio, one of
-the floors is wrong. Boards with half the rate in bf16 as in fp16 (MI100) stay below it."""
+the floors is wrong. Boards that are half as fast in bf16 as in fp16 (MI100) stay below it."""
 SLIPPED = 0.1
 """Fraction of the usual value below which a digit is probably missing."""
 CHIP = re.compile(r"\b(?:MI|[A-Z]{1,2})\d+[A-Z]?\b")
@@ -41,7 +41,7 @@ PARTS = {"device memory": "memory", "host link": "host", "device link": "pair"}
 TWO_WAYS = 2.0
 """Maximum ratio between the two directions of a host link."""
 UNLIKE_WORK = 3
-"""If this many kinds of work share one floor, none of them was measured."""
+"""If this many kinds of workload have the same floor, none of them was measured."""
 Rule = Callable[[Sequence[Threshold]], Iterator[tuple[Threshold, Fault, str]]]
 
 
@@ -108,7 +108,7 @@ def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
 
 
 def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors for traffic between hosts that network cards cannot reach."""
+    """Find floors that network cards cannot reach, for traffic between hosts."""
     for threshold in thresholds:
         labels, value = threshold.conditions, threshold.value or 0.0
         cards, ranks = labels.get("cards_bytes_per_s"), labels.get("ranks_per_host")
@@ -155,7 +155,7 @@ def _against_siblings(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresho
 
 
 def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find values with an option off that equal those with it on."""
+    """Find values that are the same with an option off as with it on."""
     groups: defaultdict[tuple[object, ...], dict[str, Threshold]] = defaultdict(dict)
     for threshold in thresholds:
         labels = threshold.conditions
@@ -170,7 +170,7 @@ def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
 
 
 def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find kinds of training that share a number although they cannot be equally fast."""
+    """Find kinds of training with the same threshold although they cannot be equally fast."""
     groups: defaultdict[tuple[object, ...], list[Threshold]] = defaultdict(list)
     for threshold in thresholds:
         if threshold.quantity == "training" and threshold.value:
@@ -185,14 +185,14 @@ def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
 
 
 def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors that name no machine: too high for one machine, meaninglessly low for another."""
+    """Find floors for no specific machine: too high for one machine, meaninglessly low for another."""
     for threshold in thresholds:
         if threshold.conditions.get("any_machine") and threshold.value:
             yield threshold, "vacuous", "it names no machine: one number cannot judge all of them"
 
 
 def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors for collectives within a host that exceed all published values, or without any."""
+    """Find floors for collectives within a host that exceed all published values, or have none."""
     for threshold in thresholds:
         labels = threshold.conditions
         chip, size = labels.get("chip"), labels.get("size_bytes")
@@ -269,7 +269,7 @@ def _parts_of(threshold: Threshold) -> list[str]:
 
 
 def _boards_of(threshold: Threshold) -> list[str]:
-    """Return the known boards a threshold may apply to: those with its name, else all with its chip."""
+    """Return the known boards a threshold may apply to: by its board name, or else by its chip."""
     board, chip = (str(threshold.conditions.get(key) or "") for key in ("board", "chip"))
     if board in board_names():
         return [board]

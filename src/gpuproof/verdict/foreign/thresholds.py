@@ -140,7 +140,7 @@ def _of_board(
 
 
 def read_superbench(text: str, *, source: str) -> list[Threshold]:
-    """Read rules with functions `value` and `variance`; rules that count others (`multi_rules`) are separate.
+    """Read `value` and `variance` rules; rules that count others (`multi_rules`) are separate.
 
     Raises:
         UsageError: the file is not YAML, or has no rules.

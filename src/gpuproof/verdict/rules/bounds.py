@@ -3,10 +3,11 @@
 A board's rate is the peak rate of its data type, memory or links. It is looked up by the driver's exact name;
 a simulated device declares its rate. For an unknown board, there is no rate.
 
-With N hosts, each host must send or receive a minimum part of the data over its own network cards, however
-the operation is implemented. If `c` is the total one-way bandwidth of one host's cards, the algorithm
-bandwidth is at most c · N / (2 (N − 1)) for an all-reduce, or c if the network itself does the reduction; the
-bus bandwidth is that times its factor for the number of ranks, so it may exceed c with two hosts.
+With N hosts, each host must send or receive at least a certain fraction of the data over its own network
+cards, however the operation is implemented. If `c` is the total one-way bandwidth of one host's cards, the
+algorithm bandwidth is at most c · N / (2 (N − 1)) for an all-reduce, or c if the network itself does the
+reduction; the bus bandwidth is that value times its factor for the number of ranks, so it may exceed c with
+two hosts.
 
 >>> bus_bound("all_reduce", num_hosts=2, ranks_per_host=8, cards_bytes_per_s=400e9)
 750000000000.0
@@ -44,7 +45,7 @@ LEAST_BYTES = {"all": LARGE_BYTES, "pair": 16 * 2**20, "host": 16 * 2**20}
 """Minimum sizes per link, for collectives and for copies. Smaller transfers are limited by link latency, not
 bandwidth."""
 BOTH_WAYS = 2.0
-"""Factor on a link's one-way bandwidth for simultaneous copies in both directions, or for in-network
+"""Factor applied to a link's one-way bandwidth for simultaneous copies in both directions, or for in-network
 reduction."""
 PRECISIONS = {"fp16": "amp"}
 """Maps a data type to the precision whose peak applies to it."""
@@ -118,7 +119,7 @@ def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
 
 
 def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
-    """Return the maximum that the hardware can do and its source; None if unknown."""
+    """Return the hardware's maximum for a measure, and its source; None if unknown."""
     if "num_ranks" in measure.labels and not _is_within_a_host(measure, facts):
         return _network_ceiling(measure, facts)
     decisive = _decisive(measure, facts)

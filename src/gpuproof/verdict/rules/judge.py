@@ -26,7 +26,7 @@ from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Measure
 from gpuproof.verdict.rules.outcomes import judge_values, reason_no_value
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
-from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged
+from gpuproof.verdict.rules.refusals import reason_implausible, reason_unjudged, same_work
 
 RATES = {True: REQUIRED_ERROR_RATE, False: ERROR_RATE}
 """Error rates for all required rules together (True), and for all advisory rules together (False)."""
@@ -62,7 +62,7 @@ class _Standards:
 
 
 def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
-    """Judge all rules in order."""
+    """Evaluate all rules in order."""
     standards = _standards(rules, facts)
     judged: list[Judged] = []
     for rule in rules:
@@ -105,7 +105,7 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
     """Compare peers for each required, or each advisory, rule that asks for it."""
     return {
         rule.name: peer_groups(
-            [m for m in standards.matched(rule) if _fault(m, standards.facts) is None],
+            [m for m, fault in _with_faults(standards.matched(rule), standards.facts) if fault is None],
             standards.facts,
             error_rate=standards.error_rates[rule.required],
             of_all=RATES[rule.required],
@@ -116,7 +116,7 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
 
 
 def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) -> Past:
-    """Return what the baseline predicts for measures that rules of a kind compare with its spread."""
+    """Return the baseline's predictions for measures compared with its spread by one kind of rule."""
     by_spread = [rule for rule in rules if is_by_spread(rule)]
     measures = [m for rule in by_spread for m in standards.matched(rule) if reason_no_value(m) is None]
     return past_of(measures, standards.facts, error_rate=len(by_spread) * standards.error_rates[is_required])
@@ -141,9 +141,8 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
         yield None, _as_judged(rule, None, not_judged(subject, reason, FINISH))
     telling = _telling_labels(matched)
     good = []
-    for measure in matched:
-        fault = None if rule.expect.form == "equal" else _fault(measure, facts)
-        if fault is None:
+    for measure, fault in _with_faults(matched, facts):
+        if fault is None or rule.expect.form == "equal":
             good.append(measure)
         else:
             yield measure, _as_judged(rule, measure, not_judged(measure.subject, *fault), telling)
@@ -151,11 +150,18 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
         yield measure, _as_judged(rule, measure, outcome, telling)
 
 
-def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
-    """Report why a value cannot be evaluated, and what to do."""
+def _with_faults(
+    matched: Sequence[Measure], facts: FleetFacts
+) -> list[tuple[Measure, tuple[str, str] | None]]:
+    """Pair each measure with the reason why its value cannot be evaluated, if any, and what to do."""
+    alike = {id(measure): group for group in same_work(matched, facts) for measure in group}
+    return [(measure, _fault(measure, alike[id(measure)], facts)) for measure in matched]
+
+
+def _fault(measure: Measure, alike: Sequence[Measure], facts: FleetFacts) -> tuple[str, str] | None:
     if (reason := reason_no_value(measure)) is not None:
         return reason, FINISH
-    if (reason := reason_implausible(measure, facts)) is not None:
+    if (reason := reason_implausible(measure, alike, facts)) is not None:
         return (
             reason,
             "Check the sizes, data types and clocks of the measurement: an impossible value is meaningless",

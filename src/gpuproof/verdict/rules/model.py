@@ -1,9 +1,9 @@
 """Rules as written in a file and as evaluated, and the quantities and units they may use.
 
-A rule selects measures by name and labels, and states which subjects each need one and what is expected. A
-check asks a registered question about the environment. Both say whether READY requires them. gpuproof's
-measures are listed here with their units; a plug-in's become known when they are measured. Published results,
-and thresholds from other tools, have quantities, which are listed in their table.
+A rule selects measures by name and labels, and states which subjects must each have one, and what is
+expected. A check runs a registered query about the environment. Both say whether READY requires them.
+gpuproof's measures are listed here with their units; a plug-in's become known when they are measured.
+Published results, and thresholds from other tools, have quantities, which are listed in their table.
 
 >>> reason_no_limit("at_most", 1000.0, "step-time drift", "1")
 'at most 1,000 is not a valid limit: nothing that works exceeds 1'
@@ -34,14 +34,14 @@ REQUIRED_ERROR_RATE = 0.005
 """Maximum fraction of healthy fleets in which a required rule flags any subject, over all subjects and
 tests."""
 MOST_TOLERANCE = 0.5
-"""Maximum tolerance: above a half, broken hardware would pass."""
+"""Maximum tolerance: above 0.5, broken hardware would pass."""
 NEXT_STEP = "Check the subject's own measures (clocks, temperature, power, links), and rerun it alone"
 MORE_THAN_THERE_IS = 1.05
 """Maximum credible efficiency: above this, the two sides did not run the same workload in the same way."""
 SPEED_SHARES = ("MFU", "memory bandwidth use")
 """Measures given as a fraction of the board's data-sheet rate, which are therefore measures of speed too."""
 NOT_SPEED = ("exposed communication", "p99 lateness", "time")
-"""Measures in seconds that do not say how fast a device is."""
+"""Measures in seconds that say nothing about a device's speed."""
 COUNTS_OF_WRONG = ("wrong values", "fingerprint")
 RATIOS = ("step-time drift", "spread of launches")
 """Ratios for which 0 is best. At 1, a step takes twice as long, or one launch is infinitely slow relative to
@@ -77,7 +77,7 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
     rf"(p[\d.]+|mean|shortest|longest) ({'|'.join(LATENCIES)})": ("s",),
 }
 MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
-"""Upper limit for each unit that no value exceeds; boards shut down below 110 °C."""
+"""Upper limit for each unit, which no value exceeds; boards shut down below 110 °C."""
 OWN_UNITS: Mapping[str, tuple[str, ...]] = {
     **{"network loopback": ("B/s",), "share of a baseline": ("1",), "value": ("1",)},
     **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
@@ -183,8 +183,8 @@ class Rule(RuleEntry):
     place: str
     """FILE:LINE."""
     basis: Basis | None = None
-    """Basis of its outcome, if its form does not imply the right one: keeping a pace does not indicate
-    speed."""
+    """Basis of its outcome, if its form does not imply the right one: a steady rate is not necessarily
+    fast."""
 
     @property
     def tolerated(self) -> float | None:

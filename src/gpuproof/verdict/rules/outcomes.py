@@ -70,8 +70,8 @@ class Limit:
 def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None = None) -> Outcome:
     """Judge one value; `reach` is its possible random error, or None to use its interval.
 
-    If there is a reach, the slack already covers the random error of a single value, so the value itself
-    decides.
+    With a reach, the slack already covers the random error of a single value, so the value itself is
+    compared.
     """
     assert measure.value is not None
     ends = _ends(measure) if reach is None else (measure.value, measure.value)
@@ -113,9 +113,9 @@ def _is_good(value: float, limit: Limit) -> bool:
 def detectable_loss(limit: Limit, measure: Measure, reach: float | None) -> float | None:
     """Return the smallest loss that fails in 95 % of cases, as a fraction of the healthy value.
 
-    A value with an interval fails if the whole interval is on the bad side. So a loss has to exceed the limit
-    by half the interval plus the random error that is exceeded in one case in twenty. None if the healthy
-    value or the value's scatter is unknown.
+    A value with an interval fails if the whole interval is on the wrong side of the limit. So a loss has to
+    exceed the limit by half the interval plus the random error that is exceeded in one case in twenty. None
+    if the healthy value or the value's scatter is unknown.
     """
     margin = _scatter(measure) if reach is None else reach
     if not limit.healthy or margin is None:
@@ -159,7 +159,7 @@ def reason_no_value(measure: Measure) -> str | None:
 def judge_values(
     rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
 ) -> MeasureOutcomes:
-    """Judge each measure separately; `error_rate` covers all of them together."""
+    """Evaluate each measure separately; `error_rate` covers all of them together."""
     rate = error_rate / max(1, len(measures))
     for measure in measures:
         expected = _stated(rule) if rule.expect.reference is None else _published(rule, measure, facts)
@@ -175,7 +175,7 @@ def judge_values(
 
 
 def _not_failed(outcome: Outcome, expected: float, source: str) -> Outcome:
-    """Return the outcome for a published result; no subject fails for missing it."""
+    """Return the outcome for a published result; no subject fails because of it."""
     if outcome.status != "FAIL":
         return outcome
     figure = with_unit(expected, outcome.unit or "")

@@ -63,7 +63,7 @@ class EntryPast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The predictions of a baseline for all values that required, or advisory, rules compare with it."""
+    """A baseline's predictions for all values that required, or advisory, rules compare with it."""
 
     refused: str | None
     """Reason why no value can be compared with it."""
@@ -78,7 +78,7 @@ def is_by_spread(rule: Rule) -> bool:
 
 
 def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Past:
-    """Collect what the baseline predicts for measures that rules of one kind compare with its spread.
+    """Collect the baseline's predictions for measures that rules of one kind compare with its spread.
 
     `error_rate` covers all of them together.
     """
@@ -124,7 +124,7 @@ def _reason_for_none(facts: FleetFacts) -> str | None:
 
 
 def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> MeasureOutcomes:
-    """Judge each measure by the baseline; `past` covers all values compared with its spread."""
+    """Evaluate each measure against the baseline; `past` covers all values compared with its spread."""
     for measure in measures:
         reason = past.refused or _reason_against(rule, measure, past, facts)
         if reason is not None:
@@ -154,7 +154,7 @@ def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts)
 
 
 def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outcome:
-    """Judge one value by the stricter of its limits, or by the stated fraction of its centre."""
+    """Check one value against the stricter of its limits, or the stated fraction of its centre."""
     assert facts.baseline is not None
     of_entry, better = past.entries[key_of(measure)], measure.better or "higher"
     baseline, num = facts.baseline, len(of_entry.entry.figures)
@@ -206,8 +206,8 @@ class Resolution:
     detectable: float | None
     """The loss as a fraction; None if no loss is detectable, because nothing was repeated."""
     planned: tuple[int, int] | None
-    """Minimum number of runs per subject, and of days, to detect the wanted loss; None if no number would
-    do."""
+    """Minimum number of runs per subject, and of days, to detect the target loss; None if no number is
+    enough."""
 
 
 MOST_DAYS, MOST_RUNS = 5, 12
@@ -230,7 +230,7 @@ def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
 def _resolution(
     entry: BaselineEntry, repeats: Repeatability | None, error_rate: float, wanted: float
 ) -> Resolution:
-    """Return an entry's resolution, and the runs needed if further runs repeat as well as these."""
+    """Return an entry's resolution, and the runs needed if further runs are as repeatable as these."""
     if repeats is None:
         return Resolution(entry=entry, detectable=None, planned=None)
     subjects = entry.sessions().values()

@@ -45,7 +45,7 @@ Sides = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerGroup:
-    """Measures of the same workload on one type of GPU, and how far each of them is off."""
+    """Measures of the same workload on one type of GPU, and how far each deviates from their median."""
 
     measures: tuple[Measure, ...]
     family: tuple[str, str | None]
@@ -71,7 +71,7 @@ class PeerGroup:
 def peer_groups(
     measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float, of_all: float
 ) -> list[PeerGroup]:
-    """Compare the measures of one rule; `error_rate` is its part of `of_all`, the rate for its kind."""
+    """Compare the measures of one rule; `error_rate` is its portion of `of_all`, the rate for its kind."""
     families: dict[tuple[str, str | None], dict[object, list[Measure]]] = {}
     for measure in measures:
         kind = kind_of(measure.subject)

@@ -42,6 +42,8 @@ VACUOUS_SHARE = 0.2
 floor, and that would be obvious anyway. Shipped floors are 0.25 to 0.98 of the measured value."""
 VACUOUS_TIMES = 10.0
 """Maximum ratio of a ceiling to the measured value, for measures that are not about speed."""
+FEWEST_ALIKE = 3
+"""Fewest values whose median is representative: of two values, either may be the wrong one."""
 MOST_MEASURED = 0.25
 """Maximum spread, as a fraction of the expected value, from which a tolerance can be derived."""
 EDGES = ("m", "n", "k")
@@ -75,7 +77,7 @@ def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -
     if rule.basis == "none":
         return None
     edge = edge_of(expected.form, expected.number, rule.tolerated)
-    reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in _same_thing(matched, facts))
+    reasons = (reason_vacuous(expected.form, edge, alike, facts) for alike in same_work(matched, facts))
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -92,7 +94,7 @@ def reason_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: Fle
     return _reason_impossible(edge, alike, facts) or _reason_no_floor(edge, alike, facts)
 
 
-def _same_thing(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
+def same_work(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
     """Group measures of the same workload on boards of the same name."""
     groups = grouped(((key_of(measure), device_of(measure, facts)), measure) for measure in matched)
     return list(groups.values())
@@ -150,15 +152,23 @@ def _rate(measure: Measure, rate: tuple[float, str]) -> str:
     return f"{with_unit(rate[0], measure.unit)}, {rate[1]}"
 
 
-def reason_implausible(measure: Measure, facts: FleetFacts) -> str | None:
+def reason_implausible(measure: Measure, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Report why a value is impossible: entirely above the hardware limit, or a bandwidth with one rank."""
     if measure.labels.get("quantity") == "bus bandwidth" and measure.labels.get("num_ranks") == 1:
         return "a single rank transfers nothing over any link: there is no bus bandwidth"
-    bound = ceiling_of(measure, facts)
+    bound = ceiling_of(measure, facts) or _twice_the_usual(alike)
     lowest = measure.value if measure.interval is None else measure.interval.low
     if bound is None or lowest is None or lowest <= bound[0]:
         return None
     return f"{with_unit(lowest, measure.unit)} is above {_rate(measure, bound)}"
+
+
+def _twice_the_usual(alike: Sequence[Measure]) -> tuple[float, str] | None:
+    """Return the highest rate that equal devices can have if most of them computed as fast as `alike`."""
+    rates = [measure.value for measure in alike if measure.value is not None and measure.unit == "FLOP/s"]
+    if len(rates) < FEWEST_ALIKE:
+        return None
+    return median(rates) / VACUOUS_OF_USUAL, f"twice the median of {len(rates)} devices with the same name"
 
 
 def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:

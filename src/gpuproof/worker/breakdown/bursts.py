@@ -30,8 +30,8 @@ from gpuproof.worker.step.training import TrainingStep
 BURST_S = 0.1
 LEFT_OUT = 1
 """Number of steps to skip at the start of a burst. During these, no host is ahead of its device yet, so ranks
-reach their collectives as far apart in time as their hosts do (several milliseconds if eight ranks share two
-CPUs)."""
+reach their collectives with the same time offsets as their hosts (several milliseconds if eight ranks share
+two CPUs)."""
 PRODUCT_S = 2e-3
 """Minimum duration of one matmul, so that a few launches keep a device busy for long enough."""
 SMALLEST, LARGEST = 256, 8192
@@ -61,7 +61,7 @@ def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: in
 
 
 def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
-    """Return the seconds of each step in a burst, on the window's clock."""
+    """Return each step's time in a burst, in seconds, on the window's clock."""
     times: list[float] = []
     run_window(step, prepared.clock, FixedSteps(num_steps), times.extend)
     return rounded(times)

@@ -229,7 +229,7 @@ def _commands(prepared: Prepared) -> list[DeviceCommand]:
 def overlap_of(commands: Sequence[DeviceCommand], *, rank: int, missing: str | None) -> CollectiveOverlap:
     """Summarise what a device did in `NUM_STEPS` steps.
 
-    The first collective is skipped, because in it ranks still wait for each other to arrive.
+    The first collective is skipped, because during it ranks still wait for each other to arrive.
     """
     talking = [command for command in commands if COMMUNICATION.search(command.name)]
     talking = sorted(talking, key=lambda command: command.begin_s)[1:]

@@ -1,4 +1,4 @@
-"""Do several devices train the same as a single one? The same steps and samples, both ways.
+"""Do several devices train the same as a single one? Both run the same steps on the same samples.
 
 Two copies of the model start with the same weights. One is trained as usual: each rank uses its own samples,
 and gradients are averaged over all ranks. The other is trained on this rank alone, on the samples of all

@@ -145,7 +145,7 @@ def _marks_for(prepared: Prepared) -> EventMarks | HostMarks:
 
 
 class HostMarks:
-    """Marks on the host's clock, each taken once the device has finished all earlier work."""
+    """Timestamps from the host's clock, each taken once the device has finished all earlier work."""
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize

@@ -242,7 +242,7 @@ class ReduceScatter(Collective):
 
 
 class AllToAll(Collective):
-    """Each rank sends a part to each rank; with all_to_all_v the last rank gets `skew` times as much."""
+    """Each rank sends every rank a part; with all_to_all_v the last rank gets `skew` times as much."""
 
     def _buffers(self) -> tuple[torch.Tensor, torch.Tensor]:
         task = self.task
@@ -260,7 +260,7 @@ class AllToAll(Collective):
         dist.all_to_all_single(self.got, self.sent, output_split_sizes=self._from, input_split_sizes=self._to)
 
     def expected(self) -> torch.Tensor:
-        """Return the part from each rank for this rank, in rank order."""
+        """Return the part that each rank sends to this rank, in rank order."""
         task = self.task
         first = sum(self._to[: task.rank])
         return torch.cat([self._pattern(rank, first, self._to[task.rank]) for rank in range(task.num_ranks)])
@@ -360,7 +360,7 @@ class Pattern:
         return num_ranks * (self.along + self.between - 2)
 
     def sent_by(self, rank: int, first: int, count: int, *, like: torch.Tensor) -> torch.Tensor:
-        """Return a rank's elements from `first` on, with type and device of `like`; shape (count,)."""
+        """Return a rank's elements from `first` on, with the type and device of `like`; shape (count,)."""
         return self._along(first, count, like).add_(rank % self.between).to(like.dtype)
 
     def reduced(

@@ -125,7 +125,7 @@ def _tell_ranks(
     meeting: Any, ranks: Sequence[int], message: Mapping[str, Any], *, patience_s: float
 ) -> list[int]:
     """Tell other ranks why no case follows; wait until they read it, and return those that have not."""
-    with suppress(RuntimeError):  # raised by torch: the store is gone, along with the process that hosted it
+    with suppress(RuntimeError):  # raised by torch: the store ended along with the process that hosted it
         meeting.set("assignment", json.dumps(message))
         return _late(_of_launch(meeting, message["launch"]), ranks, patience_s=patience_s)
     return list(ranks)
@@ -205,7 +205,7 @@ def _take_part(store: Any, message: Any, options: argparse.Namespace, identity: 
     """Run rank 0's case as this rank.
 
     Raises:
-        EnvironmentUnfitError: rank 0's host or this host is not fit for it.
+        EnvironmentUnfitError: rank 0's host or this host cannot run it.
     """
     if message["unfit"] is not None:
         store.set(f"begun/{identity.rank}", _begun(unfit=message["unfit"]))
@@ -244,7 +244,7 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
         try:
             meeting = _open_store(min(CONNECT_S, options.patience_s))
             message = _message_of(meeting, options, deadline_s)
-        # raised by torch: nothing is listening yet, or this was the previous launch's store
+        # raised by torch: nothing is listening yet, or this is still the previous launch's store
         except RuntimeError as error:
             if not last:
                 text = "rank {RANK} of {WORLD_SIZE} is waiting for rank 0 at {MASTER_ADDR}:{MASTER_PORT}"
@@ -357,7 +357,7 @@ def _open_store(patience_s: float) -> Any:
 
 
 def _of_launch(meeting: Any, launch: int) -> Any:
-    """Return the section of the store in which the ranks of one launch communicate."""
+    """Return the section of the store through which the ranks of one launch communicate."""
     from torch.distributed.distributed_c10d import PrefixStore
 
     return PrefixStore(f"launch-{launch}", meeting)

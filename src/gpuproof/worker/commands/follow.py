@@ -1,9 +1,9 @@
 """A rank of the user's own launcher in a run of many launches; it joins each until the run ends.
 
-Each launch runs in a separate process, as on rank 0, while this process stays, because a launcher treats the
-exit of one of its ranks as the end of all of them. So rank 0 reports a failed launch, and this process
-continues with the next launch. A stopped process (SIGSTOP) cannot exit on its own, so this process kills it;
-otherwise this rank would be left behind.
+Each launch runs in a separate process, as on rank 0, while this process keeps running, because a launcher
+treats the exit of one of its ranks as the end of all of them. So rank 0 reports a failed launch, and this
+process continues with the next launch. A stopped process (SIGSTOP) cannot exit on its own, so this process
+kills it; otherwise this rank would be left behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuproof.worker.commands.attach import OVER
 
 POLL_S = 0.2
 STOPPED_S = 10.0
-"""A process stopped for this long has spoiled its launch, because the other ranks are waiting for it."""
+"""A process stopped for this long has invalidated its launch, because the other ranks are waiting for it."""
 
 
 def follow(arguments: Sequence[str]) -> int:

@@ -41,7 +41,7 @@ def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -
 
 
 def parted(words: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the words between each `--` and the next.
+    """Yield the arguments between each `--` and the next.
 
     >>> list(parted(["--folder=/x", "--", "python", "-m", "a", "--", "b"]))
     [['--folder=/x'], ['python', '-m', 'a'], ['b']]

@@ -1,8 +1,8 @@
 """`python -m gpuproof.worker probe`: this host's facts as one JSON object on standard output.
 
 With --multi-node, also report what this host contributes to a run over several hosts; with --master, whether
-the hosts can connect. With --users, report only the devices that drivers list and how many processes use each
-device; torch is not imported.
+the hosts can connect. With --users, report only which devices the drivers list and how many processes use
+each; torch is not imported.
 """
 
 from __future__ import annotations

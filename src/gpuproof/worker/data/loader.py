@@ -51,7 +51,7 @@ class LoaderSettings:
 
 
 def effective_settings(options: dict[str, Any], *, can_pin: bool) -> LoaderSettings:
-    """Return the settings, without those torch rejects or ignores without processes or a GPU."""
+    """Return the settings, except those torch rejects or ignores if there are no processes or no GPU."""
     num_workers = int(options["num_workers"])
     return LoaderSettings(
         num_workers=num_workers,
@@ -117,7 +117,7 @@ class LoaderSource:
         return batch
 
     def _begin_epoch(self) -> None:
-        """Start or restart the processes; a lost process is detected when a batch is taken.
+        """Start or restart the processes; a dead process is detected when a batch is requested.
 
         This replaces torch's SIGCHLD handler, which raises wherever the main thread happens to be: in a step,
         or while writing its final output.
@@ -158,7 +158,7 @@ def _data_loader(samples: SampleSet, batches: ShardedBatches, settings: LoaderSe
 
 
 def _kill_children() -> None:
-    """End loader processes on an unexpected exit, which would wait for them: they ignore SIGTERM."""
+    """On an unexpected exit, kill loader processes, or it would wait for them: they ignore SIGTERM."""
     for process in active_children():
         process.kill()
 

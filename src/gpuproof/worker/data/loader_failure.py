@@ -21,7 +21,7 @@ NO_SHARED_MEMORY = ("shared memory", "No space left on device", "unable to write
 
 
 class LoaderError(GpuproofError):
-    """A loader process was lost, or could not build a sample."""
+    """A loader process died, or could not build a sample."""
 
 
 def lost_process(processes: Sequence[BaseProcess]) -> GpuproofError | None:

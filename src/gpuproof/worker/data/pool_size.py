@@ -13,7 +13,7 @@ MIN_BATCHES, MAX_BATCHES = 2, 64
 
 
 def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | None = None) -> int:
-    """Return the number of batches in a pool: at most the number that are read, if that is known."""
+    """Return the number of batches in a pool: at most the number read, if known."""
     element_bytes = 8 if shape.kind == "tokens" else 4
     batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
     count = min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
@@ -21,7 +21,7 @@ def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | N
 
 
 def batches_read(work: ModelWork, *, min_window_s: float) -> int | None:
-    """Count the batches read by warm-up and window; None if time or epochs end the window.
+    """Count the batches read during warm-up and window; None if time or epochs end the window.
 
     `min_window_s` is the minimum duration of a window limited by steps on this device.
     """

@@ -44,7 +44,7 @@ class RankData:
 
     shard: int
     num_shards: int
-    """Ranks that split a model use the same part."""
+    """Ranks that split a model use the same part of the data."""
     run_folder: Path
     device: torch.device
     channels_last: bool
@@ -281,7 +281,7 @@ def draw_samples(shape: InputShape, num_samples: int, *, seed: int, device: torc
 
 
 def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> None:
-    """Make the second and third feature depend on the first as in requirement S2.15."""
+    """Make the second and third features depend on the first as in requirement S2.15."""
     if inputs.shape[1] < 3:
         return
     noise = torch.randn(2, inputs.shape[0], generator=generator, device=inputs.device)

@@ -1,4 +1,4 @@
-"""The limits of this device here and now: matmuls and memory passes at full speed.
+"""The current limits of this device: matmuls and memory passes at full speed.
 
 No real device reaches its data sheet's peak: power, clocks and cooling keep it below. So the ceilings of a
 roofline (Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785) are measured on the
@@ -46,7 +46,7 @@ IN_CACHE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingPlan:
-    """The amount of work to try; the same on every rank."""
+    """The sizes and repeats to try; the same on every rank."""
 
     gemm_sizes: tuple[int, ...]
     """Edge lengths of square matrices to multiply."""

@@ -1,10 +1,10 @@
-"""When is the mean step time known well enough? The plan for a window with a target precision.
+"""When is the mean step time precise enough? The plan for a window with a target precision.
 
-In: step times as they finish. Out: how many steps to run next, and finally the reason to stop: the confidence
-interval of the mean is as narrow as requested and both halves of the window agree, the interval no longer
-gets narrower, or time runs out. The interval applies within this one launch and uses batch means, which allow
-for steps that depend on earlier ones (Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). This
-module uses only the standard library, and constant memory.
+In: step times, as steps finish. Out: how many steps to run next, and finally the reason to stop: the
+confidence interval of the mean is as narrow as requested and both halves of the window agree, the interval no
+longer gets narrower, or time runs out. The interval applies within this one launch and uses batch means,
+which allow for steps that depend on earlier ones (Law and Kelton 1984,
+https://doi.org/10.1287/opre.32.6.1221). This module uses only the standard library, and constant memory.
 
 Events that did not occur in a window cannot widen its interval. So there is a minimum duration, and the
 window reports which stalls it was too short to detect. The minimum is waived for steps with very little
@@ -31,18 +31,19 @@ NO_NARROWER = 0.8
 """Quadrupling the number of independent steps halves the interval. If the ratio stays above this value, more
 steps do not help."""
 LONG = 32
-"""From this many steps per batch on, a correlation of batch means indicates drift, not a dependence between
-neighbouring steps."""
+"""With this many or more steps per batch, a correlation of batch means indicates drift, not a dependence
+between neighbouring steps."""
 FLOOR_S = 15.0
-"""Minimum measuring time in seconds unless drift is ruled out earlier, because clocks settle meanwhile …"""
+"""Minimum measuring time in seconds unless drift is ruled out earlier, because clocks take time to settle
+…"""
 FLOOR_SHARE = 0.5
 """… but no more than this fraction of the time limit."""
 EARLY_STEPS = 325
-"""Minimum number of steps to rule out drift: even if a stall occurs only every 300 steps, this many contain
-one, the chunk included."""
+"""Minimum number of steps to rule out drift: even if a stall occurs only every 300 steps, this many steps,
+including the chunk, contain one."""
 SMALL = 0.25
-"""Tolerated difference of the halves, as a fraction of the requested precision, since even steps with little
-scatter drift."""
+"""Tolerated difference between the two halves, as a fraction of the requested precision, since even steps
+with little scatter drift."""
 UNSEEN = 0.05
 """Probability that a window misses all stalls of a kind that it reports as detectable."""
 ROUNDING = 1e-12
@@ -56,7 +57,7 @@ REASONS = {TIME_UP: "time limit", NO_HELP: "more samples do not help", REACHED: 
 
 
 class BatchMeans:
-    """Means of equal batches in a series: between 32 and 64 of them, however long the series is."""
+    """Means of equally long batches of a series: 32 to 64 of them, however long the series is."""
 
     def __init__(self) -> None:
         self.size = 1
@@ -110,7 +111,7 @@ class BatchMeans:
         return student_quantile(count - 1) * error / mean if mean else inf
 
     def relative_drift(self, horizon_values: float) -> float:
-        """Return how far off the mean may be if a drift lasted this many values; infinite if unknown.
+        """Return how far off the mean may be if a drift spans this many values; infinite if unknown.
 
         Computed as the far end of the 95 % interval for the slope of a line fitted to the batch means, times
         half the horizon, divided by the mean. Correlated batch means widen that interval, as they do for the
@@ -134,9 +135,9 @@ class BatchMeans:
     def halves_agree(self, *, within: float) -> bool:
         """Return whether the means of both halves differ by at most half of the mean's interval.
 
-        That is the standard error of their difference: a steady window passes two checks out of three; a
-        drifting window becomes ever less likely to pass the longer it is. A relative difference of `within`
-        is tolerated.
+        That is the standard error of their difference: a steady window passes two checks out of three; the
+        longer a drifting window is, the less likely it is to pass. A relative difference of `within` is
+        tolerated.
         """
         half = len(self.means) // 2
         if half < MIN_BATCHES // 2:
@@ -242,7 +243,7 @@ class PrecisionLimit:
         return self._batches.relative_drift(self._limit_s / elapsed_s * done) <= self._target
 
     def _grows_no_narrower(self) -> bool:
-        """Compare the interval with that at a quarter of the steps: a drifting series has no fixed mean."""
+        """Compare the interval with one at a quarter of the steps: a drifting series has no fixed mean."""
         widths = self._widths
         if len(widths) < 4 or not all(self._drifts[-2:]):
             return False

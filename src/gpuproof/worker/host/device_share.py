@@ -142,7 +142,7 @@ class DeviceTaker:
             time.sleep(POLL_S)
 
     def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[SharedDevice], HeldDevice | None]:
-        """Scan all devices while no other case does, and claim the freest suitable one."""
+        """Scan all devices while no other case does, and claim the least used suitable one."""
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -240,7 +240,7 @@ def _states(
 
 
 def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
-    """Reject several cases on a device if its driver does not report memory per process."""
+    """Refuse several cases on a device if its driver does not report memory per process."""
     for state in states:
         listed = state.processes
         if isinstance(listed, str):

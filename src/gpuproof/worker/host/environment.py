@@ -44,8 +44,8 @@ def describe_host(
 
     A device type that another package provides is looked for only if it was requested. If a driver does not
     answer within `patience_s`, torch is not queried for devices, since it would wait for that driver. If
-    `patience_s` is None, the limits of a rank apply: a short one for work on a CPU, otherwise that of the
-    slowest driver. In the latter case torch is always queried, since the workload waits for the driver as
+    `patience_s` is None, the limits of a rank apply: a short one for CPU workloads, otherwise the limit of
+    the slowest driver. In the latter case torch is always queried, since the workload waits for the driver as
     well.
 
     Nothing is cached for the next launch, since it could be out of date. Once torch is imported, reading

@@ -183,7 +183,7 @@ def describe_interfaces() -> list[dict[str, Any]]:
 
 
 def _dump(kind: int) -> Iterator[bytes]:
-    """Request all objects of one kind from the kernel; return the body of each answer."""
+    """Request all objects of one kind from the kernel; return the body of each reply."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(5.0)
         request = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Kernel counters between two moments: how busy the CPUs were, and TCP retransmissions.
+"""Changes in kernel counters between two points in time: CPU use and TCP retransmissions.
 
 The counters are read from /proc just outside the measured window, so that another process that used the CPU
 during the window is detected afterwards, at no cost inside it. Other systems provide only the data that
@@ -43,7 +43,7 @@ sent the most."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReading:
-    """Cumulative counts at one moment."""
+    """Cumulative counts at one point in time."""
 
     monotonic_s: float
     own_cpu_s: float

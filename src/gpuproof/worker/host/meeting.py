@@ -1,7 +1,7 @@
 """Can a run's hosts reach each other? Node 0 listens as its ranks will; other hosts contact it.
 
 A host that is reachable is also contacted on a port chosen by its system, in both directions, because ranks
-use such ports once they have met. To distinguish a firewall, a host that is down, and a port without a
+use such ports after the rendezvous. To distinguish a firewall, a host that is down, and a port without a
 listener, the error is combined with the response from another port on the same host.
 """
 
@@ -30,7 +30,7 @@ UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeetingPoint:
-    """Where the hosts meet, and which host this is."""
+    """Where the hosts rendezvous, and which host this is."""
 
     master: str
     port: int
@@ -40,7 +40,7 @@ class MeetingPoint:
 
 
 def meet(place: MeetingPoint) -> dict[str, Any]:
-    """Meet the other hosts; return the result as JSON."""
+    """Rendezvous with the other hosts; return the result as JSON."""
     try:
         addresses = sorted(
             {str(a[4][0]) for a in socket.getaddrinfo(place.master, place.port, type=socket.SOCK_STREAM)}
@@ -82,7 +82,7 @@ def _receive(place: MeetingPoint) -> dict[str, Any]:
 
 
 def _greet(connection: socket.socket, address: str, data_port: int, visitors: list[dict[str, Any]]) -> None:
-    """Answer a visitor, call it back on its own port, and record it; ignore other connections."""
+    """Answer a visitor, connect back to its own port, and record it; ignore other connections."""
     with connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -94,7 +94,7 @@ def _greet(connection: socket.socket, address: str, data_port: int, visitors: li
             visitor = {"node_rank": int(hello["node_rank"]), "host": str(hello["host"]), "address": address}
             visitors.append({**visitor, "called_back": called_back})
             _write(connection, {"called_back": called_back})
-            connection.recv(1)  # until the visitor has read the answer and left
+            connection.recv(1)  # until the visitor has read the reply and disconnected
         except (OSError, ValueError, KeyError):
             return
 

@@ -120,7 +120,7 @@ def _running(proc: Path, name: str) -> str:
 
 
 def _blocked(proc: Path) -> str:
-    """Count processes blocked in the kernel in both of two samples, to ignore a mere disk read."""
+    """Count processes blocked in the kernel in two successive samples, to ignore short disk reads."""
     blocked = {process for process, state in _processes(proc).items() if state == "D"}
     if blocked:
         sleep(SECOND_LOOK_S)

@@ -28,7 +28,7 @@ OUTPUT = "launcher-output-{}.txt"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start the commands and wait for the ranks, or until asked to stop; return the ranks' status.
+    """Start the commands and wait for the ranks or a request to stop; return the ranks' status.
 
     Raises:
         EnvironmentUnfitError: this pod does not know its rank, has already been started before, or cannot
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def node_rank(environment: Mapping[str, str], *, num_nodes: int) -> int:
-    """Return which node of the launch this pod is.
+    """Return this pod's node number in the launch.
 
     Raises:
         EnvironmentUnfitError: the index is not set, or is out of range. Such a pod would measure only itself,

@@ -60,7 +60,7 @@ class RemoteAgent:
         self._leaving = threading.Lock()
 
     def run(self) -> int:
-        """Greet, then execute requests until told to leave; remove the directory, return the exit code."""
+        """Greet, then execute requests until asked to leave; remove the directory, return the exit code."""
         for number in ENDING_SIGNALS:
             signal.signal(number, lambda *_: self._orders.put(EOF))
         threading.Thread(target=self._listen, name="gpuproof-listener", daemon=True).start()
@@ -311,7 +311,8 @@ class LaunchedGroup:
     def growth(self, *, everything: bool) -> Iterator[Growth]:
         """Yield content added since the last call; for JSON Lines, whole lines unless `everything`.
 
-        A writer removes a line that it could not finish, so an incomplete line is not sent until the end.
+        A writer removes a line that it could not finish, so an incomplete line is not sent until the launch
+        ends.
         """
         for entry in sorted(os.scandir(self.folder), key=lambda file: file.name):
             if entry.name.startswith(".") or not entry.is_file(follow_symlinks=False):
@@ -324,7 +325,7 @@ class LaunchedGroup:
                 yield Growth(name=entry.name, offset=size, content=b"")
                 self._sent[entry.name] = size
             elif everything and entry.name not in self._sent:
-                yield Growth(name=entry.name, offset=0, content=b"")  # an empty file is also news
+                yield Growth(name=entry.name, offset=0, content=b"")  # an empty file is reported too
             elif size > offset:
                 yield from self._new_bytes(entry.name, offset, whole_lines=not everything)
 

@@ -119,7 +119,7 @@ class Ranks:
         return int(value.item())
 
     def close(self) -> None:
-        """Leave the process group. Delete modules that use it first, or the process crashes on exit."""
+        """Leave the process group. First delete the modules that use it, or the process crashes on exit."""
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -1,1 +1,1 @@
-"""Probes: each examines one property of devices, links or a disk; all write one kind of record."""
+"""Probes: each examines one property of devices, links or a disk; all write the same record type."""

@@ -45,7 +45,7 @@ PRECISIONS: Mapping[NumberFormat, Precision] = {
 SAMPLES = 256
 """Number of rows fed through the small model."""
 SMALLEST_EDGE = 256
-"""Width that every device uses, so that all devices in a fleet have it in common."""
+"""Width that every device uses, so that it is the same across a fleet."""
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeReading]:
@@ -86,7 +86,7 @@ def _compared_with_host(
 def _edges(
     spec: FingerprintSpec, dtype: NumberFormat, drawn: Callable[[int], _Drawn], bench: Bench
 ) -> Sequence[int]:
-    """Return the widths to use: the largest that fits in time, and the one that every device uses."""
+    """Return the widths: the largest within the time limit, and the one that every device uses."""
     accelerator_of(bench.device).use_tf32(on=dtype == "tf32")
 
     def attempt(edge: int) -> None:
@@ -177,8 +177,7 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
 def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
     """Return the largest width up to `edge` at which one attempt fits in `limit_s` on every rank.
 
-    Doubling the width is expected to take eight times as long as a repeat that has its kernels already
-    loaded.
+    Doubling the width is expected to take eight times as long as a repeat with its kernels already loaded.
     """
     tried = min(SMALLEST_EDGE, edge)
     while limit_s is not None and tried < edge:

@@ -42,7 +42,7 @@ class _Ends:
 
     @property
     def timed_on(self) -> torch.device:
-        """The device that times the copy with its events: the sending one, or the only one."""
+        """The device that times the copy with its events: the sending device, or the only one."""
         device = self.source or self.target
         assert device is not None
         return device
@@ -59,7 +59,7 @@ class _Way:
     """One direction of a link: the second copy in each pair is timed, and all copies are compared.
 
     The first copy keeps the device busy while the second is queued; comparing would not take long enough for
-    that. Words and their inverse alternate between two buffers, so that a copy that writes nothing is also
+    that. Words and their inverses alternate between two buffers, so that a copy that writes nothing is also
     detected.
     """
 
@@ -142,7 +142,7 @@ def _devices(bench: Bench, accelerator: Accelerator) -> Sequence[torch.device]:
 
 
 def _words(size_bytes: int, memory: HostMemory | None = None) -> list[torch.Tensor]:
-    """Return words that differ from their neighbours, to reveal shifted copies, and their inverse."""
+    """Return words that differ from their neighbours (to reveal shifted copies), and their inverse."""
     words = torch.arange(max(1, size_bytes // WORD_BYTES)) * STRIDE + 1
     return [side.pin_memory() if memory == "pinned" else side for side in (words, ~words)]
 

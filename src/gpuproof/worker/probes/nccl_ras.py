@@ -30,7 +30,7 @@ TOO_OLD = "this NCCL's RAS supports only text output: {!r}"
 
 
 def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """After an all-reduce over all ranks, yield on rank 0 how many NCCL reports as missing or failed."""
+    """After a global all-reduce, yield on rank 0 how many ranks NCCL reports as missing or failed."""
     is_nccl = bench.ranks.backend == "nccl"
     if is_nccl:
         dist.all_reduce(torch.ones(1, device=bench.device))
@@ -53,7 +53,7 @@ def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
 
 
 def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -> ProbeReading:
-    """Return the number of faults along with what our own ranks report, or why there is none."""
+    """Return the number of faults, with our own ranks for comparison, or why there is none."""
     faults, sizes = list(ras_faults(status)), [one.get("size") for one in status.get("communicators") or ()]
     compared = f"NCCL {status.get('nccl_version')}: communicators of {sizes} ranks; our {num_ranks}"
     return ProbeReading(
@@ -73,7 +73,7 @@ def ras_status(address: str, *, timeout_s: float) -> Mapping[str, Any]:
 
     Raises:
         OSError: nothing listens at this address, or the service does not answer in time.
-        ValueError: the answer is not from a RAS service, or is not JSON (NCCL before 2.28).
+        ValueError: the response is not from a RAS service, or is not JSON (NCCL before 2.28).
     """
     host, _, port = address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s + SPARE_S) as connection:

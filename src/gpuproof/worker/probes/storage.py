@@ -1,4 +1,4 @@
-"""How fast is a disk when a checkpoint is written, read back in order, and read at random?
+"""How fast is a disk when a checkpoint is written, read back sequentially, and read at random?
 
 Everything is bounded in size and time, happens in the folder that the user specifies, and is removed at the
 end. Reads bypass the page cache (O_DIRECT) if the file system supports it. Otherwise the kernel is asked to
@@ -165,7 +165,7 @@ class _Trial:
         )
 
     def read(self) -> Iterator[ProbeReading]:
-        """Read the file in order, then blocks of it at random."""
+        """Read the file sequentially, then random blocks of it."""
         spec, whole = self.spec, self.written_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
         blocks = {access: whole // size for access, size in sizes.items()}

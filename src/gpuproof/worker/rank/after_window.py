@@ -3,9 +3,9 @@
 Modules that few recipes need are imported only when they run. If ranks average gradients, a window shows only
 the speed of the slowest rank. `measure_own_compute` measures how fast each rank is alone, from whole steps
 that keep their gradients on the rank, without any collective. These steps run in short bursts, and between
-two bursts all ranks run shared steps. So a rank that another process delayed for a moment is slow in one
-burst, whereas a slow device is slow in all of them. After these steps, weights differ between ranks, so
-learning is evaluated earlier.
+two bursts all ranks run shared steps. So a rank that another process delayed briefly is slow in one burst,
+whereas a slow device is slow in all of them. After these steps, weights differ between ranks, so learning is
+evaluated earlier.
 """
 
 from __future__ import annotations

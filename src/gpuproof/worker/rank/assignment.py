@@ -58,7 +58,7 @@ importing torch itself."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The work of this rank, and where to write its files."""
+    """The case that this rank runs, and where to write its files."""
 
     case: Case
     identity: RankIdentity
@@ -66,12 +66,12 @@ class Assignment:
     run_folder: Path
     parent_pid: int | None
     store: Store | None = None
-    """The store where the ranks of the user's own launcher have already met."""
+    """The store to which the ranks of the user's own launcher are already connected."""
     on_done: Callable[[Path], None] = lambda _journal: None
     """Called with the finished journal, once the process group has been left."""
     on_failure: Callable[[Path], None] = lambda _journal: None
     """Called with the journal once a rank's failure is recorded. The callback must always return, and
-    soon."""
+    quickly."""
     start: StartMode = "exec"
     """How this process was created: started directly, or forked with torch already imported
     (`serve_cases`)."""
@@ -149,7 +149,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
 
 def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
-    """Report that the launcher or agent exited before an error: stores and peers then disappear too."""
+    """Attribute an error to the launcher's or agent's exit, if any: stores and peers disappear too."""
     gone = watchdog.parent_gone()
     if gone is None:
         return failure
@@ -294,7 +294,7 @@ def _must_repeat(work: Work) -> bool:
 
 
 def import_torch(*, optimizes: bool = False) -> None:
-    """Import torch with the garbage collector off, since nothing created meanwhile is garbage.
+    """Import torch with the garbage collector off, since importing creates no garbage.
 
     If `optimizes`, also import what the first optimizer would import.
 

@@ -66,7 +66,7 @@ class Bench:
 def prepare_bench(
     case: Case, *, identity: RankIdentity, recorder: Recorder, store: Store | None = None
 ) -> Bench:
-    """Choose device and clock and meet the other ranks; one rank per host also describes the host.
+    """Choose device and clock and join the other ranks; one rank per host also describes the host.
 
     Raises:
         EnvironmentUnfitError: this rank lacks its device or backend.
@@ -112,7 +112,7 @@ def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
 
 @contextmanager
 def window_of(bench: Bench, *, expected_steps: int | None, stop_reason: str) -> Iterator[None]:
-    """Measure from the meeting of all ranks until the end, when the window record is written."""
+    """Measure from a barrier of all ranks until the end, when the window record is written."""
     uuid = accelerator_of(bench.device).properties(bench.device).uuid
     with bench.recorder.phase("measure", expected_steps=expected_steps):
         bench.ranks.barrier()

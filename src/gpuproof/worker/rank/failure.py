@@ -1,9 +1,9 @@
 """Failures: turn whatever ended a rank into a record of the cause and the next step.
 
 Journals of failed ranks on other hosts are sent to rank 0 over the ranks' store at MASTER_ADDR. The store may
-have been lost along with its host, so nothing here waits for longer than a few seconds, or raises. Rank 0's
-campaign reports journals that do not arrive, since it knows the host of each rank from that rank's first
-record.
+have been lost along with its host, so nothing here waits longer than a few seconds or raises an exception.
+Rank 0's campaign reports journals that do not arrive, since it knows the host of each rank from that rank's
+first record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ it gets when it is stopped."""
 
 
 class CommandFailedError(GpuproofError):
-    """A user's command did not succeed; `failure_cause` gives the reason."""
+    """A user's command failed; `failure_cause` gives the reason."""
 
     def __init__(self, cause: str, *, failure_cause: FailureCause, next_step: str) -> None:
         super().__init__(cause, next_step=next_step)
@@ -53,7 +53,7 @@ def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Fa
 
 
 def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> Failure:
-    """Describe why the watchdog ended the rank."""
+    """Describe why the watchdog stopped the rank."""
     failure = _failure(words.cause, words.message, words.next_step, rank=rank, heartbeat=heartbeat)
     return replace(failure, stacks=words.stacks)
 

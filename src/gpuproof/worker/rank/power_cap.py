@@ -92,7 +92,7 @@ class CapMeter:
         self._looked_s, self._total_s = elapsed_s, total_s
 
     def restart(self) -> None:
-        """Start counting from now on."""
+        """Start counting now."""
         self._looked_s = self._total_s = None
         self._seen_s = self._counted_s = 0.0
 
@@ -102,7 +102,7 @@ class CapMeter:
 
 
 class Settling:
-    """Run until the cap is not reached for a moment, or until its controller has had time to settle."""
+    """Run until the cap is not reached for some time, or its controller has had time to settle."""
 
     def __init__(self, meter: CapMeter, *, agree: Callable[[int], int], step_s: float | None) -> None:
         self.stop_reason = "settled"
@@ -217,8 +217,8 @@ def settle(
 ) -> PowerCapWatch | None:
     """Run steps until a power cap has settled; None if the window is too short or does not wait.
 
-    `step_s` is the time of a warm-up step; `steps` is the number of steps in the window, if it is limited by
-    their number.
+    `step_s` is the time of a warm-up step; `steps` is the number of steps in the window, if the window is
+    limited by step count.
     """
     window, agree = prepared.work.window, prepared.ranks.agree
     limit_s = window.power_cap_limit_s
@@ -241,7 +241,7 @@ def settle(
 
 
 def _planned_s(window: WindowSpec, steps: int | None, step_s: float | None, least_s: float) -> float:
-    """Return the planned duration of a window; 0 if precision or only a number of steps ends it."""
+    """Return the planned duration of a window; 0 if its end depends on precision or only on steps."""
     if window.measure_by == "precision" or (window.measure_by == "steps" and not least_s):
         return 0.0
     return window.limit_s or max(least_s, (steps or 0) * (step_s or 0.0))
@@ -258,7 +258,7 @@ def period_of_ends(ends_s: Sequence[float]) -> float | None:
 
 
 def _steps_done(ends_s: Sequence[float], moment_s: float) -> float:
-    """Return the number of steps finished by a moment, including a fraction of the step in flight."""
+    """Return how many steps were finished by a given time, including a fraction of the one in flight."""
     place = min(bisect_left(ends_s, moment_s), len(ends_s) - 1)
     begin_s = ends_s[place - 1] if place else 0.0
     step_s = ends_s[place] - begin_s

@@ -51,7 +51,8 @@ class Recorder:
     def write_last_words(self, record: Any) -> None:
         """Append a failure record, if need be in the reserved space; only a rank's first is written.
 
-        Later failures are consequences of the first: a hung rank that the watchdog ends also loses its peers.
+        Later failures are consequences of the first: a hung rank that the watchdog ends also loses contact
+        with its peers.
         """
         with self._lock:
             if not self._ended:
@@ -69,7 +70,7 @@ class Recorder:
     ) -> Iterator[None]:
         """Mark the start and the end of a phase; an end is marked only if no error occurred.
 
-        The expected numbers are for the progress bar.
+        The expected values are for the progress bar.
         """
         self.begin(name, expected_steps=expected_steps, expected_s=expected_s)
         yield
@@ -103,7 +104,7 @@ class Recorder:
 
 
 class StepTimesWriter:
-    """Takes step times in chunks; writes them, and the waits for data, about once a second.
+    """Receives step times in chunks; writes them, and the waits for data, about once a second.
 
     `take_wait_s` returns the seconds waited since the last call; None if steps never wait. With
     `steps_of_epoch`, a `gpuproof monitor exec` process that wraps the run receives epoch and batch, both
@@ -131,7 +132,7 @@ class StepTimesWriter:
         self._flushed_s = monotonic()
 
     def __call__(self, times: Sequence[float]) -> None:
-        """Take the times of finished steps; write them once a second has passed."""
+        """Receive the times of finished steps; write them once a second has passed."""
         self._num_pending += len(times)
         if self._keep_times:
             self._pending += [round(t, NANOSECOND_DIGITS) for t in times]

@@ -300,7 +300,7 @@ def _window_record(
 
 
 def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
-    """Measure, and record what was compiled before the window and inside it."""
+    """Measure, and record what was compiled before the window and during it."""
     before = read_counts()
     window = measure(prepared, recorder, warm)
     rank = prepared.identity.rank

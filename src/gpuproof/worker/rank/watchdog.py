@@ -32,11 +32,11 @@ from gpuproof.records.run import FailureCause
 
 POLL_S = 0.5
 LINGER_S = 2.0
-"""How long a rank stays alive after its final record while other ranks fail too. It must exceed the time (a
-chunk of steps, a poll) by which ranks that hang together differ in noticing it, since the exit of one rank
-makes the others exit too."""
+"""How long a rank stays alive after its final record so that other ranks can write theirs. It must exceed the
+difference (a chunk of steps, a poll) in when ranks that hang together notice the hang, since the exit of one
+rank makes the others exit too."""
 ANSWER_S = 2.0
-"""Timeout for an answer from a driver or NCCL."""
+"""Timeout for a response from a driver or NCCL."""
 LAST_CALLS = 3
 RAS_ADDRESS = ("localhost", 28028)
 """The default address where NCCL (2.24 and later) listens (see NCCL_RAS_ADDR)."""
@@ -73,7 +73,7 @@ class LastWords:
 
 
 class Watchdog:
-    """Watches this process until it ends the process or is told to stop."""
+    """Watches this process until it terminates the process or is stopped."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Watchdog:
             sleep(ANSWER_S)  # sleeps until the process ends
 
     def rest(self) -> None:
-        """Note that everything is written; from now on, a signal ends the process without a record."""
+        """Register that everything is written; from now on, a signal ends the process without a record."""
         self._resting.set()
 
     def _watch(self) -> None:
@@ -140,8 +140,8 @@ class Watchdog:
     def parent_gone(self) -> tuple[FailureCause, str] | None:
         """Report that the launcher, or the agent of several ranks, has exited; None while both are alive.
 
-        If the launcher exits, the run counts as interrupted. If the agent exits, it does not: the launcher is
-        still alive and notices that ranks were lost.
+        If the launcher exits, the run counts as interrupted. If the agent exits, the run does not count as
+        interrupted: the launcher is still alive and notices that ranks were lost.
         """
         if self._parent_pid is None:
             return None
@@ -188,7 +188,7 @@ class Watchdog:
 
 
 def process_lives(pid: int) -> bool:
-    """Return whether a process on this host is running. A zombie is not: containers may not reap it."""
+    """Return whether a process on this host is running; zombies, which containers may leave, do not count."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -203,14 +203,14 @@ def process_lives(pid: int) -> bool:
 
 
 class ProgressClock(Protocol):
-    """A step clock that knows how far its device has got."""
+    """A step clock that knows how far its device has progressed."""
 
     def progress(self) -> tuple[int, int, int]:
         """Return how many timed steps were launched, and how many the device started and finished."""
 
 
 def look_at_progress(clock: ProgressClock | None, *, operation: str | None) -> RankProgress | None:
-    """Return how far the device has got; None if this process neither times work nor has peers."""
+    """Return the device's progress; None if this process neither times work nor has peers."""
     distributed = sys.modules.get("torch.distributed")
     in_group = distributed is not None and distributed.is_available() and distributed.is_initialized()
     if clock is None and not in_group:

@@ -29,9 +29,9 @@ class WindowPlan:
     steps: int | None = None
     seconds: float | None = None
     least_s: float | None = None
-    """Minimum duration of a window limited by steps, which continues until then."""
+    """Minimum duration of a window limited by steps, which is extended if necessary."""
     limit_s: float | None = None
-    """Maximum duration of a window limited by precision; it ends then in any case."""
+    """Maximum duration of a window limited by precision; it always ends by then."""
 
     @property
     def expected_s(self) -> float | None:
@@ -69,7 +69,7 @@ def plan_window(
     """Plan the window.
 
     `step_s` is the time of a warm-up step, `agree` returns the smallest of all ranks' proposals, and
-    `min_window_s` is the minimum duration of a window limited by steps on this device, unless the recipe
+    `min_window_s` is the minimum duration of a window defined in steps on this device, unless the recipe
     specifies another.
     """
     window = work.window

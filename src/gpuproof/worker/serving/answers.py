@@ -1,4 +1,4 @@
-"""An endpoint's answer to one request, read as a stream: chunk times, and the token count.
+"""An endpoint's response to one request, read as a stream: chunk times, and the token count.
 
 In: the events of a stream from `/completions` or `/chat/completions`, as they arrive. Out: the times of one
 request. Chunks and tokens are counted separately, since a chunk may carry several tokens: the token count is
@@ -49,7 +49,7 @@ class RequestTimes:
     chunks: array[float] = field(default_factory=lambda: array("d"))
     """Arrival time of each chunk with text."""
     answer: list[str] | None = None
-    """Content of the answer, if the next turn has to repeat it."""
+    """Content of the response, if the next turn has to repeat it."""
     has_surplus: bool = False
     """Whether the server counted or sent more tokens than were requested."""
     is_resent: bool = False
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 def read_field(event: object, name: str, kind: type[T]) -> T | None:
-    """Read a field in an event; None if it is missing or null.
+    """Read a field of an event; None if it is missing or null.
 
     Raises:
         ProtocolError: the event is not an object, or the field has a wrong type.
@@ -137,7 +137,7 @@ def _content(choice: object) -> str:
 
 
 def _kind(choice: object) -> Literal["content", "reasoning"] | None:
-    """Return the kind of text that a choice carries; None if it has no text."""
+    """Return the kind of text that a choice contains; None if it has no text."""
     if _content(choice):
         return "content"
     delta = read_field(choice, "delta", dict)

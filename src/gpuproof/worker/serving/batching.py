@@ -2,8 +2,8 @@
 
 In: traffic, and the model as a function that accepts a number of samples and returns once they are done
 (`RunBatch`).
-Out: when each request was started, received its first token and was done, and which batches were run.
-Requests are served first come, first served. Batches are static: no request joins a running batch.
+Out: when each request started, received its first token and finished, and which batches ran. Requests are
+served first come, first served. Batches are static: no request joins a running batch.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def serve(
     on_batch: Callable[[int], None] = lambda _: None,
     clock: Callable[[], float] = monotonic,
 ) -> ServedRequests:
-    """Serve until the source is exhausted and no request waits; `on_batch` gets the number done."""
+    """Serve until the source is exhausted and no request waits; `on_batch` is called with the number done."""
     served = ServedRequests()
     waiting = 0
     oldest_s = 0.0

@@ -1,9 +1,9 @@
 """Load one endpoint from several client processes, each sending a part of the same schedule.
 
 Python uses at most one CPU, which limits what one client can send. With n clients, the i-th client sends
-requests i, i + n, …, with the same texts that a single client would send. All times are relative to one
-moment on the host's monotonic clock, which processes share, so the records only need sorting. If there is
-only one client, it is this process itself. Each client runs in an event loop with precise timers
+requests i, i + n, …, with the same prompts that a single client would send. All times are relative to one
+point in time on the host's monotonic clock, which processes share, so the records only need sorting. If there
+is only one client, it is this process itself. Each client runs in an event loop with precise timers
 (`run_precisely`). `epoll_wait` accepts only whole milliseconds, and `selectors` rounds up, so a request due
 in 0.1 ms would be sent 1 ms late. Here, `select` waits for the epoll object itself, with microsecond
 resolution. On two busy cores, the median delay of a sleep of 2.37 ms was 0.78 ms with asyncio's loop, and
@@ -37,8 +37,8 @@ from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
 
 CPUS, CPUS_BESIDE_SERVER = 2, 4
-"""Number of CPUs per client, without and with a server on this host. The client's twin, or the server, uses
-the others."""
+"""Number of CPUs per client, without and with a server on this host. The server, or the twin that replaces
+it, uses the others."""
 MOST = 16
 BEAT_S = 0.25
 Run: TypeAlias = Callable[[TrafficPlan, Callable[[int], None]], list[RequestTimes]]

@@ -1,7 +1,7 @@
 """Load-test a server with OpenAI's protocol: vLLM, SGLang, TGI, llama.cpp or any other.
 
 The generator runs on an event loop, in this process or in several (`clients.py`). It issues requests on
-schedule or whenever one completes, and reads each answer as a stream (`answers.py`). Protocol for both:
+schedule or whenever one completes, and reads each response as a stream (`answers.py`). Protocol for both:
 https://platform.openai.com/docs/api-reference/completions (`stream: true`, server-sent events, `data:
 [DONE]`).
 """
@@ -31,7 +31,7 @@ PATHS: Mapping[Api, str] = {"completions": "/completions", "chat": "/chat/comple
 DATA = "data:"
 DONE = "[DONE]"
 OPTIONAL_FIELDS: Mapping[str, Any] = {
-    "ignore_eos": True,  # for vLLM and SGLang, so that every answer reaches its full length
+    "ignore_eos": True,  # for vLLM and SGLang, so that every response reaches its full length
     "stream_options": {"include_usage": True},  # makes the server send its own token count
     "temperature": 0,  # reasoning models use a different name for this field
 }
@@ -39,7 +39,7 @@ REFUSALS = ("HTTP 400", "HTTP 422")
 """Status codes with which servers reject an unknown field, unless they ignore it."""
 NO_SUCH_PATH = ("HTTP 404", "HTTP 405", "HTTP 501")
 LIMIT, LIMIT_SINCE = "max_tokens", "max_completion_tokens"
-"""Names of the field for the answer's token limit: for nearly all servers, and for OpenAI's reasoning
+"""Names of the field for the response's token limit: for nearly all servers, and for OpenAI's reasoning
 models."""
 CALIBRATIONS = 2
 """Number of requests at each of two prompt lengths."""
@@ -56,7 +56,7 @@ class EndpointLoad:
     api: Api = field(init=False)
     """API in use; if `auto` was requested, the one that `try_out` found."""
     expects_usage: bool = False
-    """Whether `try_out` received a token count, so that an answer without a count is incomplete …"""
+    """Whether `try_out` received a token count, so that a response without a count is incomplete …"""
     expects_done: bool = False
     """… and whether it received [DONE]."""
     counts_prompts: bool = False
@@ -205,7 +205,7 @@ class EndpointLoad:
                 connection.close()
 
     def _refuse_part(self, times: RequestTimes) -> None:
-        """Reject an incomplete answer.
+        """Reject an incomplete response.
 
         Raises:
             ProtocolError: the tokens, the token count or the end of the stream did not arrive.
@@ -289,10 +289,10 @@ class EndpointLoad:
 
 
 async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> None:
-    """Read an answer until it is complete.
+    """Read a response until it is complete.
 
     Raises:
-        ProtocolError: the answer is not an event stream, or one of its events does not follow the protocol.
+        ProtocolError: the response is not an event stream, or one of its events does not follow the protocol.
     """
     has_event, other = False, ""
     async for line in answer.lines():
@@ -314,7 +314,7 @@ async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> N
 
 
 async def _refusal(answer: Answer) -> str:
-    """Return what a server answered instead of a stream: its status, any redirect, its message."""
+    """Return a server's response in place of a stream: its status, any redirect, its message."""
     words = [line[:MOST_SAID] async for line in answer.lines()]
     headers = answer.headers
     if 300 <= answer.status < 400 and "location" in headers:

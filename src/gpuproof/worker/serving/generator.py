@@ -3,10 +3,10 @@
 The generator shares only two kernel counters (eventfd) with the server: requests issued, and requests done.
 Adding to a counter neither blocks nor needs buffer space, so a busy server cannot delay the generator;
 reading a counter returns everything added since the last read. In: a plan as JSON, and the numbers of the two
-descriptors. Out, on standard output, once everything has been issued: the time of each issue as raw doubles,
-in seconds from the window's start. Schedules are drawn before the window, from a seed. Generator and server
-draw the same schedule, so it need not be sent. Latency is measured from the issue times, not from when a
-request could be sent, so a server that stalls does not delay the next requests (no coordinated omission).
+descriptors. Out, on standard output, once everything has been issued: the issue times as raw doubles, in
+seconds from the window's start. Schedules are drawn before the window, from a seed. Generator and server draw
+the same schedule, so it need not be sent. Latency is measured from the issue times, not from when a request
+could be sent, so a server that stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def issue_by_schedule(
 
 
 def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
-    """Keep `concurrency` requests in flight until the plan's end; return the time of each issue."""
+    """Keep `concurrency` requests in flight until the plan's end; return their issue times."""
     assert plan.concurrency is not None
     begin_s = plan.begin_monotonic_s
     _sleep_until(begin_s)
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _live_as_long_as(server_pid: int) -> None:
-    """Exit when the server is gone, for whatever reason: signals to its group do not arrive here."""
+    """Exit when the server has exited, for whatever reason: signals to its group do not arrive here."""
 
     def watch() -> None:
         while os.getppid() == server_pid:
@@ -233,7 +233,7 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
     """Return the plan for a case's window.
 
     server: on a schedule. offline: everything at once. closed_loop: a number of users who each wait for their
-    answers. The first two scenarios are MLPerf's: https://github.com/mlcommons/inference_policies, section
+    responses. The first two scenarios are MLPerf's: https://github.com/mlcommons/inference_policies, section
     Scenarios.
 
     Raises:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for a load generator: one POST on a keep-alive connection, the answer line by line.
+"""HTTP/1.1 for a load generator: one POST on a keep-alive connection, the response line by line.
 
 The standard library's client blocks one thread per request, and thousands of requests may be in flight at
 once. So this module implements the protocol (RFC 9112) over asyncio streams: status line, headers, and a body
@@ -20,7 +20,7 @@ from gpuproof.worker.serving.answers import ProtocolError
 
 MAX_LINE_BYTES = 2**20
 MAX_ANSWER_BYTES = 2**26
-"""Maximum number of bytes per answer: 64 MiB suffice for millions of tokens, and more would only fill
+"""Maximum number of bytes per response: 64 MiB suffice for millions of tokens, and more would only fill
 memory."""
 MAX_HEADERS = 200
 PIECE_BYTES = 2**16
@@ -97,12 +97,12 @@ class Connection:
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def post(self, address: Address, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Send a request; return once the status and headers of the answer have arrived.
+        """Send a request; return once the status and headers of the response have arrived.
 
         Raises:
-            ProtocolError: the received data is not an answer, or arrived before the request was sent.
+            ProtocolError: the received data is not a response, or arrived before the request was sent.
         """
-        self.is_reusable = False  # until the whole answer has been read
+        self.is_reusable = False  # until the whole response has been read
         self._refuse_surplus()
         self._num_before = self._num_taken
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -127,7 +127,7 @@ class Connection:
         """Yield the body's lines as they arrive, without line endings; the connection is then reusable.
 
         Raises:
-            ProtocolError: the body or one of its lines is too long, or more than one answer arrived.
+            ProtocolError: the body or one of its lines is too long, or more than one response arrived.
         """
         rest, num_bytes = bytearray(), 0
         async for data in self._body(headers):
@@ -162,7 +162,7 @@ class Connection:
             yield data
 
     async def _pieces(self, size: int) -> AsyncIterator[bytes]:
-        """Read this many bytes as they arrive, in pieces no longer than what is available."""
+        """Read this many bytes as they arrive, in chunks no longer than what is available."""
         while size:
             piece = await self._reader.read(min(size, PIECE_BYTES))
             if not piece:

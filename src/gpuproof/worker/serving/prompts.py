@@ -1,12 +1,12 @@
-"""The content of each request to an endpoint: a text of a given token count, and a token limit.
+"""The content of each request to an endpoint: a text with a given token count, and a token limit.
 
 In: the recipe's lengths, prefixes and trace, and a seed. Out: for each request number, always the same text.
 Texts consist of short common words. How many words make up a token depends on the server, so a few prompts
 are sent before the window, and a line is fitted to the server's own counts (`Calibration`). No two prompts
 start the same way, so that no prefix cache answers them, unless prefixes are shared on purpose. A trace uses
 Mooncake's format (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), with one line per request:
-`{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash is the name of
-a block of 512
+`{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash identifies a
+block of 512
 tokens: prompts that start with the same hashes start with the same text. A file without timestamps provides
 only lengths.
 """
@@ -115,7 +115,7 @@ class Prompts:
         return Ask(self._text(draw, num_words, []), num_words, 1)
 
     def trial_words(self) -> tuple[int, int]:
-        """Return two prompt lengths to query the server's count for: about the mean, and half of it."""
+        """Return two prompt lengths at which to query the server's count: about the mean, and half of it."""
         tokens = [row.prompt_tokens for row in self._trace] or [self.spec.prompt_tokens or PROMPT_TOKENS]
         words = max(MIN_TRIAL_WORDS, round(sum(tokens) / len(tokens)))
         return words, words // 2
@@ -150,7 +150,7 @@ class Prompts:
         return " ".join([*shared, *own, *self._slice(draw, left - len(own))])
 
     def _slice(self, draw: Random, words: int) -> list[str]:
-        """Return consecutive words of the pool from a random position; drawing each word is too slow."""
+        """Return consecutive words of the pool from a random position; drawing word by word is too slow."""
         place = draw.randrange(POOL_WORDS)
         times = -(-(place + words) // POOL_WORDS)
         return (self._pool * times)[place : place + words] if times > 1 else self._pool[place : place + words]
@@ -161,7 +161,7 @@ def _random(seed: int) -> Random:
 
 
 def trial_numbers() -> Iterator[int]:
-    """Yield numbers for the requests before the window; the window does not use these numbers."""
+    """Yield request numbers for use before the window; the window does not use these numbers."""
     number = -1
     while True:
         yield number
@@ -184,8 +184,8 @@ def read_trace(path: str, *, max_s: float | None = None) -> tuple[TraceRow, ...]
     """Read the requests in the first `max_s` seconds, or all requests if the file has only lengths.
 
     Raises:
-        EnvironmentUnfitError: the file cannot be read, contains no requests, or has an invalid line; or times
-            are required (`max_s`) and a request has no timestamp.
+        EnvironmentUnfitError: the file cannot be read, contains no requests, or has an invalid line; or
+            timestamps are required (`max_s`) and a request has none.
     """
     try:
         if Path(path).stat().st_size > MOST_BYTES:

@@ -284,7 +284,7 @@ def _rounded(times_s: Iterable[float | None]) -> tuple[float | None, ...]:
 
 
 def _gaps(rows: Sequence[RequestTimes]) -> tuple[tuple[float, int], ...]:
-    """Count the gaps between chunks over all answers, by length rounded to four digits."""
+    """Count the gaps between chunks over all responses, by length rounded to four digits."""
     return tuple(sorted(Counter(float(f"{gap:.4g}") for row in rows for gap in row.gaps_s).items()))
 
 

@@ -1,9 +1,9 @@
 """A twin of an endpoint: our own server that answers as configured, to measure only the client.
 
 In: the number of chunks per answer, and the seconds to the first chunk and between chunks. Out: the port, as
-the first line on standard output, and then answers to POST requests on any path, in the form of
-`/completions`. Times of the answers are relative to the moment when the request was complete. The twin is a
-separate process, and exits with its parent.
+the first line on standard output, and then responses to POST requests on any path, in the form of
+`/completions`. Times are measured from when the request was complete. The twin is a separate process, and
+exits with its parent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ client instead of the server."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinAnswer:
-    """Number and timing of the chunks in an answer."""
+    """Number and timing of the chunks in a response."""
 
     chunks: int
     first_s: float = 0.0
@@ -90,7 +90,7 @@ class Answering(asyncio.Protocol):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer until standard input closes, i.e. until the parent process exits; not started by users."""
+    """Serve until standard input closes, i.e. until the parent process exits; not started by users."""
     told = TwinAnswer(**json.loads(arguments[0]))
     end_with_the_parent()
 
@@ -127,7 +127,7 @@ def twin(told: TwinAnswer) -> Iterator[str]:
 
 
 def measure_client(spec: ServingSpec, *, seed: int, num: int = 1) -> ClientAlone:
-    """Load an instantly answering twin the way this client loads its endpoint: how fast, how late?
+    """Load an instantly responding twin the way this client loads its endpoint: how fast, how late?
 
     If there are several clients, each has its own twin.
 

@@ -1,1 +1,1 @@
-"""Parts of a step: model, precision, optimizer, capture, and what was observed of the step."""
+"""Parts of a step: model, precision, optimizer, capture, and what was observed during the step."""

@@ -1,4 +1,4 @@
-"""Which keys of a case have no effect here, and why; recorded so that none seems to have worked."""
+"""Which keys of a case have no effect here, and why; recorded so that none seems to take effect."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Activation checkpointing: store less for the backward pass, and recompute the rest.
 
-In: a built model and the case's choice. Out: the model to run, and how many of its modules are recomputed. A
-model's repeated blocks, which are also the units of sharding, are derived from its structure; a workload does
-not declare them.
+In: a built model and the case's checkpointing setting. Out: the model to run, and how many of its modules are
+recomputed. A model's repeated blocks, which are also the units of sharding, are derived from its structure; a
+workload does not declare them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Decoding:
     """Repeatedly appends the most likely token to each sequence."""
 
     outputs: torch.Tensor
-    """The scores from which the latest tokens were chosen."""
+    """The logits from which the latest tokens were chosen."""
     tokens: torch.Tensor
     """The latest token of each sequence, (batch,)."""
 

@@ -7,7 +7,7 @@ module also contains the formulas that torch's counter lacks, or gets wrong (att
 groups of experts), in the form that `flop_count` uses: from the shapes of an operator's arguments to
 operations, with a multiply-add counted as two. Attention is counted as in model FLOPs: two matmuls forward
 and four backward, over the full square, whichever kernel runs. Torch's own formulas omit the CPU's kernel,
-and add a fifth matmul backward for the scores that fused kernels recompute (PaLM, appendix B,
+and add a fifth backward matmul for the scores that fused kernels recompute (PaLM, appendix B,
 https://arxiv.org/abs/2204.02311).
 """
 

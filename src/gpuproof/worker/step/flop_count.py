@@ -1,7 +1,7 @@
 """How many FLOPs does torch itself count? Checks or replaces FLOP counts computed analytically.
 
 In: a computation, as a function without arguments, or a module with one batch. Out: the number of operations
-in its matrix products, as seen by torch's own dispatcher, with a multiply-add counted as two.
+in its matmuls, as seen by torch's own dispatcher, with a multiply-add counted as two.
 
 Counting runs the computation once, eagerly, in Python, several times slower than a step, so it must happen
 before the window. It uses the plain module, without torch.compile, CUDA graphs and data parallelism, which
@@ -61,7 +61,7 @@ def count_flops(work: Callable[[], object]) -> ProductFlops:
 
 
 class _Counter(OperatorMode):
-    """Adds up dispatched multiplications by torch's formulas and ours; records those without one."""
+    """Adds up the FLOPs of multiplications by torch's formulas and ours; records those without one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def count_training_flops(
     loss: LossFunction,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> ProductFlops:
-    """Return the FLOPs of forward, loss and backward for a batch; the optimizer multiplies no matrices.
+    """Return the FLOPs of forward, loss and backward for a batch; the optimizer has no matmuls.
 
     Gradients are cleared, so call this between steps.
     """
@@ -149,7 +149,7 @@ def count_training_flops(
 
 @contextmanager
 def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Restore a model's buffers (running means of norms) and the random state afterwards."""
+    """Restore a model's buffers (running means of norm layers) and the random state afterwards."""
     state = module.state_dict(keep_vars=True)
     saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in state]
     with accelerator_of(device).kept_random_state(device):

@@ -42,7 +42,7 @@ class GenerationStep:
 
     @property
     def outputs(self) -> torch.Tensor | None:
-        """The scores of the latest tokens."""
+        """The logits of the latest tokens."""
         return self.decoding.outputs
 
     def _begin(self) -> None:
@@ -141,7 +141,7 @@ def _sizes(work: ModelWork) -> _Sizes:
 
 
 def prompt_length(work: ModelWork) -> int:
-    """Return the prompt length for work that generates text."""
+    """Return the prompt length for a workload that generates text."""
     return _sizes(work).prompt_tokens
 
 
@@ -227,7 +227,7 @@ def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step:
 
     All weights are read once, as stored (in fp8, one byte each). Keys and values of every sequence are read
     once, and the new tokens' keys and values are written. Activations and the few embedding rows are omitted.
-    None for other steps, and if the tokens determine which weights are read (experts).
+    None for other steps, or if the tokens determine which weights are read (experts).
     """
     if not isinstance(step, DecodeStep):
         return None

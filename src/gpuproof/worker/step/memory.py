@@ -2,7 +2,7 @@
 
 In: a prepared case, and one of its warm-up steps to observe. Out: the memory record, along with the
 closed-form value. Tensors that the backward pass needs are observed through torch's hooks on saved tensors,
-each storage once. Parameters and samples are omitted, since they exist anyway.
+each storage once. Parameters and samples are omitted, since they are in memory anyway.
 https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.saved_tensors_hooks
 """
 

@@ -126,7 +126,7 @@ def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape)
 
 
 def compiled(run: Run, compute: TrainingSpec) -> Run:
-    """Return a module or function, compiled as requested; a compiler error is an error of the case."""
+    """Return a module or function, compiled as requested; a compiler error fails the case."""
     if not compute.compile.enabled:
         return run
     mode, fullgraph = compute.compile.mode, compute.compile.fullgraph

@@ -24,8 +24,8 @@ from gpuproof.records.work.training import OptimizerImplementation, OptimizerNam
 
 LOWEST_RATE = 1e-6
 SETTLING_STEPS = 20
-"""Number of updates after a reset before gradients are compared with a second moment that was reset to zero.
-It is not in SPAM's paper, but in the authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer), as
+"""Number of updates after resetting the second moment to zero before gradients are compared with it. It is
+not in SPAM's paper, but in the authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer), as
 `grad_accu_steps`."""
 LOWEST_SHARE = 0.01
 """Fraction of the learning rate right after a reset, as in the authors' code."""
@@ -67,11 +67,12 @@ def cosine(done: int, *, highest: float, total_steps: int) -> float:
 def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total: int | None) -> None:
     """Make AdamW spike-aware: SPAM, Huang et al. 2025, https://arxiv.org/abs/2501.06842.
 
-    Every `reset_steps`, both moments are set to zero and the learning rate warms up again. A gradient with a
-    square that exceeds `threshold` times its second moment v becomes sign(g)·√(threshold·v). If the paper and
-    the authors' code differ in detail, this function follows the code: see the constants in this module.
-    Likewise, Adam's own step count is not reset. Unlike the authors' code, weight decay follows the warmed-up
-    rate, ε is torch's 1e-8, and all of the momentum is kept (sparse momentum is optional in the paper).
+    Every `reset_steps`, both moments are set to zero and the learning rate warms up again. A gradient becomes
+    sign(g)·√(threshold·v) if its square exceeds `threshold` times its second moment v. If the paper and the
+    authors' code differ in detail, this function follows the code: see the constants in this module. As in
+    that code, Adam's own step count is not reset. Unlike the authors' code, weight decay follows the
+    warmed-up rate, ε is torch's 1e-8, and all of the momentum is kept (sparse momentum is optional in the
+    paper).
     """
     spec = training.spam
     done = 0
@@ -128,7 +129,7 @@ class OptimizerKind:
     base: type[torch.optim.Optimizer]
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
-    """Attaches whatever else happens at each update; receives the total number of updates, if known."""
+    """Attaches further actions to each update; receives the total number of updates, if known."""
     clip_norm: float | None = None
     """Norm for gradient clipping, used if the case does not set one."""
 
@@ -156,7 +157,7 @@ def make_optimizer(
     capturable: bool = False,
     total_steps: int | None = None,
 ) -> torch.optim.Optimizer:
-    """Create the optimizer of a case for groups of parameters.
+    """Create a case's optimizer for the given parameter groups.
 
     `capturable` keeps Adam's step count on the device, as a CUDA graph requires; `total_steps` is the total
     number of updates in the launch.

@@ -36,7 +36,7 @@ class PrecisionPolicy:
     device_type: str
     cast_by: Literal["autocast", "shards", "storage"] = "autocast"
     """How values are cast: no autocast is needed if parameters are stored in half precision, or sharded and
-    gathered in it."""
+    gathered in half precision."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context for forward passes; it can be re-entered in every step."""

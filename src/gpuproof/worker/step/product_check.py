@@ -1,7 +1,7 @@
 """Is the window's last matmul correct? Compares its result with the host's 8-byte float sums.
 
-The CPU computes the reference from the operands as they were rounded, since a faulty device would make the
-same mistake twice. An element may be off by the rounding error of the computation:
+The CPU computes the reference from the rounded operands, since a faulty device would make the same mistake
+twice. An element may be off by the rounding error of the computation:
 
     λ·r·u·‖a‖·‖b‖ + v·|c|,  λ = √(2·ln(2·m·n·k/δ)),  r = min(√k, λ/√2)
 

@@ -85,8 +85,8 @@ class WorkloadInfo:
     """A registered workload.
 
     `item` is the unit of a rate: samples, whatever they are called, or tokens if samples are sequences. A
-    batch, an epoch and `work` always count samples. `options_type` is a standard-library dataclass with a
-    `__post_init__` that may raise `ValueError`. An instance of it is passed to `input_shape(options,
+    batch, an epoch and `work` are always counted in samples. `options_type` is a standard-library dataclass
+    with a `__post_init__` that may raise `ValueError`. An instance of it is passed to `input_shape(options,
     image_size, num_classes)`, which may raise `UsageError`, and to `work(options, input_shape)`, which
     returns None if the FLOP count is unknown. `implementation` is `module:function`, a function of (options,
     input_shape) that returns a `torch.nn.Module`; `loss` is one of the worker's losses. `generation(options,
@@ -110,8 +110,8 @@ class WorkloadInfo:
     """Number of bytes that one step with this batch size moves to and from device memory; None if there is no
     closed-form count, since cache effects cannot be computed analytically."""
     activation_values: Callable[[Any, InputShape], int] | None = None
-    """Minimum number of values that one sample stores for the backward pass in a module that runs as written;
-    None if there is no closed-form count."""
+    """Minimum number of values that one sample stores for the backward pass without compilation or
+    checkpointing; None if there is no closed-form count."""
     kinds: tuple[str, ...] = ("training", "inference", "serving")
     """The kinds of runs that the workload supports."""
     without_effect: tuple[tuple[str, str], ...] = ()

@@ -53,7 +53,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class LibraryModel(WorkloadInfo):
-    """A model from a library, by the name it has there. Its cost is counted on the node."""
+    """A model from a library, by its name in that library. Its cost is counted on the node."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class LibraryModel(WorkloadInfo):
     def resolve_shape(
         self, options: Mapping[str, Any], image_size: int | None, num_classes: int | None
     ) -> InputShape:
-        """Look up in the library the sizes that were not set; called only on the node."""
+        """Get unset sizes from the library; called only on the node."""
         module = import_module(self.implementation.partition(":")[0])
         shape: InputShape = module.input_shape(self.name.partition("/")[2], options, image_size, num_classes)
         return shape
@@ -101,7 +101,7 @@ LIBRARIES = {
 
 
 def choose_task(model: str) -> Task:
-    """Return the task of a transformers model: from the suffix of its name, else the usual one.
+    """Return the task of a transformers model: from the suffix of its name, else from its model type.
 
     >>> choose_task("gpt2"), choose_task("bert"), choose_task("bert:causal"), choose_task("vit")
     ('causal', 'masked', 'causal', 'image')

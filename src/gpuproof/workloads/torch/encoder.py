@@ -158,7 +158,7 @@ def build_gpt2(options: Gpt2Options, shape: InputShape) -> nn.Module:
 
 
 class Gpt2(nn.Module):
-    """Embedding and learnt positions, causal layers, a norm, and a head tied to the embedding."""
+    """Embedding and learned positions, causal layers, a norm, and a head tied to the embedding."""
 
     def __init__(self, options: Gpt2Options, *, seq_len: int) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 Code that measures or serves a decoder uses a `Generation`, which has a fixed number of slots with one
 sequence each. A batch uses the first slots. `prefill` reads the prompts, and `decode` adds a token to each,
-all sequences in lockstep. The cache is allocated once, at the first prefill, with the type of the model's
+all sequences in lockstep. The cache is allocated once, at the first prefill, with the dtype of the model's
 keys.
 
 A step with shapes that must not depend on the length (`decode_within`), as in a captured graph, writes at the
@@ -82,7 +82,7 @@ class KeyValueCache:
 
     @property
     def mask(self) -> torch.Tensor | None:
-        """Mask added to the attention scores, (1, 1, 1, end); None if no position has to be hidden."""
+        """Mask added to the attention scores, (1, 1, 1, end); None if no position has to be masked."""
         return None if self.end is None else self._mask[None, None, None, : self.end]
 
     def place(self) -> None:
@@ -96,7 +96,7 @@ class KeyValueCache:
         self.position.fill_(self.length)
 
     def advance(self) -> None:
-        """Advance by one token on the device: its position, and the positions that attention can see."""
+        """Advance the position, and the positions that attention can see, by one token on the device."""
         self.position.add_(1)
         self._mask.index_fill_(0, self.position, 0)
 
@@ -108,7 +108,7 @@ class KeyValueCache:
 
 
 class Generation:
-    """A model and its cache. Scores for the next token are (batch, vocab_size)."""
+    """A model and its cache. Scores for the next token have shape (batch, vocab_size)."""
 
     def __init__(self, model: CachedModel, *, num_slots: int, max_tokens: int) -> None:
         self.model = model

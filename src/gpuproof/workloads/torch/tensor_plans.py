@@ -1,4 +1,4 @@
-"""How the built-in workloads are split over ranks that work on the same samples.
+"""How the built-in workloads are split across ranks that work on the same samples.
 
 A pair of linear layers is split by the columns of the first and the rows of the second. Everything between
 them then needs no data from other ranks, and the outputs of the second layer are summed over the ranks
@@ -40,7 +40,7 @@ def perceptron_plan(module: nn.Sequential, _size: int) -> Plan:
 
 
 def decoder_plan(module: Decoder, size: int) -> Plan:
-    """Split heads, feed-forward networks or experts, and the vocabulary; norms and routers stay whole."""
+    """Split heads, feed-forward networks or experts, and the vocabulary; norms and routers are not split."""
     plan = _vocabulary("embedding", "head")
     for name, layer in module.layers.named_children():
         assert isinstance(layer, DecoderLayer)

@@ -1,4 +1,4 @@
-"""transformers models with random weights, from a type and its sizes; the hub is never contacted.
+"""transformers models with random weights, given a type and sizes; the hub is never contacted.
 
 transformers is imported only here, and only on request. The options are fields of the type's own
 configuration, plus `seq_len`, the length of a sequence, which is not a size of the model.

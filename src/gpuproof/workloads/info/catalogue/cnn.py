@@ -22,8 +22,8 @@ class SimpleCnnOptions:
 
 
 CNN_CHANNELS = (3, 32, 64, 128)
-"""Number of channels in the input and after each 3×3 convolution, which is followed by a pool that halves the
-image."""
+"""Number of channels in the input and after each 3×3 convolution, which is followed by a pooling layer that
+halves the image."""
 CNN_HIDDEN = 512
 CNN_DROPOUT = 0.5
 
@@ -73,7 +73,7 @@ def _lenet_input(options: LeNetOptions, image_size: int | None, num_classes: int
 
 
 def lenet_sizes(image_size: int) -> tuple[int, int]:
-    """Return the height of the maps after each unpadded convolution; a pool then halves the maps."""
+    """Return the height of the maps after each unpadded convolution; pooling then halves the maps."""
     first = image_size - LENET_KERNEL + 1
     return first, first // 2 - LENET_KERNEL + 1
 

@@ -200,7 +200,7 @@ def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
     two). After the layers, it stores the last norm's input and output, the scores, and their log-softmax.
     Queries are stored in addition to the repeated keys or, if no keys are repeated, values are stored in
     addition to the inputs of queries and keys. Statistics of norms and attention, and the values stored by
-    norms without a fused kernel, are not included: 8 to 16 % more on a CPU.
+    norms without a fused kernel, are not included: they add 8 to 16 % on a CPU.
     """
     beside = plan.kv_width if plan.num_kv_heads < plan.num_heads else 2 * plan.d_model
     per_layer = 8 * plan.d_model + beside + 4 * plan.d_ff

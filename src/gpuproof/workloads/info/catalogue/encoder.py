@@ -1,8 +1,8 @@
 """Transformers without a causal mask: an encoder over tokens, and ViT-B/16 over image patches.
 
-The encoder is the one of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual,
-ReLU, dropout, and sinusoidal positions, which are not parameters. ViT is the model of Dosovitskiy et al. 2020
-(https://arxiv.org/abs/2010.11929): norms before the layers, GELU, a class token, learnt positions.
+The encoder follows Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual, ReLU,
+dropout, and sinusoidal positions, which are not parameters. ViT is the model of Dosovitskiy et al. 2020
+(https://arxiv.org/abs/2010.11929): norms before the layers, GELU, a class token, learned positions.
 """
 
 from __future__ import annotations

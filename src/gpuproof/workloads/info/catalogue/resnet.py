@@ -20,7 +20,7 @@ class ResNetOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResNetPlan:
-    """Depth of each of the four stages, and the kind of block."""
+    """Depth of each of the four stages, and the block type."""
 
     blocks: tuple[int, int, int, int]
     bottleneck: bool
