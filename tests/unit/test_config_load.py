@@ -163,7 +163,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
             "run.yaml:2: training.learning_rate: cannot be infinite or NaN",
         ),
         ("training:\n  learning_rate: 1e999\n", "cannot be infinite or NaN"),
-        ("training:\n  momentum: 1.0\n", "expected a number from 0 below 1, found 1.0. "),
+        ("training:\n  momentum: 1.0\n", "expected a number from 0 to below 1, found 1.0. "),
         ("training:\n  compile: true\n", "run.yaml:2: training.compile: expected a section, found true. "),
         ("model:\n  options: 3\n", "run.yaml:2: model.options: expected a mapping of options, found 3. "),
         (

@@ -331,5 +331,9 @@ def _text(schema: Mapping[str, Any]) -> str:
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
-    signs = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    return "".join(f" {word} {schema[sign]:,}" for sign, word in signs.items() if sign in schema)
+    signs = {"minimum": " from", "exclusiveMinimum": " above", "maximum": " to", "exclusiveMaximum": " below"}
+    if "exclusiveMinimum" in schema:
+        signs |= {"maximum": " and at most", "exclusiveMaximum": " and below"}
+    elif "minimum" in schema:
+        signs |= {"exclusiveMaximum": " to below"}
+    return "".join(f"{word} {schema[sign]:,}" for sign, word in signs.items() if sign in schema)

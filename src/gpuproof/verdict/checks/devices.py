@@ -70,7 +70,7 @@ def _mode_check(
 MODES = (
     _mode_check(
         "ecc",
-        "memory errors are corrected on every GPU",
+        "ECC is enabled on every GPU",
         "ecc_mode",
         "ECC",
         "enabled",
@@ -78,11 +78,11 @@ MODES = (
     ),
     _mode_check(
         "mig",
-        "no GPU is divided",
+        "no GPU is split into MIG instances",
         "mig_mode",
         "MIG",
         "disabled",
-        next_step="nvidia-smi -mig 0 as root, or judge its instances by separate rules",
+        next_step="nvidia-smi -mig 0 as root, or evaluate its instances with separate rules",
     ),
     _mode_check(
         "persistence",  # otherwise every first use wakes the GPU
@@ -137,7 +137,7 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-@gpu_check("memory health", "no GPU has failed memory, or memory that waits for a reset")
+@gpu_check("memory health", "no GPU has failed memory, or memory awaiting a reset")
 def judge_memory(subject: str, device: Device) -> Outcome:
     """Check for rows that failed or are pending until a reset, and for uncorrectable errors."""
     state = device.get("state") or {}
@@ -154,7 +154,7 @@ def judge_memory(subject: str, device: Device) -> Outcome:
         (", ".join(bad) or f"none of {', '.join(counters)}") + without,
         expected="0 of each",
         source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
-        next_step="Drain the host and reset the GPU; failed rows are a case for the vendor",
+        next_step="Drain the host and reset the GPU; report failed rows to the vendor",
         responsible="vendor" if state.get("remapped_rows_failed") else "administrator",
     )
 

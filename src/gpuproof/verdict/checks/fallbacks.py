@@ -179,7 +179,7 @@ def judge_numa(subject: str, node: HostFacts) -> Outcome:
         f"{len(allowed)} CPUs allowed; {'; '.join(far) or near}",
         expected="CPUs on the NUMA node of each GPU",
         source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
-        next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
+        next_step="Bind ranks to NUMA nodes (numactl, --cpu-bind, the container's cpuset)",
     )
 
 
@@ -193,7 +193,7 @@ def cpus_of(written: str) -> set[int]:
     return {cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)}
 
 
-@check("all ranks", "every GPU took part, together with the others")
+@check("all ranks", "every GPU took part in a job across all GPUs")
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
     """Check whether every GPU took part in a launch, and whether the GPUs did so in one job."""
     there = gpus_by_host(facts).values()
