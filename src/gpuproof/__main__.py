@@ -1,7 +1,7 @@
 """`python -m gpuproof` is the `gpuproof` command; it imports nothing from the working directory.
 
 A gpuproof/ folder in that directory would run instead, before this module starts. In a folder that belongs to
-someone else, start `gpuproof` itself, or `python -P -m gpuproof`.
+someone else, run `gpuproof` itself, or `python -P -m gpuproof`.
 """
 
 import os

@@ -3,7 +3,7 @@
 One object represents a type (`cuda`, `xpu`, …). If a device lacks a feature, the method returns None, or a
 reason that is shown to the user. Any package may register a class with this protocol, constructed without
 arguments, in the entry-point group `gpuproof.accelerators` under torch's name for the type. A class that
-inherits from `Accelerator` gets everything that torch's conventions for a device's module (`torch.TYPE`)
+inherits from `Accelerator` gets everything that torch's conventions for a device module (`torch.TYPE`)
 provide.
 """
 
@@ -68,7 +68,7 @@ class Arithmetic:
     in_software: bool
     """Whether the CPU emulates types that it has no instructions for, which is correct but slow."""
     capability: tuple[int, int] | None
-    """NVIDIA's compute capability; None if the device has none in this sense (a CPU, AMD)."""
+    """NVIDIA's compute capability; None for devices without one (a CPU, AMD)."""
     has_bf16: bool
     has_scaled_products: bool
     """Whether torch supports fp8 matmuls with a scale for each operand."""
@@ -130,7 +130,7 @@ class Accelerator(Protocol):
         return getattr(torch, self.type, None)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the device's module, else of `torch.accelerator`; None if neither has it."""
+        """Call a function of the device's module, or else of `torch.accelerator`; None if neither has it."""
         function = getattr(self.module, name, None)
         if function is None and self._is_current():
             function = getattr(torch.accelerator, name, None)
@@ -164,11 +164,11 @@ class Accelerator(Protocol):
         return event
 
     def busy_s(self, device: torch.device) -> float | None:
-        """Return how long the device has been busy, in seconds; None if it does not count this."""
+        """Return how long the device has been busy, in seconds; None if it does not track this."""
         return None
 
     def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand] | None:
-        """Run, wait, and return what the device did; None, without running, if that is not recorded."""
+        """Run, wait, and return what the device did; None, without running, if that cannot be recorded."""
         return None
 
     def why_no_graphs(self) -> str | None:
@@ -178,7 +178,7 @@ class Accelerator(Protocol):
         return f"torch {torch.__version__} does not capture graphs on {self.title} devices"
 
     def run_aside(self, run: Work) -> None:
-        """Run the work on a side stream, with a wait before and after it."""
+        """Run the work on a side stream, synchronizing the streams before and after it."""
         here, side = self.module.current_stream(), self.module.Stream()
         side.wait_stream(here)
         with self.module.stream(side):
@@ -288,11 +288,11 @@ class Accelerator(Protocol):
         return None
 
     def choose_convolutions(self, *, deterministic: bool, timed: bool) -> None:
-        """Let the convolution library choose by timing, or deterministically; no-op without a library."""
+        """Let convolution algorithms be chosen by timing, or deterministically; no-op without a library."""
         return
 
     def process_group(self, backend: str) -> str:
-        """Return the names of the backends of a process group; small decisions use gloo on the CPU."""
+        """Return the names of the backends of a process group; ranks agree over gloo on the CPU."""
         return f"cpu:gloo,{self.type}:{backend}"
 
     @contextmanager

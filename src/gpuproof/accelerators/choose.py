@@ -1,7 +1,7 @@
 """Select a case's device type by name; types from other packages are imported on use.
 
 CUDA devices (including AMD's under ROCm, since torch has one module for both), the CPU, and Intel's and
-Apple's GPUs, where they differ from torch's conventions. The classes for Intel and Apple were not tested on
+Apple's GPUs, where they differ from torch's conventions. The Intel and Apple classes were not tested on
 hardware.
 """
 
@@ -173,7 +173,7 @@ class MpsAccelerator(Accelerator):
         return "torch does not capture graphs on Apple MPS devices"
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe the device as torch reports it, with the recommended maximum of the host's memory."""
+        """Describe the device as torch reports it, with the recommended maximum host memory."""
         return DeviceProperties(name="Apple GPU", memory_total_bytes=int(torch.mps.recommended_max_memory()))
 
     def free_and_total_bytes(self, device: torch.device) -> tuple[int, int] | None:

@@ -1,1 +1,1 @@
-"""The basis of all other parts: errors, units, files, groups, spans, redaction, plug-in registry."""
+"""What all other parts use: errors, units, files, groups, spans, redaction, plug-in registry."""

@@ -1,4 +1,4 @@
-"""Errors that a person can act on, and their exit codes.
+"""Errors that a user can act on, and their exit codes.
 
 Every error states the location, the cause and the next step, and is printed as one paragraph. A traceback is
 shown only for our own bugs.
@@ -95,7 +95,7 @@ REFUSALS: Mapping[int, type[GpuproofError]] = {
 
 
 def explained(error: Exception) -> GpuproofError | None:
-    """Return an error in our own words if the user can act on it; None for one of our own bugs.
+    """Convert an error to our own type if the user can act on it; None for one of our own bugs.
 
     A missing library, or a file system or locale that rejects a path, wherever the path came from.
     """

@@ -1,8 +1,8 @@
 """Safe file access in shared folders: atomic writes, new temporary names, only plain files.
 
 In a folder that other people provided or can modify, the path we write to may be a link, and the path we read
-may be a pipe or a device. So output is written under a name that no one can have created there, and is then
-renamed; input must be a plain file.
+may be a pipe or a device. So output is written under a name that no one else can have created there, and is
+then renamed; input must be a plain file.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def aside(path: Path) -> Iterator[Path]:
 def replacing(path: Path) -> Iterator[Path]:
     """Do the same as `aside`, but leave the operating system's error unchanged.
 
-    The name is random and the file is created with O_EXCL, which follows no link, so nothing outside the
-    folder is written to.
+    The name is random and the file is created with O_EXCL, which does not follow links, so nothing outside
+    the folder is written to.
 
     Raises:
         OSError: the file cannot be written.
@@ -89,7 +89,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
-    """Open only a plain file for reading, without blocking: never a pipe or an endless device.
+    """Open only a regular file for reading, without blocking: never a pipe or an endless device.
 
     Raises:
         OSError: the file does not exist, access is denied, or it is not a plain file (`strerror` says what it
@@ -111,7 +111,7 @@ def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
 
 
 def read_plain(path: Path, *, max_bytes: int | None = None, follow_links: bool = True) -> bytes:
-    """Read a whole plain file.
+    """Read an entire regular file.
 
     Raises:
         OSError: same as for `open_plain`, or the file is larger than `max_bytes`.

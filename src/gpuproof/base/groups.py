@@ -23,7 +23,7 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def majority(values: Collection[Key | None]) -> Key | None:
-    """Return the value of the majority of entries, or None. Missing values (None) count as entries.
+    """Return the value of more than half of the entries, or None; missing values (None) are entries.
 
     >>> majority(["a", "b", "a"]), majority(["a", None]), majority([])
     ('a', None, None)

@@ -103,7 +103,7 @@ def load(group: str, name: str) -> Any:
 
 
 def forget() -> None:
-    """Reread the metadata from now on, because packages were installed while this process runs."""
+    """From now on, reread the metadata: packages were installed while this process was running."""
     for cached in (_entries_on, names, registered, load):
         cached.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Time spans: the total time they cover, and the parts of spans that are outside of other spans.
+"""Time spans: the total time they cover, and the parts of spans not covered by other spans.
 
 >>> covered([(0.0, 2.0), (5.0, 6.0), (1.0, 3.0), (1.5, 2.5)])
 4.0

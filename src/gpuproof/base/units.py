@@ -97,7 +97,7 @@ def _decimal(value: float, unit: str, digits: int = 3) -> str:
 
 
 def flop_count(value: float | None) -> str:
-    """Format a number of floating-point operations with a suitable unit.
+    """Format a FLOP count with a suitable unit.
 
     >>> flop_count(12_300_000), flop_count(7)
     ('12.3 MFLOP', '7.00 FLOP')
@@ -133,7 +133,7 @@ SCALED: Mapping[str, Callable[[float], str]] = {
     "FLOP": flop_count,
     "FLOP/s": flops,
 }
-"""Units that are written with a prefix suited to each value."""
+"""Units written with a prefix that suits each value."""
 
 
 STEPS: Mapping[str, Sequence[tuple[float, str]]] = {
@@ -197,7 +197,7 @@ def plus_minus(relative: float) -> str:
 
 
 def would_show(detectable: float) -> str:
-    """State a detectable relative difference (0.02 is 2 %), even a loss; from 100 % on, as a factor.
+    """State a detectable relative difference (0.02 is 2 %), even a loss; from 100 % up, as a factor.
 
     >>> would_show(0.042), would_show(55.767)
     ('one of 4.2 % would be detected', 'only a factor of 57 would be detected')

@@ -120,7 +120,7 @@ def run(
     report this. Must be called from the main thread.
 
     Raises:
-        UsageError: the config has mistakes, or this process is a rank of another launch.
+        UsageError: the config has errors, or this process is a rank of another launch.
         EnvironmentUnfitError: no process can be started, or the disk is full.
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks exited; finished measurements are kept.
     """

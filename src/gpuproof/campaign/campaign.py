@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuproof.campaign.conclude import Concluded
 
 ORPHANS_S = 30.0
-"""Time that the ranks of a killed campaign have to notice and exit before it is resumed."""
+"""Time for the ranks of a killed campaign to notice and exit before it is resumed."""
 
 
 def create_run(
@@ -113,7 +113,7 @@ def launch_all(
     again: Callable[[CaseRecords], bool] | None = None,
     until_s: float | None = None,
 ) -> None:
-    """Launch what a suite requests and has not finished yet.
+    """Launch every case that a suite requests and that has not finished yet.
 
     Raises:
         Same as for `run_campaign`.

@@ -1,7 +1,7 @@
 """Conclude a run: turn its files into its result, its page and all derived files. Needs no device.
 
-`gpuproof report RUN` does this, and so does every campaign at its end. This module contains nothing specific
-to any suite.
+`gpuproof report RUN` does this, and so does every campaign when it ends. This module contains nothing
+specific to any suite.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Concluded:
 TIMELINES = "timelines.json"
 """Data from which the plots of a run's records are drawn, as included in a page."""
 BEHIND = (DURING, "Notes")
-"""Sections before which pictures of records are inserted if a page has no results; the first one found
-counts."""
+"""Sections before which plots of records are inserted if a page has no results; the first one found is
+used."""
 RECORDS_GONE = (
     "the records of this run are gone: these are the measures of result.json, which is left "
     "unchanged; tables, charts and files that are created from records are missing"
@@ -145,10 +145,10 @@ def page_of_result(result: Result) -> Page:
 
 @without_collection()
 def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Concluded:
-    """Conclude a run with different options for its suite, leaving the run and its files unchanged.
+    """Evaluate a run with different suite options, leaving the run and its files unchanged.
 
     Raises:
-        UsageError: the suite cannot conclude a run with these options.
+        UsageError: the suite cannot evaluate a run with these options.
         RecordError: a file of the run is damaged.
     """
     evidence, suite = read_evidence(run), read_suite(run)
@@ -196,7 +196,7 @@ def conclude_older(path: Path) -> Concluded | None:
     """Return the conclusion for an older tool's matrix folder or result; None if it is neither.
 
     Raises:
-        UsageError: a file of the matrix cannot be read.
+        UsageError: a matrix file cannot be read.
     """
     from gpuproof.campaign.finished import read_older_result
     from gpuproof.suites.matrix.old_tree import is_old_tree
@@ -245,7 +245,7 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                     if not isinstance(content, PictureContent):
                         content(path)
                     elif (picture := content.make()) is not None:
-                        from gpuproof.report.pictures import write_picture  # not for runs without pictures
+                        from gpuproof.report.pictures import write_picture  # not for runs without plots
 
                         write_picture(picture, path)
                 except EnvironmentUnfitError as error:

@@ -41,7 +41,7 @@ OLDER = Doubt(
 
 
 def read_older_result(path: Path) -> Result | None:
-    """Read a result of an older tool; None if the file has none of their formats."""
+    """Read a result of an older tool; None if the file is in none of their formats."""
     path = path.parent if path.name in OF_A_RUN and (path.parent / SUMMARY).is_file() else path
     if (path / "run.json").exists():
         return None
@@ -81,7 +81,7 @@ def _training(folder: Path) -> tuple[dict[str, Any], list[Measure]]:
 
 
 def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Measure:
-    """Return a throughput in samples/s as reported, from one launch: these tools have no repeats."""
+    """Return a throughput in samples/s as reported, from one launch: these tools never repeat one."""
     return Measure(
         name="throughput",
         value=value,
@@ -113,7 +113,7 @@ def _result(path: Path, conditions: Mapping[str, Any], measures: list[Measure]) 
 
 
 def read_finished(path: Path) -> FinishedRun:
-    """Read a concluded run, or a result of an older tool.
+    """Read a concluded run, or a result from an older tool.
 
     Raises:
         UsageError: there is no run at this path, or it was never concluded.

@@ -1,7 +1,7 @@
 """One loop for every campaign: which case may start where, and how each running case ends.
 
 Input: a suite with its state, and a launcher with the places where cases can run. Every case that the suite
-requests is started as soon as its placement and order allow. All running cases are followed concurrently, and
+requests is started as soon as its placement and order allow. All running cases are tracked concurrently, and
 the end of each case is reported to the suite. It makes no difference whether these are this machine, hosts,
 or pairs of hosts.
 """
@@ -56,7 +56,7 @@ class CampaignProgress(Protocol):
     """Receives a campaign's progress, and may show it."""
 
     def says(self, line: str) -> None:
-        """Receive events before a launch, e.g. a download, or what the launch waits for in a queue."""
+        """Receive events before a launch, e.g. a download, or what the launch is waiting for in a queue."""
 
     def case_begins(
         self, case: Case, *, hosts: Sequence[str], position: int, total: int, more: bool = False
@@ -73,7 +73,7 @@ class CampaignProgress(Protocol):
         """Receive the records of a launch that ended."""
 
     def host_failed(self, error: HostError) -> None:
-        """Receive the error of a host that cannot be used, or can no longer be used."""
+        """Receive the error for a host that cannot be used, or can no longer be used."""
 
 
 class UnheardProgress:
@@ -117,7 +117,7 @@ class _Following:
 
 
 class CaseScheduler:
-    """Starts the cases that a suite requests as soon as there is room, and follows them to their end."""
+    """Starts a suite's requested cases as soon as there is room, and tracks them until they end."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class CaseScheduler:
     def _collect(self, following: _Following) -> CaseRecords:
         """Read a finished launch, after recording what its ranks could not report.
 
-        Unreadable journals are moved away, so that one host's damage does not affect others.
+        Unreadable journals are moved aside, so that damage on one host does not affect others.
         """
         folder, error = following.folder, following.launched.error
         status = None if following.has_timed_out else following.launched.status

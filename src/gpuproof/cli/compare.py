@@ -26,7 +26,7 @@ NOT_DIFFERENCES = ("run", "suite", "suite_options")
 
 
 class PartOfOne(click.ParamType[float]):
-    """A fraction of 1: 2% or 0.02."""
+    """A fraction, written as 2% or 0.02."""
 
     name = "share"
 
@@ -100,7 +100,7 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
     --a.KEY=VALUE or --b.KEY=VALUE define the difference. Launches of A and B are interleaved on this machine,
     with enough launches to detect a regression of --find; with --max-regression, a detected regression is
     confirmed with the same number of new launches. A side that is INVALID, or SUSPECT for a reason that
-    affects the difference, cannot win: the answer is then "cannot tell".
+    affects the difference, cannot win: the verdict is then "cannot tell".
 
     \b
     gpuproof compare results/quick/before results/quick/after

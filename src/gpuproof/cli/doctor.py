@@ -135,7 +135,7 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
 
 
 def _ask(facts: Mapping[str, Any], *, multi_node: bool, sku: str | None) -> tuple[list[Judged], list[Judged]]:
-    """Check this machine, and with `multi_node` also its role in a run over several hosts."""
+    """Check this machine, and with `multi_node` also its role in a run across several hosts."""
     from gpuproof.doctor import host, meeting, network
     from gpuproof.verdict import nccl_settings
     from gpuproof.verdict.check import ask, checks_in

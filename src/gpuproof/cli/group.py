@@ -22,7 +22,7 @@ OTHER_OPTIONS = dict.fromkeys(("host", "hosts", "hostfile", "hosts-file", "inven
 
 
 class LazyGroup(click.Group):
-    """A command group with modules as its commands, which are imported when used or listed."""
+    """A command group in which each command is a module, imported when used or listed."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         self._summaries = summaries
         self._groups = groups
         self._older_words = older_words
-        """`module:function` that translates arguments that are none of our commands into ones that are."""
+        """`module:function` that translates arguments matching none of our commands into matching ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the command names in table order, which is the order of use."""
@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands in groups with their summaries, or else with their own help text."""
+        """List the commands by group with summaries, or ungrouped with each command's help text."""
         if not self._summaries:
             listed = [(name, command) for name in self._paths if (command := self.get_command(ctx, name))]
             with formatter.section("Commands"):

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 RECIPE = "load"
 QUICK = {"num_epochs": 1, "num_batches": 30}
-"""Number of steps that is enough for a median step time; all twelve tests should finish in under a minute on
-two CPU cores."""
+"""Enough steps for a median step time; all twelve tests should finish in under a minute on two CPU cores."""
 QUICK_WARMUP_STEPS = 3
 KEYS = {
     "device": "distributed.device",

@@ -135,7 +135,7 @@ def _hold_streams() -> list[LossyFile]:
         try:
             os.fstat(number)
         except OSError:  # noqa: PERF203  # each stream is looked at by itself
-            # uses the lowest free number, which a file of the run would otherwise get
+            # uses the lowest free descriptor, which would otherwise go to a file of the run
             os.open(os.devnull, os.O_RDWR)
     files = [LossyFile(number, "wb", closefd=False) for number in (1, 2)]
     sys.stdout, sys.stderr = (

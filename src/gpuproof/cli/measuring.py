@@ -37,7 +37,7 @@ from gpuproof.suites.forecast import forecast, planned_lines, ranks_text, time_l
 from gpuproof.suites.registry import suite_on
 
 MOST_FORESEEN = 100
-"""Maximum number of launches in an advance estimate; more launches would delay a large sweep."""
+"""Maximum number of launches estimated in advance; more launches would delay a large sweep."""
 
 
 def begin_run(
@@ -98,7 +98,7 @@ def finish_run(
     """Finish a run where it was started; also rerun the launches that `again` selects.
 
     Raises:
-        UsageError: the hosts given are not the hosts of the run.
+        UsageError: the given hosts are not the run's hosts.
     """
     site = resumed_site(directory, hosts, python=python)
     if site.is_here:
@@ -147,7 +147,7 @@ def _opened(site: LaunchSite, *, many_launches: bool = False) -> Iterator[Launch
 
 
 def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirectory:
-    """Open the run to finish.
+    """Open the run to be finished.
 
     Raises:
         UsageError: there is no such run, or other options were given together with it.
@@ -220,7 +220,7 @@ def show_plan(
 def print_plan(
     lines: Iterable[str], started: Iterable[str], *, what: str = "commands", later: int = 0
 ) -> None:
-    """Print what would be done (with --verbose, what would be started), and the rest on stderr.
+    """Print what would be done (with --verbose, what would be started), and anything else on stderr.
 
     `what` describes the contents of `started`, which excludes the `later` launches: those start once the
     launches in `started` have finished.

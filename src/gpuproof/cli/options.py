@@ -31,7 +31,7 @@ SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
 SINGLE_DASH_WORD = re.compile(r"-[a-z][a-z-]{2,}(=.*)?", re.DOTALL)
 Command = TypeVar("Command", bound=Callable[..., Any])
 HEADINGS = "gpuproof.headings"
-"""Key in the click meta of a command that lists the runs under their batch size."""
+"""Key set in click's metadata by a command that lists the runs under their batch size."""
 VERBOSE = "gpuproof.verbose"
 
 
@@ -49,7 +49,7 @@ class RunName(click.ParamType):  # type: ignore[type-arg]  # generic since click
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete `last`, the names of runs, and paths on disk."""
+        """Complete `last`, run names, and paths on disk."""
         from click.shell_completion import CompletionItem
 
         from gpuproof.store.run import list_runs
@@ -65,7 +65,7 @@ def _save_dir(ctx: click.Context | None) -> Path:
 
 
 def complete_recipe(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the recipes built into gpuproof, and YAML files and folders with this prefix."""
+    """Return completions: recipes built into gpuproof, and YAML files and folders with this prefix."""
     from click.shell_completion import CompletionItem
 
     from gpuproof.config.load import recipe_names
@@ -243,7 +243,7 @@ class PlaceOption(click.Option):
 
 
 class PlacedCommand(click.Command):
-    """A command with help that lists the options for where to run in a separate section."""
+    """A command that lists the options for where to run in a separate section of its help."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write both sections."""

@@ -74,7 +74,7 @@ class CaseProgress:
         self._expected_s: float | None = None
         self._began_s = 0.0
         self._in_steps_s = 0.0
-        self._items_per_step, self._item = 1, "operations"  # until the set-up reports what it counts
+        self._items_per_step, self._item = 1, "operations"  # until the setup record says what is counted
         self._waits_for_steps = case.measures_latency
         self._share = " per process" if case.placement.num_ranks > 1 else ""
 

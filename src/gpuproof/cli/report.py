@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuproof.store.run import RunDirectory
 
 LEAST_RESULT, LEAST_NAME, LONGEST_VERDICT, WIDEST_LIST = 8, 12, 16, 110
-"""Widths in a list of runs, in character cells: of a result, a name, a verdict, and a whole line."""
+"""Widths in a list of runs, in character cells: result, name, verdict, and whole line."""
 save_dir_option = click.option(
     "--save-dir",
     "--run.save_dir",
@@ -354,7 +354,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    """Describe how a run ended and, if launches are missing, how many of them were measured."""
+    """Describe how a run ended and, if launches are missing, how many were measured."""
     measured, _, planned = str(row["launches"] or "").partition("/")
     return f"{row['verdict'] or 'no result'}{'' if measured == planned else f' {measured}/{planned}'}"
 

@@ -216,7 +216,7 @@ def _words(
     ladder: Sequence[int] | None,
     **direct: str,
 ) -> list[str]:
-    """Convert the options into words that set recipe keys; `direct` are the options in `KEYS`."""
+    """Convert the options into arguments that set recipe keys; `direct` are the options in `KEYS`."""
     laws = {"both": "[strong, weak]"}.get(scaling, f"[{scaling}]")
     words = _as_words(
         {

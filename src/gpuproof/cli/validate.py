@@ -293,7 +293,7 @@ def _words(
     hosts: HostChoice,
     count: Callable[[str], int],
 ) -> list[str]:
-    """Convert the options into words that set recipe keys."""
+    """Convert the options into arguments that set recipe keys."""
     from gpuproof.cli.gates.counts import device_words, training_words
 
     of_suite = _options_of_suite(options)

@@ -3,7 +3,7 @@
 Input: a key from LAMBDA_API_KEY, or from a file readable only by its owner; it is sent as a bearer token and
 never appears in messages. Output: instances as values. Replies are `{"data": …}` or `{"error": {code,
 message, suggestion}}`. Source: https://docs.lambda.ai/api/cloud (version 1.10); at most one request per
-second and one launch every twelve.
+second and one launch every twelve seconds.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LaunchRequest:
 
 
 class LambdaCloud:
-    """The API, used with one key."""
+    """The API, accessed with one key."""
 
     def __init__(self, key: str, *, base_url: str = BASE_URL) -> None:
         self._key = key

@@ -36,7 +36,7 @@ NO_CONDITIONS = (
 """Recipe keys that do not affect a step: names, lengths of windows, limits, monitoring. The suite that ran is
 stored in the result."""
 ECHOED = ("kind", "model", "data", "batch_size", "precision", "dtype")
-"""Conditions in a result that repeat the recipe."""
+"""Conditions in a result that are copied from the recipe."""
 STACK = (
     *("python", "torch", "torch_cuda", "torch_hip", "cudnn", "nccl", "rccl", "miopen", "driver", "os"),
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),

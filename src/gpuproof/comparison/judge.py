@@ -131,7 +131,7 @@ def _titles(measures: Sequence[ComparedMeasure]) -> str:
 
 
 def is_regression(measure: ComparedMeasure, limit: float) -> bool:
-    """Check whether a measure regressed beyond a limit, and again if confirmation was required."""
+    """Check whether a measure regressed beyond a limit, also in the confirmation if there was one."""
     intervals = [measure.comparison, *([measure.confirmation] if measure.confirmation else [])]
     return all(is_beyond(interval, limit, better=measure.better) for interval in intervals)
 
@@ -158,12 +158,12 @@ def percent(ratio: float) -> str:
 
 
 def change_text(ratio: Interval) -> str:
-    """Write a ratio as a change with its interval."""
+    """Format a ratio as a change with its interval."""
     return f"{percent(ratio.centre)} ({percent(ratio.low)} to {percent(ratio.high)})"
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """Write a verdict in words; if no difference was found, add the smallest detectable difference."""
+    """Put a verdict into words; if no difference was found, add the smallest detectable difference."""
     if comparison.verdict == "cannot tell":
         return f"cannot tell: {comparison.reason}"
     if comparison.verdict == "no difference shown" and comparison.min_detectable is not None:

@@ -1,10 +1,10 @@
 """How do the launches of two runs differ in each measure, at one error rate for all measures?
 
 In: the measures of both results. Out: for each measure with launches in both, the ratio B/A with its
-interval, a verdict, the effect of outlying launches, the number of launches needed for a precision of ±1 %,
+interval, a verdict, the effect of outlier launches, the number of launches needed for a precision of ±1 %,
 and the same comparison in cycles (time × mean SM clock of each launch). Separate runs are compared by Welch's
 t-test, interleaved launches in pairs. If times differ but cycles do not, the clock is the cause. Memory-bound
-and host-bound workloads do not follow the SM clock; their cycles are reported unchanged.
+and host-bound workloads do not scale with the SM clock; their cycles are reported unchanged.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _without(
     compared: Comparison,
     better: Better,
 ) -> Comparison | None:
-    """Compare without outlying launches; if one launch of a pair is an outlier, both are excluded."""
+    """Compare without outlier launches; if one launch of a pair is an outlier, both are excluded."""
     outlying = [set(side.outlying) for side in figures]
     if not any(outlying):
         return None

@@ -121,7 +121,7 @@ def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
 
 
 def _charts(measures: Sequence[Measure], max_regression: float | None) -> Iterator[Chart]:
-    """Yield the ratio B/A for every measure, and the launches of the first few measures."""
+    """Yield charts of the ratio B/A for every measure, and of launches for the first few."""
     sides = list(grouped((title_of(measure), measure) for measure in measures).items())
     ratios = [
         (title, measure)
@@ -280,7 +280,7 @@ def recordings_page(comparison: RecordingComparison, provenance: Provenance | No
 
 
 def _comparable(comparison: RecordingComparison) -> tuple[str, str]:
-    """Return whether two recordings are comparable, and why."""
+    """Return whether two recordings are comparable, with the reason."""
     if not comparison.comparable:
         return "NOT COMPARABLE", "these conditions differ, and may explain all differences below"
     if any(unlike.weight == "unknown" for unlike in comparison.unlike):

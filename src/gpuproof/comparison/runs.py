@@ -35,7 +35,7 @@ load and memory placement change from day to day, which the spread within one da
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """A run in comparable form."""
+    """A run prepared for comparison."""
 
     name: str
     result: Result
@@ -59,7 +59,7 @@ def compare_runs(
 
     Raises:
         UsageError: the runs differ in other keys, or do not differ in one of `across`; or the standard
-            deviation is not in [0, 1). For differing runs, a gate (`max_regression`, 0.02 is 2 %) answers
+            deviation is not in [0, 1). If the runs differ, a gate (`max_regression`, 0.02 is 2 %) answers
             CANNOT TELL instead.
     """
     if not 0 <= between_sessions < 1:

@@ -44,7 +44,7 @@ class ComparedSide:
     validity: Validity | None = None
     """None derives it from the warnings."""
     value: float | None = None
-    """The value shown in tables for all launches together; None if sides are compared only in pairs."""
+    """The value shown in tables for all launches combined; None if sides are compared only in pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class Contest:
 
 
 def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
-    """Return which sides may win, ignoring warnings that all share; at least two sides must remain.
+    """Return which sides may win, ignoring warnings common to all; at least two sides must remain.
 
     If an excluded SUSPECT side has the best result of all, there is no winner either.
     """
@@ -169,7 +169,7 @@ def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") 
 
 
 def _is_counted(side: ComparedSide) -> bool:
-    """Check whether a side has a usable result: an INVALID one does not count."""
+    """Check whether a side has a usable result: an INVALID result does not count."""
     return side.validity != "INVALID" and all(doubt.validity != "INVALID" for doubt in side.doubts)
 
 
@@ -185,7 +185,7 @@ def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
 
 
 def side_measure(*, name: str, side: str, labels: Mapping[str, Any], **fields: Any) -> Measure:
-    """Return the value of a side, or of both together."""
+    """Return the value of one side, or of both together."""
     return Measure(name=f"{name}, {side}", labels={**labels, COMPARED: side}, **fields)
 
 
@@ -195,7 +195,7 @@ def side_of(measure: Measure) -> str:
 
 
 def title_of(measure: Measure) -> str:
-    """Return what is compared, including case and subject if they add information."""
+    """Return the title of the compared value, including case and subject if they add information."""
     more = [measure.case] if measure.case != "main" else []
     more += [measure.subject] if measure.subject != WHOLE else []
     return ", ".join([measure.name.removesuffix(f", {side_of(measure)}"), *more])

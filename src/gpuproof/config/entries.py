@@ -1,6 +1,6 @@
 """Strict parsing of files with plain entries, such as hosts or scheduler options.
 
-In: a path and the model of the content. Out: the content, or one `ConfigError` that lists every mistake with
+In: a path and the model for its content. Out: the content, or one `ConfigError` that lists every mistake with
 its line. Messages use our own words, because the validation library's messages contain its class names.
 """
 
@@ -104,7 +104,7 @@ def read_entries(path: str, *, what: str) -> str:
 def read_as(
     model: type[Model], document: Document, *, model_at: Callable[[Place], type[BaseModel]] | None = None
 ) -> Model:
-    """Check a document against its model; `model_at` returns the model for a location below it.
+    """Check a document against its model; `model_at` returns the model for a location in it.
 
     Raises:
         ConfigError: the document is wrong; lists every mistake with its line.

@@ -45,7 +45,7 @@ class HostKeysOfEntry(StrictModel):
     jump: Jump | None = None
     """Jump host to connect through, as [USER@]HOST[:PORT]."""
     python: Text | None = None
-    """The Python interpreter on that host that has torch; null means --python, else python3."""
+    """The Python interpreter with torch on that host; null means --python, else python3."""
     directory: Text | None = None
     """Where to create gpuproof's directory on that host; null means the host's temporary directory."""
     gpus: int | None = Field(default=None, ge=1, le=1024)
@@ -77,7 +77,7 @@ class HostList(StrictModel):
     hosts: list[HostEntry] = Field(min_length=1)
     """The hosts, in the order of their node ranks."""
     defaults: HostKeysOfEntry = Field(default_factory=HostKeysOfEntry)
-    """Default host keys for all hosts that do not set them."""
+    """Default values of host keys, for all hosts that do not set them."""
     currency: Text = "USD"
     """Currency of price_per_hour."""
 
@@ -161,7 +161,7 @@ def load_inventory(path: str, *, user: str | None = None) -> Inventory:
     `user` comes from the command line, and overrides the one in ~/.ssh/config.
 
     Raises:
-        ConfigError: the file cannot be read, or is wrong; lists every mistake with its line.
+        ConfigError: the file cannot be read, or is invalid; lists every mistake with its line.
     """
     document, notes = hosts_document(path, user=user)
     data = document.data

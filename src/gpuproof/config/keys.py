@@ -64,7 +64,7 @@ class Key:
     is_text: bool
     """Whether the value is free text, so that `007` and `true` are taken literally."""
     is_free: bool
-    """Whether the value is a mapping with keys that a plug-in checks."""
+    """Whether the value is a mapping whose keys a plug-in checks."""
 
     @property
     def description(self) -> str:
@@ -264,7 +264,7 @@ def _model_options() -> Mapping[str, str]:
 
 
 def keys_by_last_name() -> dict[str, str]:
-    """Map the last part of each key to the key; if several share it, to the shallowest one."""
+    """Map the last part of each key to the full key; if several share it, to the shallowest one."""
     names: dict[str, str] = {}
     for key in sorted(all_keys(), key=len):
         names.setdefault(key[-1], dotted(key))

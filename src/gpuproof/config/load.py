@@ -75,7 +75,7 @@ def load_config(
             up as well. With None, only the recipe is checked.
 
     Raises:
-        ConfigError: the config is wrong (a usage error, exit code 2); lists every mistake.
+        ConfigError: the config is invalid (a usage error, exit code 2); lists every mistake.
     """
     source, _ = _read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
@@ -255,8 +255,8 @@ def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] =
     `mistakes` are already known; they are reported together with the ones found here.
 
     Raises:
-        ConfigError: the config is wrong. Conflicts between keys are reported only once each value is valid by
-            itself.
+        ConfigError: the config is invalid. Conflicts between keys are reported only once each value is valid
+            by itself.
     """
     try:
         config = RunConfig.model_validate(nest(settings))

@@ -300,7 +300,7 @@ def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) ->
 
 
 def _faults_of_number(first: ConfigSetting, matrix: Mapping[str, Any], *, most: int) -> list[Mistake]:
-    """Reject a matrix with too many combinations, or with no combination."""
+    """Reject a matrix with too many combinations, or with none."""
     if num_combinations(matrix) > most:
         cause = f"{num_combinations(matrix):,} combinations (at most {most:,})"
         return [Mistake.in_setting(first, cause, next_step="Sweep fewer keys or values")]

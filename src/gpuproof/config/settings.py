@@ -1,4 +1,4 @@
-"""A setting (one key with its value and location), and a mistake in one.
+"""A setting (one key with its value and location), and a mistake in a setting.
 
 Files and command lines are read as settings. Settings are checked against the known keys, merged, and nested
 into the structure that the model expects. All mistakes are reported together, one per line, in the order in
@@ -42,7 +42,7 @@ class ConfigSetting:
 
     @property
     def place(self) -> str:
-        """Where a mistake in the setting is reported: its origin and its dotted key."""
+        """Location to report for a mistake in the setting: its origin and its dotted key."""
         return f"{self.origin}: {dotted(self.path)}"
 
 
@@ -100,7 +100,7 @@ class Mistake:
         return cls(place=setting.place, line=setting.line, cause=cause, next_step=next_step)
 
     def __str__(self) -> str:
-        """Write the mistake as one paragraph without control characters."""
+        """Format the mistake as one paragraph without control characters."""
         return str(UsageError(self.cause, place=self.place, next_step=self.next_step))
 
 
@@ -113,7 +113,7 @@ class ConfigError(UsageError):
         super().__init__(first.cause, place=first.place, next_step=first.next_step)
 
     def __str__(self) -> str:
-        """Join the mistakes: a single one is one paragraph, several are listed after their count."""
+        """Join the mistakes: a single mistake is one paragraph, several are listed after their count."""
         lines = [str(mistake) for mistake in self.mistakes]
         if len(lines) == 1:
             return lines[0]

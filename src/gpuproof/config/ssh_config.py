@@ -72,7 +72,7 @@ def with_ssh_config(entries: Iterable[Entry], *, user: str | None) -> tuple[list
     Keys in an entry, and `user` (from the command line), override those in the file.
 
     Raises:
-        ConfigError: the file cannot be read, or hosts are reached in a way that is not supported.
+        ConfigError: the file cannot be read, or specifies an unsupported way to reach hosts.
     """
     path = SSH_CONFIG.expanduser()
     if not path.is_file():
@@ -127,7 +127,7 @@ def _ignored(config: _HostSettings) -> list[str]:
 
 
 def _values(config: _HostSettings, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a host's configuration as entry keys, with a note if its key files do not exist."""
+    """Return a host's configuration as inventory keys, with a note if its key files do not exist."""
     files = [
         str(Path(file).expanduser().absolute()) for file in cast(list[str], config.get("IdentityFile") or [])
     ]

@@ -1,9 +1,9 @@
 """Read YAML (and JSON, a subset of it) into plain data with line numbers: the only YAML reader.
 
 The parser's events are read one by one. Features that a config does not need and that hide mistakes (anchors,
-aliases, merge keys, tags, duplicate keys, several documents, deep nesting) are therefore rejected at their
-location before anything is built. In: a file or text. Out: a `Document`, or settings, or a `ConfigError` with
-every mistake.
+aliases, merge keys, tags, duplicate keys, several documents, deep nesting) are therefore rejected, with their
+location, before anything is built. In: a file or text. Out: a `Document`, or settings, or a `ConfigError`
+with every mistake.
 
 A plain scalar follows the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1: `no` is a string, not
 false, `1:30` is not ninety, `1e-4` is a number, `2026-01-01` is not a date. The YAML library still applies
@@ -87,7 +87,7 @@ class Document:
         return self.lines[place]
 
     def mistake(self, place: Place, cause: str, *, next_step: str | None = None) -> Mistake:
-        """Create a mistake that refers to a value's line."""
+        """Create a record of a mistake, with the line of the value."""
         line, names = self.line(place), dotted([part for part in place if isinstance(part, str)])
         where = f"{self.source}:{line}" + (f": {names}" if names else "")
         return Mistake(place=where, line=line, cause=cause, next_step=next_step)
@@ -208,7 +208,7 @@ def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigS
 
 
 class _Reader:
-    """One pass over the events of a text; mistakes are collected, and only broken syntax ends it early.
+    """One pass over the events of a text; mistakes are collected, and only broken syntax stops it.
 
     In a file, mistakes are reported by line; for the value of a single key, the key's name is enough.
     """

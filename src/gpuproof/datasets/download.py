@@ -3,7 +3,7 @@
 In: the location of an archive and its expected checksum. Out: the folder that the archive contains. Two
 processes that request the same set wait for each other; an interrupted download is resumed. pooch streams the
 archive, and tarfile's `data` filter
-unpacks: only files and folders inside the expected folder.
+unpacks only files and folders inside the expected folder.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def fetch_file(archive: Archive, target: Path, *, say: Say) -> Path:
 
 @contextmanager
 def _explained(archive: Archive, part: Path) -> Iterator[None]:
-    """Convert any network or disk error to one paragraph."""
+    """Convert any network or disk error to a one-paragraph message."""
     try:
         yield
     except GpuproofError:
@@ -231,7 +231,7 @@ class _Arriving:
 
 
 def _check(archive: Archive, part: Path) -> None:
-    """Verify the file's checksum; remove a wrong file, since resuming would not help."""
+    """Verify the file's checksum; remove the file on a mismatch, since resuming would not help."""
     kind, _, expected = archive.checksum.partition(":")
     with part.open("rb") as file:
         checksum = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
@@ -249,7 +249,7 @@ def _check(archive: Archive, part: Path) -> None:
 
 
 def _unpack(archive: Path, target: Path, *, folder: str) -> None:
-    """Unpack the archive's `folder` into `target` with a final rename: complete or absent."""
+    """Unpack the archive's `folder` into `target` with a final rename, so it is complete or absent."""
     if not hasattr(tarfile, "data_filter"):
         raise EnvironmentUnfitError(
             f"Python {sys.version.split()[0]} cannot safely unpack a downloaded archive",

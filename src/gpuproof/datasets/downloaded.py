@@ -65,12 +65,12 @@ FASHION_MNIST_CLASSES = 10
 EDGE = 28
 UNSIGNED_BYTES = 8
 MOST_BYTES = 2**28
-"""Size limit of one unpacked file; the largest is 47 MB."""
+"""Size limit for one unpacked file; the largest is 47 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cifar:
-    """One of the two CIFAR data sets, as packed by its authors."""
+    """One of the two CIFAR data sets, as packaged by its authors."""
 
     title: str
     num_classes: int
@@ -113,7 +113,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
-    """Write one part's images as (n, 3, 32, 32) uint8 with their labels; return the header.
+    """Write one split's images as (n, 3, 32, 32) uint8 with their labels; return the header.
 
     Raises:
         UsageError: a file is missing, or is not what it claims to be.

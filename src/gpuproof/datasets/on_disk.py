@@ -4,8 +4,8 @@ Images are in `PATH/train/CLASS/*.jpg` and `PATH/test/…` (or `PATH/val/…`). 
 many of them as fit in the ranks' pools are decoded here, so that a node needs no image library; with `loader`
 they are only listed, and the node's loader decodes them while the steps run.
 
-Tokens are ids of type `data.token_type`, little endian, one after the other, without a header. The file is
-not copied, but scanned once to make sure that no id is beyond the vocabulary; the run stores its size, its
+Tokens are little-endian ids of type `data.token_type`, stored back to back without a header. The file is not
+copied, but scanned once to make sure that no id is outside the vocabulary; the run stores its size, its
 checksum and its largest id.
 """
 

@@ -1,6 +1,6 @@
 """The protocol of a device adapter, with the types that it returns and the errors that it raises.
 
-An adapter reads one vendor's driver. It knows its devices only by `VendorIndex`; `discovery` orders the
+An adapter reads one vendor's driver. It identifies its devices only by `VendorIndex`; `discovery` orders the
 devices of all adapters by PCI address, and `guard` runs their calls so that a hanging call only affects its
 own device. A sampler uses `discovery.open_devices`, never an adapter directly. Every metric in
 `gpuproof.records.metrics` is either in a readout's values or, with a reason, in its `unavailable` map.

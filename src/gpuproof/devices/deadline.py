@@ -63,7 +63,7 @@ class CallGuard:
         return answers
 
     def close(self) -> None:
-        """Let the thread exit. A thread in a hanging call is a daemon, and ends with the process."""
+        """Let the thread exit. A thread stuck in a call is a daemon, and ends with the process."""
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
@@ -127,7 +127,7 @@ class _Batch(Generic[T]):
         self.ended.set()
 
     def wait(self, deadline_s: float) -> bool:
-        """Wait until the calls are finished; return False if the current one exceeds its deadline."""
+        """Wait until the calls are finished; return False if the current call exceeds its deadline."""
         while not self.ended.wait(self._begun_s + deadline_s - time.monotonic()):
             with self._lock:
                 if len(self.outcomes) == len(self._functions):

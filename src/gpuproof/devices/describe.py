@@ -36,9 +36,8 @@ def describe_devices(
     """Describe the host's devices and, for each vendor without devices, the reason.
 
     Each device has a `state` (metrics read now) and, in `state_unavailable`, the reason for each missing
-    metric. `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports). Devices
-    with a driver that does not respond within `patience_s` are listed under `silent`, with PCI address and
-    reason.
+    metric. `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports).
+    `silent` lists devices whose driver does not respond within `patience_s`, with PCI address and reason.
 
     Raises:
         UsageError: GPUPROOF_FAKE_DEVICES or GPUPROOF_REPLAY_DEVICES cannot be read.

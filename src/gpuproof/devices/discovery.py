@@ -5,7 +5,7 @@ respond joins once the driver does (`opening`). Devices are numbered in the orde
 instances after their GPU; devices that join late get the numbers reserved for them, or the next ones. The
 environment and the root of sysfs are parameters; `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and
 `GPUPROOF_REPLAY_DEVICES` replace all vendors. Framework indices follow from the variables that hide and
-reorder devices. From outside, CUDA's own order can only be determined if all GPUs are the same or
+reorder devices. From outside the process, CUDA's own order can only be determined if all GPUs are the same or
 CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise a numeric choice yields a reason instead of a guess.
 """
 
@@ -35,8 +35,8 @@ OPEN_DEADLINE_S = 8.0
 """Deadline for opening drivers, in seconds. On a host without persistence mode, opening wakes every GPU,
 which takes seconds each; but no user should wait ten seconds to learn that a driver hangs."""
 SLOWEST_DRIVER_S = 60.0
-"""Time in seconds that is enough to open eight GPUs without persistence mode. Work that runs on a GPU has to
-wait for its driver anyway."""
+"""Time in seconds sufficient to open eight GPUs without persistence mode. Work that runs on a GPU has to wait
+for its driver anyway."""
 
 _NOT_NUMBERED = "no framework index is defined for this vendor"
 
@@ -54,7 +54,7 @@ def open_devices(
     when their drivers respond.
 
     Raises:
-        UsageError: one of the variables that replace all vendors cannot be read.
+        UsageError: one of the variables that replace all vendors' devices cannot be read.
     """
     drivers = Drivers(_openers(env, sysfs_root), on_bus=partial(_on_bus, env=env, sysfs_root=sysfs_root))
     drivers.wait(open_deadline_s)
@@ -69,7 +69,7 @@ def open_devices(
 
 
 def _on_bus(vendor: Vendor, *, env: Mapping[str, str], sysfs_root: Path) -> list[VendorDevice]:
-    """List the devices of a driver that does not answer, without querying the driver."""
+    """List the devices of a driver that does not respond, without querying the driver."""
     if vendor == "fake":
         return fake.on_the_bus(env.get(fake.VARIABLE, ""))
     return on_the_bus(vendor, sysfs_root)
@@ -240,7 +240,7 @@ def _rocm(devices: Sequence[Candidate], env: Mapping[str, str]) -> tuple[list[Ca
 
 
 def _chosen(value: str, numbered: Sequence[Candidate], named: Sequence[Candidate]) -> list[Candidate]:
-    """Resolve a comma-separated choice of devices as the runtimes do.
+    """Resolve a comma-separated list of devices the way the runtimes do.
 
     The first invalid entry ends the list (as does -1), and a repeated entry empties it.
     """

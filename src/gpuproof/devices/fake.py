@@ -1,7 +1,7 @@
 """Fake devices, for tests and for trying out the tools: deterministic, and labelled as fake.
 
 `GPUPROOF_FAKE_DEVICES` sets the number of devices and what happens to the last one: `2`, `2:thermal`,
-`4:lost`. With `hang_open`, their driver does not answer until the file named by `GPUPROOF_FAKE_RELEASE`
+`4:lost`. With `hang_open`, their driver does not respond until the file named by `GPUPROOF_FAKE_RELEASE`
 exists. `GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`); their
 readings are generated here, with the same faults. All numbers are functions of the clock that is passed in,
 so a frozen clock returns the same reading twice.
@@ -51,7 +51,7 @@ Scenario = Literal[
 
 _GIB = 2**30
 LOST_AFTER_S = 3.0
-"""Time after opening, in seconds, for which the lost device still answers."""
+"""Time after opening, in seconds, during which the lost device still responds."""
 EVENT_AFTER_S = 2.0
 """Time from opening until an XID or an ECC error occurs, in seconds."""
 _RELEASE_POLL_S = 0.02

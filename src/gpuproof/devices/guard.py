@@ -83,7 +83,7 @@ class GuardedDevices:
         self._trouble: dict[PhysicalIndex, str] = {}
         self._events: list[DriverEvent] = []
         self.absent = absent
-        """Vendor → why it has no device here, or how long its driver has not responded."""
+        """Vendor → why it has no device here, or how long its driver has been unresponsive."""
         self.events_unavailable: dict[PhysicalIndex, str] = {}
         """Device → why its events cannot be received at the moment."""
 
@@ -126,7 +126,7 @@ class GuardedDevices:
         )
 
     def gather(self, wanted: tuple[str, ...]) -> dict[PhysicalIndex, Gathered]:
-        """Read these metrics of every device once, with a reason for each missing one."""
+        """Read these metrics from every device once, with a reason for each missing one."""
         listed = self._asked(lambda device: partial(device.adapter.gather, device.vendor_index, wanted))
         return {
             i: ({}, dict.fromkeys(wanted, answer.cause)) if isinstance(answer, DeviceError) else answer

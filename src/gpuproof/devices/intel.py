@@ -2,7 +2,7 @@
 
 Power is computed from the energy counter over the time between two readings, and utilisation from the time
 for which the compute unit (GT) was not idle, so both need two readings. Power limits are the sustained ones
-(PL1); `power1_crit` limits current, not power. `LAYOUTS` maps where each driver exposes the same values.
+(PL1); `power1_crit` limits current, not power. `LAYOUTS` lists where each driver exposes the same values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def open_adapter(sysfs_root: Path, *, clock: Callable[[], float] = time.monotoni
 
 
 class IntelAdapter(DeviceAdapter):
-    """The files of xe and i915 behind the device protocol."""
+    """The device protocol, implemented with the files of xe and i915."""
 
     vendor = "intel"
     unknown = "not supported by Intel's drivers: they have no file for it"

@@ -37,7 +37,7 @@ _PCI_CLASSES = ("0x03", "0x12")
 
 
 def since(unix_s: float) -> str:
-    """Return text with the time since which something has not responded.
+    """Return a text that says since when something has not responded.
 
     >>> since(0.0)
     'not answering since 00:00:00 UTC'

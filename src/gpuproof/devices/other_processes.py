@@ -114,7 +114,7 @@ def _handle(nvml: Any, device_uuid: str) -> Any:
 
 
 def _process_name(pid: int, proc: Path) -> str | None:
-    """Return the kernel's name of a process, truncated to 15 characters; None if it has exited."""
+    """Return the kernel's name for a process, truncated to 15 characters; None if it has exited."""
     try:
         return (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -44,7 +44,7 @@ class SimulatedFault:
     """Index, counted from 1, of the first matmul or convolution with a wrong element; all later ones also
     have one."""
     wrong_copy: int | None = None
-    """Number of the copy over a device's own link in which one bit is flipped, counted from 1."""
+    """Index, counted from 1, of the copy over a device's own link in which one bit is flipped."""
     stuck_byte: int | None = None
     """Offset in bytes: in each allocation larger than this, one bit of the byte at the offset is always 1."""
     slower_link_percent: float = 0.0
@@ -135,7 +135,7 @@ def uuid_of(card: int) -> str:
 
 
 def readings_file(index: int) -> Path:
-    """Return the file in which a device of this user, folder and declaration records its busy time.
+    """Return the file in which a device with this user, folder and declaration records its busy time.
 
     The file contains three numbers, in nanoseconds on the host's monotonic clock: the total busy time
     including queued work, and the start and end of the last busy interval.

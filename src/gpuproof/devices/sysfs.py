@@ -35,7 +35,7 @@ class Card:
 
 
 def find_cards(root: Path, drivers: Collection[str]) -> tuple[Card, ...]:
-    """List the PCI cards of these drivers, sorted by card number."""
+    """List the PCI cards that use these drivers, sorted by card number."""
     cards = [
         _card(path, drivers)
         for path in sorted((root / "class/drm").glob("card*"))

@@ -28,7 +28,7 @@ ANSWERING = Expectation(
 
 @stated_check("Python", "3.10 or newer", REQUIREMENTS, "Install a newer version, or select one with --python")
 def judge_python(facts: HostFacts, expected: Expectation) -> Outcome:
-    """Check the Python that would run the ranks."""
+    """Check the Python interpreter that would run the ranks."""
     return expected.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}")
 
 

@@ -35,7 +35,7 @@ OTHER_PORTS = Expectation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """This host's role in the meeting."""
+    """This host's role in the connection test."""
 
     master: str
     port: int

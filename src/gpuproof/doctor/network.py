@@ -3,7 +3,7 @@
 In: the facts about the host itself (`fabric`), as printed by `python -m gpuproof.worker probe --multi-node`.
 Out: one outcome per check. InfiniBand and RoCE settings and the loaded UCX are reported only if they are
 unusual, with a link to the documentation: gpuproof sets none of them. `meeting` checks the connections
-between the hosts, and `verdict.nccl_settings` the settings of NCCL. Pure.
+between the hosts, and `verdict.nccl_settings` checks NCCL's settings. Pure.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def judge_nccl_interface(fabric: HostFacts, expected: Expectation) -> Outcome | 
 
 
 def selects(choice: str, name: str) -> bool:
-    """Check whether a name matches by NCCL's rules: prefixes, `=` for whole names, `^` to exclude.
+    """Check whether a name matches under NCCL's rules: prefixes, `=` for whole names, `^` to exclude.
 
     >>> selects("eth", "eth0"), selects("=eth", "eth0"), selects("^docker,lo", "eth0")
     (True, False, True)

@@ -27,9 +27,9 @@ PEAK_TYPE_OF_PRECISION = {
 }
 """Precision of a step → the fastest data type available to it.
 
-A step in fp8 still multiplies some matrices in bf16. Its utilisation is nevertheless relative to the fp8
-peak, since only that is a ceiling that no valid step can exceed. Utilisation can fall while throughput rises,
-so utilisations at different precisions cannot be ranked; each is printed with its data type.
+A step in fp8 still runs some matmuls in bf16. Its utilisation is nevertheless relative to the fp8 peak, since
+only that is a ceiling that no valid step can exceed. Utilisation can fall while throughput rises, so
+utilisations at different precisions cannot be ranked; each is printed with its data type.
 """
 
 UNKNOWN_HEADROOM = 1.5

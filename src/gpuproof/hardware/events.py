@@ -21,7 +21,7 @@ from gpuproof.records.outcome import Actor
 from gpuproof.records.readings import KERNEL_LOG, UNREAD, DriverEvent
 
 Source = Literal["xid", "sxid", "amd_ras", "pcie_aer", "kernel", "driver"]
-"""`driver`: events from our own device readings, and increases of driver counters."""
+"""`driver`: events from our own device readings, and increases in driver counters."""
 Severity = Literal["fatal", "error", "warning", "info", "unknown"]
 Scope = Literal["application", "gpu", "memory", "bus", "fabric", "power", "host", "unknown"]
 Word = Literal["application", "reset the device", "restart the host", "vendor", "cannot tell"]
@@ -86,7 +86,7 @@ class EventKind:
 
     @property
     def is_restart(self) -> bool:
-        """Whether restarting the application is recommended; the verdict depends on its owner."""
+        """Whether restarting the application is recommended; the verdict depends on who owns it."""
         return self.action in RESTARTS
 
 
@@ -126,7 +126,7 @@ def event_titled(title: str) -> EventKind:
 
 
 def read_message(line: str) -> KernelMessage | None:
-    """Return the event in a kernel log line; None if the line is not an event.
+    """Return the event reported by a kernel log line; None if the line is not an event.
 
     >>> read_message("[13.5] NVRM: Xid (PCI:0000:01:00): 31, pid=7, name=python, Ch 00000008").code
     '31'
@@ -151,7 +151,7 @@ def read_message(line: str) -> KernelMessage | None:
 
 
 def named_event(event: DriverEvent) -> DriverEvent | None:
-    """Return a recorded event with its kind as title; None if it is a log line without an event."""
+    """Return a recorded event with its kind as the title; None if it is a log line without an event."""
     if event.event != KERNEL_LOG or event.message.startswith(UNREAD):
         return event
     message = read_message(event.message)
@@ -161,7 +161,7 @@ def named_event(event: DriverEvent) -> DriverEvent | None:
 def named_events(events: Iterable[DriverEvent]) -> tuple[DriverEvent, ...]:
     """Name events with `named_event`; merge events reported by both the library and the log.
 
-    A merged event has the time of the first report, and the log's message, which may name the process.
+    A merged event has the time of the first report, and the log's message, which may identify the process.
     """
     named: list[DriverEvent] = []
     reported_by_one: defaultdict[tuple[int | None, str, bool], deque[int]] = defaultdict(deque)

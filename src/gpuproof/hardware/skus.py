@@ -100,7 +100,7 @@ def shared_values(skus: Sequence[Sku]) -> dict[str, Sourced]:
 
 
 def find_minimum(component: str, version: str) -> Sourced | None:
-    """Return the lowest version without a notice on the branch of `version`; None if not listed."""
+    """Return the lowest version without a notice, on the same branch as `version`; None if not listed."""
     rows = tomllib.loads(packaged_text("hardware/versions.toml"))["minimum"]
     of = (component, version.partition(".")[0])
     return next(

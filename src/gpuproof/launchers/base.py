@@ -46,7 +46,7 @@ class Launched(Protocol):
 
     @property
     def command(self) -> str:
-        """The command that was started, as a user could type it; empty until then."""
+        """The command that was started, as a user would type it; empty until then."""
 
     @property
     def placed(self) -> Placed | None:
@@ -95,7 +95,7 @@ class Launcher(Protocol):
         """Return the hosts that can no longer be used, with the reasons."""
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> Launched:
-        """Start the case's ranks on these hosts, in the order of node ranks.
+        """Start the case's ranks on these hosts, in node-rank order.
 
         The ranks write to `folder`, which contains spec.json. This does not wait for hosts: an unreachable
         host is reported later, like any other event.

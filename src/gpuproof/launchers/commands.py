@@ -1,7 +1,7 @@
 """Argument lists for a host's processes: pure functions, so they can be shown without a host.
 
-In: a case, and how its node side is reached. Out: the command lines for the ranks, their sampler and their
-fork server, and the environment of a rank.
+In: a case, and how to reach its node side. Out: the command lines for the ranks, their sampler and their fork
+server, and the environment of a rank.
 """
 
 from __future__ import annotations

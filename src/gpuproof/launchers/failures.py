@@ -1,6 +1,6 @@
 """The launcher's own records of what the ranks of a launch could not record themselves.
 
-In: the files of a launch, and how its processes exited. Out: a `Failure` that does not name a rank, or None.
+In: a launch's files, and how its processes exited. Out: a `Failure` that does not name a rank, or None.
 """
 
 from __future__ import annotations

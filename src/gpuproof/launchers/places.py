@@ -1,8 +1,8 @@
 """Which hosts are free for which case: the campaign's view of what its launcher provides.
 
-A case has its hosts to itself unless it sets `exclusive: devices`: then they may also run other such cases on
-other devices; with `exclusive: nothing`, even on the same devices. A queue has no hosts of its own and
-accepts any case, unless it already contains too many.
+A case has its hosts to itself unless it sets `exclusive: devices`: then its hosts may also run other such
+cases on other devices; with `exclusive: nothing`, even on the same devices. A queue has no hosts of its own
+and accepts any case, unless it already contains too many.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HeldQueue:
         return ()
 
     def release(self, key: LaunchKey) -> None:
-        """Record that a launch is over."""
+        """Record that a launch has ended."""
         self._held.discard(key)
 
 
@@ -65,7 +65,7 @@ class HeldPlaces:
         return not usable or any(self._is_free(name, frozenset()) for name in usable)
 
     def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
-        """Return the hosts for a case, in the order of node ranks; None if the case has to wait."""
+        """Return the hosts for a case, in node-rank order; None if the case has to wait."""
         gpus = _devices(placement)
         free = [
             name for name in placement.hosts or self._held if name not in lost and self._is_free(name, gpus)

@@ -24,7 +24,7 @@ def probe(
 ) -> dict[str, Any]:
     """Return the facts about this host as seen by `python`, by default our own.
 
-    `words` are options for the probe, with which it may run up to `wait_s` longer than `timeout_s`.
+    `words` are options for the probe that let it run up to `wait_s` longer than `timeout_s`.
 
     Raises:
         EnvironmentUnfitError: the probe cannot be started, fails, or hangs.

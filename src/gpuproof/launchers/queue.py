@@ -1,4 +1,4 @@
-"""Common parts of launches in a scheduler's queue: a separate thread talks to the scheduler.
+"""Code shared by launchers that queue their launches: a separate thread talks to the scheduler.
 
 In: cases, and how a launcher starts, checks and stops them. Out: events for each. The thread starts the
 launches requested since its last round, queries all launches in one call (less often while nothing changes),
@@ -47,7 +47,7 @@ class QueuedLaunch:
         self.is_over = False
         self.waits_for: str | None = "to be submitted"
         self.since_s = time.monotonic()
-        """When the launch started to wait."""
+        """Time at which the launch started waiting."""
         self.num_end_requests = 0
         self.num_end_signals = 0
         """Number of stop requests that have been passed to the scheduler."""
@@ -98,7 +98,7 @@ class LaunchQueue(ABC, Generic[L]):
         return ()
 
     def lost(self) -> Mapping[str, HostError]:
-        """Return nothing: the scheduler has other nodes to use."""
+        """Return nothing: the scheduler can use other nodes."""
         return {}
 
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> L:
@@ -124,7 +124,7 @@ class LaunchQueue(ABC, Generic[L]):
             raise fault
 
     def notes(self) -> Sequence[str]:
-        """Return notes for the user about launches that were stopped midway, or that may still be there."""
+        """Return notes for the user about launches that were stopped midway, or that may still exist."""
         return tuple(self._notes)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class LaunchQueue(ABC, Generic[L]):
 
     @abstractmethod
     def _begin(self, launches: Sequence[L]) -> None:
-        """Submit launches started since the last poll; raise a rejection if none was accepted before."""
+        """Submit launches started since the last poll; raise a rejection if none was accepted yet."""
 
     @abstractmethod
     def _tell_ends(self) -> None:
@@ -149,7 +149,7 @@ class LaunchQueue(ABC, Generic[L]):
 
     @abstractmethod
     def _abandon(self) -> None:
-        """Leave nothing with the scheduler if possible, and finish all launches."""
+        """Remove everything from the scheduler if possible, and finish all launches."""
 
     def _work(self) -> None:
         pause_s = FIRST_POLL_S

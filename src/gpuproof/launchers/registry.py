@@ -40,7 +40,7 @@ class LauncherEntry:
     command: str = ""
     """The launcher's own command group."""
     summary: str = ""
-    """The first line of the help of the launcher's command group."""
+    """The first help line of the launcher's command group."""
     key: str = ""
     """The key in run.json that contains the launcher's site, if it is not the launcher's name."""
 
@@ -166,7 +166,7 @@ def chosen_hosts(on: str, options: Mapping[str, Any], *, one_job: bool) -> HostC
     """Return what was chosen with `--on` and with the launchers' own options.
 
     Raises:
-        UsageError: `on` is not a place to run, or hosts are specified twice.
+        UsageError: `on` is not an accepted value, or hosts are specified twice.
     """
     name, colon, file = on.partition(":")
     if (f"{name}:FILE" if colon and file else on) not in places_to_run():

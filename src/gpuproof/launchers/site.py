@@ -56,7 +56,7 @@ class LaunchSite(ABC):
         """Read back what `described` wrote to run.json; an options file replaces it.
 
         Raises:
-            UsageError: the file is wrong.
+            UsageError: the file is invalid.
             RecordError: run.json is damaged.
         """
 
@@ -83,7 +83,7 @@ class LaunchSite(ABC):
         return []
 
     def facts(self, choice: HostChoice) -> Facts:
-        """Return the facts about the site that the rules for recipes may use."""
+        """Return the site facts that recipe rules may use."""
         del choice
         return Facts(hosts=None)
 

@@ -32,8 +32,8 @@ OF_LAUNCHERS = re.compile(
 )
 """Variables set by launchers to describe what they started."""
 ORDINAL = re.compile(r".+-(\d{1,3})")
-"""Matches the host name of a StatefulSet pod; other pods' names end in five random characters, too many to
-match."""
+"""Matches the host name of a StatefulSet pod; other pods' names end in five random characters, which is too
+long to match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

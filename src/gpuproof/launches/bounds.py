@@ -9,7 +9,7 @@ Therefore, "met" and "missed" must also hold with the first tenth of every launc
 the result for the second halves.
 
 A single launch is evaluated with the early-stopping rule of MLPerf LoadGen, and with its counterpart for a
-missed bound. The rule is exact for independent requests; requests within one busy spell are not independent,
+missed bound. The rule is exact for independent requests; requests within one busy period are not independent,
 so it is only a rule of thumb. Source:
 https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix Early Stopping.
 """
@@ -98,7 +98,7 @@ class Bound:
         return largest
 
     def percentile(self, *launches: RequestSeries) -> float:
-        """Return the q-th percentile of the compared values; infinite if it is a failed request."""
+        """Return the q-th percentile of the compared values; infinite if that is a failed request."""
         ordered = np.sort(np.concatenate([self.values(series) for series in launches]))
         return float(ordered[min(int(self.q / 100 * len(ordered)), len(ordered) - 1)])
 
@@ -185,7 +185,7 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
 
 
 def _outcome(values: Sequence[FloatArray], bound: Bound, effect: float | Unavailable) -> BoundOutcome:
-    """Return the outcome if it also holds without launches' first parts and for their second halves."""
+    """Return the outcome if it also holds without each launch's first part and in the second halves."""
     outcome = _by_counts(values, bound, effect)
     if outcome == "undecided" or not _second_halves_agree(values, bound, outcome):
         return "undecided"
@@ -251,7 +251,7 @@ def _reason(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateJudgement:
-    """Result of the launches at one rate for all bounds."""
+    """Result of the launches at one rate, covering all bounds."""
 
     outcome: BoundOutcome
     num_launches: int
@@ -265,7 +265,7 @@ class RateJudgement:
 
     @property
     def needed_requests(self) -> float | None:
-        """Return the number of requests needed to decide; None if decided, or too few to tell."""
+        """Return the number of requests needed to decide; None if decided, or if there are too few."""
         needed = [standing.needed_requests for standing in self.standings if standing.outcome == "undecided"]
         counts = [value for value in needed if value is not None]
         return max(counts) if counts and len(counts) == len(needed) else None
@@ -309,7 +309,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
     """Decide, at 99 % confidence, whether the q-th percentile is below the bound.
 
     Met: requests ≥ h(t) + t, where t is the number over the bound. Missed: at most 1 % of windows would have
-    this many over the bound if the fraction over it were 1 − q/100.
+    this many requests over the bound if the fraction over it were 1 − q/100.
 
     >>> judge_bound(num_requests=661, num_over=1, bound_s=0.1, q=99).outcome
     'undecided'
@@ -333,7 +333,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
 
 
 def find_knee(points: Sequence[tuple[float, float]]) -> int | None:
-    """Return the index of the knee of a convex, rising curve; None with too few points or no bend."""
+    """Return the index of the knee of a convex, rising curve; None if there are too few points or no knee."""
     if len(points) < MIN_POINTS:
         return None
     (low_x, low_y), (high_x, high_y) = points[0], points[-1]

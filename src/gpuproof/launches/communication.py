@@ -52,14 +52,14 @@ class PhaseValues:
     residual_s: float
     """Mean step time in the window minus the sum of the phases."""
     mark_overhead: float
-    """Time that markers add to a step, as a fraction of it; no phase includes it twice, and the window
+    """Time that markers add to a step, as a fraction of the step; no phase includes it twice, and the window
     excludes it."""
     remark: str | None
     """Caveats about how the phases were timed."""
 
     @property
     def parts_s(self) -> dict[str, float]:
-        """Return each phase by name, in the order within a step."""
+        """Return each phase by name, in the order they occur in a step."""
         return {
             "data": self.data_s,
             "forward": self.forward_s,
@@ -142,7 +142,7 @@ class StepCommunication:
     kernels: tuple[str, ...]
     """Names of the collective kernels, if the device trace contains any."""
     bus_bytes_per_s: float | None
-    """Bandwidth of all stand-alone all-reduces together."""
+    """Combined bandwidth of all stand-alone all-reduces."""
 
 
 def communication_of(launches: Sequence[Launch]) -> StepCommunication:

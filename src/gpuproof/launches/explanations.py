@@ -28,7 +28,7 @@ from gpuproof.records.run import Window
 from gpuproof.records.what_ran import AT_CAP
 
 SLOWER = 0.02
-"""A rank is reported as slower if it is below the median of its peers by this fraction."""
+"""A rank is reported as slower if it is this fraction below the median of its peers."""
 Gravity = Literal["fault", "limit", "host", "unknown"]
 _ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
 _REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
@@ -43,7 +43,7 @@ _TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an u
 MIN_SHARE: Final = 0.01
 """A throttle reason that was active for less than this fraction of the window is not mentioned."""
 CLOCK_DROP: Final = 0.03
-"""Clocks are reported if their mean is this far below the highest clock, and for every fault."""
+"""Clocks are reported if their mean is this far below the highest clock, and for any fault."""
 MIN_COVERAGE: Final = 0.5
 """If readings cover less than this fraction of a window, that is reported; a window without readings has no
 coverage."""
@@ -84,7 +84,7 @@ def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
 
 
 def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
-    """Explain a launch with the readings taken during it."""
+    """Explain a launch using the readings taken during it."""
     readings: list[LaunchReadings] = []
     causes: list[SlowdownCause] = []
     unread: list[str] = []
@@ -136,7 +136,7 @@ def readings_by_launch(
 
 
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
-    """Return the highest clock at which any device of the launches may run; None if it was not read."""
+    """Return the highest clock at which any device in the launches may run; None if it was not read."""
     hosts = (host.readings for explanation in explanations for host in explanation.readings)
     clocks = (device.clock_sm_max_mhz for host in hosts for device in host.devices)
     return max((clock for clock in clocks if clock is not None), default=None)
@@ -191,7 +191,7 @@ class RunEnergy:
     energy_j: float | None
     """Total energy in joules; None if the energy of any launch is unknown."""
     text: str
-    """Spread over the launches, method and coverage; or the launch with unknown energy."""
+    """Spread over the launches, method and coverage; or which launch has unknown energy."""
 
 
 def energy_of_run(
@@ -222,7 +222,7 @@ def _over_launches(measured: Sequence[LaunchExplanation], item: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowdownCause:
-    """One sentence, with its severity and its device (None means the host)."""
+    """A cause in one sentence, with its severity and its device (None means the host)."""
 
     gravity: Gravity
     physical_index: int | None
@@ -245,7 +245,7 @@ class EnergyPerItem:
 def explain(
     readings: WindowReadings, *, slower_by: Mapping[int, float] | None = None
 ) -> tuple[SlowdownCause, ...]:
-    """Report what slowed the devices down in a window, the most severe first, then by device.
+    """Report what slowed the devices down in a window, most severe first, then by device.
 
     `slower_by` is how much slower a device was than its peers (0.18 for 18 %), if known; it is shown before
     the reason. An empty result means that everything was read and nothing was found.
@@ -275,7 +275,7 @@ def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> Energ
     otherwise, because the part without readings may differ.
 
     Raises:
-        ValueError: the number of items is not above 0.
+        ValueError: the number of items is not positive.
     """
     if items <= 0:
         raise ValueError(f"energy per item needs a positive number of items, not {items}")

@@ -43,7 +43,7 @@ small their spread."""
 
 
 def throughput(items_total: float, longest_window_s: float) -> float:
-    """Return items per second: the items of all ranks over the window of the slowest, in seconds.
+    """Return items per second: all ranks' items divided by the slowest rank's window in seconds.
 
     Raises:
         ValueError: the seconds are not above 0, the items are negative, or one of them is not finite.
@@ -73,7 +73,7 @@ class Launch:
     evaluations: tuple[Evaluation, ...] = ()
     """Loss and accuracy of each rank's model after the window; empty if they were not evaluated."""
     busy: tuple[DeviceBusy, ...] = ()
-    """How busy each device was in steps after the window; empty if no device was seen waiting in the
+    """How busy each device was during the steps after the window; empty if no device was seen waiting in the
     window."""
     fp8_casts: tuple[Fp8Casts, ...] = ()
     """The cost of rounding to fp8 on each rank; empty if nothing is rounded, or if a compiler fuses it."""
@@ -81,7 +81,7 @@ class Launch:
     """How processes were started; launches forked from one process share its choices, so they are not
     replicates."""
     effective: tuple[Effective, ...] = ()
-    """The inputs of kernels on each rank; empty in runs from versions that did not check them."""
+    """The kernel inputs on each rank; empty in runs from versions that did not check them."""
     compilations: tuple[Compilation, ...] = ()
     """Statistics of torch.compile on each rank; empty if it was not requested."""
     own_compute: tuple[OwnCompute, ...] = ()
@@ -100,7 +100,7 @@ class Launch:
     trained_alike: tuple[TrainingAgreement, ...] = ()
     """Whether training on all ranks matches training on one rank alone."""
     settle_times_s: tuple[float, ...] = ()
-    """Step times of the slowest rank before the window, until a power cap had settled."""
+    """Step times of the slowest rank before the window, while a power cap was settling."""
 
     @property
     def slowest(self) -> Window:
@@ -135,7 +135,7 @@ class Launch:
 
     @property
     def items_per_s_total(self) -> float:
-        """Throughput of all ranks together."""
+        """Combined throughput of all ranks."""
         return throughput(self.items_total, self.slowest.wall_s)
 
     @property
@@ -150,7 +150,7 @@ class Launch:
 
     @property
     def samples_total(self) -> int:
-        """Number of samples of all ranks in the window: its items, unless items are tokens of sequences."""
+        """Samples processed by all ranks in the window: its items, unless items are tokens of sequences."""
         return self.items_total // self.setup.items_per_sample
 
     @property

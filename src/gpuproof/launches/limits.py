@@ -2,9 +2,9 @@
 
 Input: a launch, the readings taken during it, and the peak rates of its device. Output: `LaunchLimits`,
 sorted by gain, the largest first. A time limit (host, data loading, communication, power cap, temperature) is
-the fraction of the window that would be saved without it. If no time limit applies, only memory bandwidth and
-compute remain, and they count only if the launch came close to their ceiling. If no limit is found, the limit
-is reported as unknown, with the reason. A gain is an upper
+expressed as the fraction of the window that would be saved without it. If no time limit applies, only memory
+bandwidth and compute remain, and they count only if the launch came close to their ceiling. If no limit is
+found, the limit is reported as unknown, with the reason. A gain is an upper
 bound: an idle device clocks higher than a busy one, and removing one wait may cause another.
 
 The time spent waiting for data is taken from the rank that waited longest, since all others wait for it in
@@ -46,14 +46,14 @@ from gpuproof.statistics.launches import interval_of_launches
 CEILINGS: Final[tuple[LimitName, ...]] = ("memory bandwidth", "compute")
 """Limits considered if nothing else limits a launch; they come last."""
 DATA_BOUND = 0.05
-"""Fraction of the window above which waiting for data counts as a limit. Without the wait, a device would run
-1 / (1 - 0.05) = 1.05 times as fast, a difference as large as an interval that counts as wide (±5 %): such a
-rate also depends on the loader."""
+"""Fraction of the window above which waiting for data counts as a limiting factor. Without the wait, a device
+would run 1 / (1 - 0.05) = 1.05 times as fast, a difference as large as an interval that counts as wide (±5
+%): such a rate also depends on the loader."""
 COMMUNICATION_BOUND = 0.05
-"""Fraction of a step added by collectives above which they count as a limit."""
+"""Fraction of a step above which the time added by collectives counts as a limit."""
 NEAR_MEASURED = 0.7
-"""Fraction of a ceiling that must be reached for it to be the limit: for a ceiling measured on the spot with
-a plain workload …"""
+"""Fraction of a ceiling that must be reached for it to be the limit: for a ceiling measured on the device
+itself with a plain workload …"""
 NEAR_PEAK = 0.5
 """… and for a data sheet's ceiling, which no real workload reaches: the largest GEMMs get to 70 % of it."""
 ANSWERED = 0.95
@@ -122,7 +122,7 @@ def _host(launch: Launch) -> Iterator[LaunchLimit]:
 def _of_time(
     name: LimitName, launch: Launch, share: float, text: str, *, most: float | None = None
 ) -> LaunchLimit:
-    """Return a limit that took up part of the window, with the highest rate possible without it."""
+    """Return a limit that applied for part of the window, with the highest rate possible without it."""
     rest = 1 - (share if most is None else most)
     if rest > 0 and launch.setups:
         rate = units.rate(launch.items_per_s_total / rest, launch.setup.item)

@@ -1,4 +1,4 @@
-"""The results of one recipe in a run: its only one, a point of a sweep, or a test of a suite.
+"""The results of one recipe in a run: the only one, a point of a sweep, or a test of a suite.
 
 Contains texts and measures, and defines how the measures are named.
 """

@@ -111,8 +111,8 @@ class EvenedSteps:
 
     times_s: tuple[float, ...]
     growth: float | None
-    """Growth from the first position of a generation in the window to the last (0.1 is 10 %); None if steps
-    do not grow, or if nothing was adjusted."""
+    """Growth from the first position of a generation in the window to the last (0.1 is 10 %); None if step
+    times do not grow, or if nothing was adjusted."""
     is_separable: bool
     """Whether growth with the position can be separated from a change over time."""
 
@@ -156,7 +156,7 @@ def _medians(times: FloatArray, places: Places) -> FloatArray:
 
 
 def _line(times: FloatArray, places: Places) -> FloatArray | None:
-    """Replace each step time by the line's value at its position; None if steps do not grow linearly."""
+    """Replace each step time by the line's value at its position; None if times do not grow linearly."""
     if len(np.unique(places)) < NUM_PARTS:
         return None
     parts = np.array_split(np.argsort(places, kind="stable"), NUM_PARTS)

@@ -102,7 +102,7 @@ def _subject(figure: ProbeReading, rank: RankSubjects) -> str:
 
 
 def _exposed(values: list[ProbeValue]) -> Iterator[ProbeValue]:
-    """Yield, per device, the time that communication adds to compute, and how much of it is hidden."""
+    """Yield per device: time that communication adds to compute, and hidden fraction of communication."""
     times: dict[str, dict[str, ProbeValue]] = {}
     for value in values:
         if value.quantity == "time" and "of" in value.labels:

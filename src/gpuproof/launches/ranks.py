@@ -35,7 +35,7 @@ FALSE_ALARM = 0.05
 SHORTEST_S = 1e-9
 """The resolution of the clock."""
 MOST_ALIKE = 0.95
-"""Correlation of successive steps above which one burst looks like another."""
+"""Correlation of successive steps above which bursts look the same."""
 MEDIAN_SPREAD = 1.57
 """Ratio of the variance of the median of many normal values to the variance of their mean: π / 2."""
 Basis = Literal["own steps", "steps in the window", "windows"]
@@ -52,7 +52,7 @@ class RankValues:
     step_s: float
     """Mean step in the window, including the time spent waiting for other ranks."""
     own_step_s: float | None
-    """Median of the steps that the rank ran alone."""
+    """Median duration of the steps that the rank ran alone."""
     slower_by: float = 0.0
     """Difference from the median of the other ranks (0.3 is 30 %), for the value selected by
     `RanksCompared.basis`."""
@@ -105,7 +105,7 @@ def _values(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | No
 
 
 def find_outliers(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
-    """Determine whether each rank's own steps differ by more than chance and more than `UNEQUAL`.
+    """Determine whether each rank's own steps differ by more than chance and by more than `UNEQUAL`.
 
     `bursts` are step times in seconds, by rank and by burst; every rank has the same number of bursts.
     """

@@ -34,7 +34,7 @@ from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 LATENESS_SHARE = 0.05
-"""Fraction of the median latency; a load generator that is later than this distorts what it measures …"""
+"""Fraction of the median latency; a load generator that lags by more than this distorts what it measures …"""
 LATENESS_S = 1e-3
 """… provided that it is also later than this delay, which the host's scheduler alone may cause."""
 PROMPT_SHARE, PROMPT_TOKENS_OFF = 0.05, 2
@@ -87,7 +87,7 @@ class Served:
     first_token_s: tuple[float, ...]
     """Latency of each request's first token; empty if no tokens are generated."""
     first_content_s: tuple[float, ...]
-    """Latency of each request's first token that is not reasoning; empty if no endpoint is loaded."""
+    """Latency of each request's first non-reasoning token; empty if no endpoint is loaded."""
     token_s: tuple[float, ...]
     """Mean time per token after the first, for each request with at least two tokens per sequence."""
     tokens: int | None
@@ -100,17 +100,17 @@ class Served:
     answers: TokenCounts
     """Tokens in an endpoint's prompts and responses, as requested and as counted by the endpoint."""
     sent_late_s: tuple[float, ...]
-    """When each request had a connection, minus its scheduled time; empty if no endpoint is loaded."""
+    """When each request got a connection, minus its scheduled time; empty if no endpoint is loaded."""
     busy_s: float | None
     """Time during which batches ran; None if another server runs them."""
     setup: Setup | None
     """Setup of the server; None if the server is not our own."""
     series: RequestSeries
-    """All requests, including failed ones, in the form that is compared with bounds."""
+    """All requests, including failed ones, in the form used for comparison with bounds."""
 
     @property
     def requests_per_s(self) -> float:
-        """Number of answered requests, divided by the time from the window's start to the last answer."""
+        """Number of requests with responses, divided by the time from window start to last response."""
         return throughput(len(self.latencies_s), self.window.wall_s)
 
     @property
@@ -131,13 +131,13 @@ class Served:
 
     @property
     def mean_batch(self) -> float | None:
-        """Mean number of requests per batch; None if another server forms the batches."""
+        """Mean number of requests per batch; None if another server does the batching."""
         batches = sum(number for _, number in self.window.batches)
         return sum(size * number for size, number in self.window.batches) / batches if batches else None
 
     @property
     def lateness_allowed_s(self) -> float:
-        """Maximum p99 delay of requests, in seconds, that does not distort the latencies."""
+        """Maximum p99 request delay, in seconds, that does not distort the latencies."""
         return max(LATENESS_S, LATENESS_SHARE * float(np.median(self.latencies_s)))
 
     @property
@@ -298,7 +298,7 @@ class _Row:
     tokens_asked: int
 
     def time_per_token_s(self, sequences: int) -> float | None:
-        """Return the mean time between the tokens of a sequence; all sequences grow in step."""
+        """Return the mean time between the tokens of a sequence; all sequences grow in lockstep."""
         steps = 0 if self.tokens is None else self.tokens // sequences - 1
         if self.done_s is None or self.first_token_s is None or steps < 1:
             return None

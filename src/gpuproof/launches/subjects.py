@@ -17,7 +17,7 @@ from gpuproof.records.run import Device, Environment, Setup, Start, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSubjects:
-    """The location of one rank, as subjects."""
+    """The host and device of one rank, as subjects."""
 
     host: str
     device: str
@@ -61,7 +61,7 @@ def device_indices(launches: Iterable[CaseRecords]) -> dict[str, int]:
 
 
 def _listed(indices: Mapping[str, int], subject: str, index: int) -> int:
-    """Return the driver's number for a device; torch may omit the `GPU-` of its UUID."""
+    """Return the driver's index for a device; torch may omit the `GPU-` prefix of its UUID."""
     host, _, uuid = subject.rpartition("/gpu/")
     return indices.get(f"{host}/gpu/GPU-{uuid}", index)
 

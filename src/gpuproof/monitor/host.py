@@ -59,7 +59,7 @@ class HostReader:
         self._before = source().cpu
 
     def read(self) -> dict[str, float]:
-        """Read the host now. CPU usage is absent if too little time has passed."""
+        """Read the host's current values. CPU usage is absent if too little time has passed."""
         totals = self._source()
         shares = cpu_shares(self._before, totals.cpu)
         if shares:
@@ -80,7 +80,7 @@ class HostReader:
 
 
 def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
-    """Return CPU time busy and waiting for disk (all CPUs), and busy time of the busiest, in percent.
+    """Return busy and disk-wait CPU time (all CPUs), and the busiest CPU's busy time, in percent.
 
     >>> before = CpuTimes(busy_s=(10.0, 10.0), iowait_s=(0.0, 0.0), total_s=(20.0, 20.0))
     >>> after = CpuTimes(busy_s=(11.0, 10.0), iowait_s=(0.0, 0.5), total_s=(21.0, 21.0))

@@ -89,8 +89,8 @@ class KernelLog:
     def _places(self, devices: Sequence[DeviceIdentity]) -> dict[str, int]:
         """Map addresses of devices, and of ports with only one device below them, to device indices.
 
-        PCIe errors may name the port instead of the device. A port above several devices does not identify
-        one of them.
+        PCIe errors may name the port instead of the device. A port with several devices below it does not
+        identify one of them.
         """
         places: dict[str, int] = {}
         ports: dict[str, set[int]] = {}

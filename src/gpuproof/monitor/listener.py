@@ -84,7 +84,7 @@ class SystemListener:
         return 0 if self._marks is None else self._marks.bad_lines
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a signal, a mark or a message from the parent arrives, at most `seconds`."""
+        """Sleep until a signal, a mark or a message from the parent arrives, for at most `seconds`."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             if key.fileobj is self._wake:
                 with contextlib.suppress(BlockingIOError):

@@ -43,7 +43,7 @@ def describer(facts: ProcessFacts, *, proc: Path = Path("/proc"), logs: Path = P
 
 
 def sees_host_pids(proc: Path) -> bool:
-    """Check whether process IDs here are the host's, which drivers list."""
+    """Check whether process IDs here are the same as the host's, which drivers report."""
     try:
         return str((proc / "self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
     except OSError:

@@ -33,7 +33,7 @@ class RecordSink(Protocol):
 
 
 class StreamRecorder:
-    """Writes JSON Lines to an open stream, which stays open."""
+    """Writes JSON Lines to an open stream, without closing it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

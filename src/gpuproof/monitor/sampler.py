@@ -3,7 +3,7 @@
 Input: open devices, the host reader, a plan, and the clock, recorder and listener to use. Output: the records
 of one recording, from `Recording` to `RecordingEnd`. The fast and slow lanes use absolute deadlines on the
 monotonic clock; the loop sleeps in between, and records how late it was, which ticks it missed and how much
-CPU time it used. Ticks may be dithered: each tick then comes at a random time within its interval, so that
+CPU time it used. Ticks may be dithered: each tick then occurs at a random time within its interval, so that
 activity synchronised with the ticks is not always sampled at the same point of its cycle.
 """
 
@@ -60,7 +60,7 @@ class SamplingPlan:
     host_interval_s: float | None = None
     """Interval for the host; if None, the host is read only with the slow lane."""
     dither_seed: int | None = None
-    """Seed for the random time of each tick within its interval; None puts each tick at the interval's
+    """Seed for the random offset of each tick in its interval; None puts each tick at the interval's
     start."""
 
 
@@ -76,7 +76,7 @@ class Clock:
 class Schedule:
     """One tick per interval, counted from the start; a tick is missed if its interval ends first.
 
-    A tick comes at the start of its interval or, with `dither`, at a uniformly random time within it, drawn
+    A tick occurs at the start of its interval or, with `dither`, at a uniformly random time within it, drawn
     anew for every tick but the first, so that periodic activity is sampled equally at all points of its
     cycle. Interval boundaries are absolute, so neither late readings nor the random offsets shift later
     intervals.
@@ -111,7 +111,7 @@ class Schedule:
         return now_s >= self.deadline_s - TOLERANCE_S
 
     def advance(self, now_s: float) -> None:
-        """Advance to the next tick after one was sampled; ticks entirely in the past are missed."""
+        """Advance to the next tick after one was sampled; ticks entirely in the past count as missed."""
         following = self._tick + 1
         latest = int((now_s - self._start_s + TOLERANCE_S) / self._interval_s)
         self._tick = max(following, latest)

@@ -178,7 +178,7 @@ class Watched:
     returncode: int
     """The command's exit code, negative for a signal."""
     not_started: str | None
-    """Reason if the command could not be started; `returncode` is then the one a shell would return."""
+    """Why the command could not be started; `returncode` is then the one a shell would return."""
     trouble: str | None
     """Problem with the recording; None if it is complete."""
 
@@ -227,8 +227,8 @@ def monitor(
 ) -> Iterator[Path]:
     """Record this machine's GPUs and host to `out` while a block of Python runs; return its path.
 
-    In the block, and in processes it starts, `gpuproof.monitor.marks.publish(phase="train", epoch=1)` reports
-    progress. An incomplete recording raises a RuntimeWarning, and never stops the block.
+    Inside the block, and in processes it starts, `gpuproof.monitor.marks.publish(phase="train", epoch=1)`
+    reports progress. An incomplete recording raises a RuntimeWarning, and never stops the block.
 
     Args:
         out: a new JSON Lines file.

@@ -107,7 +107,7 @@ class LiveView(App[None]):
         self._draw()
 
     def on_resize(self) -> None:
-        """Fit the screen to the new size."""
+        """Adapt the display to the new terminal size."""
         self._draw()
 
     def _read(self, host: str, records: Records) -> None:
@@ -193,7 +193,7 @@ class LiveView(App[None]):
         return next(iter(shown.values())).devices.get(index)
 
     def action_detail(self, index: int) -> None:
-        """Enlarge the GPU with this physical index."""
+        """Show the details of the GPU with this physical index."""
         if len(self._shown) != 1:
             self.notify("Choose a host first, with h", severity="warning")
             return
@@ -230,7 +230,7 @@ class LiveView(App[None]):
         place.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show processes that contain what was typed so far."""
+        """Show processes that match what was typed so far."""
         self._containing = event.value
         self._draw()
 

@@ -1,4 +1,4 @@
-"""A one-off view of every host as storable text: the live view's content, or all static facts.
+"""A snapshot of every host as storable text: the live view's content, or all static facts.
 
 In: the records of each host; for facts, the first line of a recording, where a sampler writes them. Out:
 text, once each host has reported its readings and processes, or the reason if it cannot. Facts shared by all
@@ -29,7 +29,7 @@ from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import DeviceIdentity, Recording, Sample
 
 LOOKS = 2
-"""Number of slow samples to wait for: CPU usage is computed between two readings."""
+"""Number of slow-lane samples to wait for: CPU usage is computed between two readings."""
 
 
 def look(sources: Mapping[str, Records]) -> tuple[dict[str, LiveState], dict[str, GpuproofError]]:

@@ -118,7 +118,7 @@ def _chart(device: DeviceState, metric: str, columns: int) -> list[RenderableTyp
 
 
 def _ceiling(device: DeviceState, metric: str) -> float:
-    """Return the upper end of a chart: the device's maximum, if reported."""
+    """Return a chart's upper limit: the device's maximum, if reported."""
     top = METRICS[metric].top or "1"
     if top == "power_limit_w":
         return limit_of(device.identity, device.values) or 1.0

@@ -53,7 +53,7 @@ class DeviceState:
     """How often each XID was reported."""
     last_xid: int | None = None
     rates: dict[str, float] = field(default_factory=dict)
-    """Growth per second of each running total, between its last two readings."""
+    """Per-second increase in each running total, between its last two readings."""
     read_s: dict[str, float] = field(default_factory=dict)
     """When each running total was last read."""
     running_over: set[str] = field(default_factory=set)
@@ -73,7 +73,7 @@ class LiveState:
     host: dict[str, float] = field(default_factory=dict)
     host_history: dict[str, History] = field(default_factory=dict)
     host_rates: dict[str, float] = field(default_factory=dict)
-    """Growth per second of the host's running totals, between the last two samples."""
+    """Per-second increase in the host's running totals, between the last two samples."""
     metadata: dict[str, Any] = field(default_factory=dict)
     events: deque[r.DriverEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     ports: list[PortTotals] = field(default_factory=list)
@@ -160,7 +160,7 @@ class LiveState:
             )
 
     def _host(self, sample: r.Sample) -> None:
-        """Handle the host's readings; most samples of the fast lane have none."""
+        """Handle the host's readings; most fast-lane samples have none."""
         if not sample.host:
             return
         if self._host_s is not None and sample.monotonic_s > self._host_s:

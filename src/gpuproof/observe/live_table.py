@@ -1,7 +1,7 @@
 """How do many GPUs fit into one table? Most important first, with as many columns as fit.
 
-Input: the states of one or several hosts, and the width. Output: a table with the state column right after
-the GPU column; this column is never cut off, so even at 80 columns, the table shows which GPU is lost or
+Input: the states of one or more hosts, and the width. Output: a table with the state column right after the
+GPU column; this column is never cut off, so even at 80 columns, the table shows which GPU is lost or
 thermally throttled. With several hosts, hosts with problems come first.
 """
 

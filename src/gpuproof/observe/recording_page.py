@@ -1,6 +1,6 @@
 """How is a recording presented? Builds the result and the page of `gpuproof monitor show`.
 
-Input: a recording. Output: a `Result` with the values of the recording as measures, and the page built from
+Input: a recording. Output: a `Result` with the recording's values as measures, and the page built from
 it: first one row per device and one for the host, then one row per phase and GPU.
 """
 
@@ -65,7 +65,7 @@ class RecordingWords:
 
 
 def recording_result(recording: RecordingData, *, with_balance: bool = False) -> Result:
-    """Return the values of a recording, and what else its page shows."""
+    """Return the values of a recording, and everything else that its page shows."""
     measures = summarise(recording)
     words = RecordingWords(
         facts=tuple(_facts(recording)),

@@ -1,8 +1,8 @@
 """Plots of a run over time: step times and readings of devices or the host, on one axis.
 
-In: the evidence of a run. Out: one plot per host, and the distribution of step times. Each point drawn is a
-record or a reading, or the lowest, middle or highest of those that overlap. Launches are placed at their
-actual times; long pauses between them are shortened.
+In: a run's evidence. Out: one plot per host, and the distribution of step times. Each point drawn is a record
+or a reading, or the lowest, middle or highest of those that overlap. Launches are placed at their actual
+times; long pauses between them are shortened.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_LAUNCHES: Final = 64
 plot` shows the readings of one launch."""
 LONGEST_PAUSE_S: Final = 30.0
 FAR: Final = 5.0
-"""Ratio of the longest to the shortest step at which the longest would flatten the others, so the scale is
-logarithmic."""
+"""Ratio of the longest to the shortest step at which the longest would flatten the others, so a logarithmic
+scale is used."""
 LEAST_PIECES: Final = 60
 """Maximum points per line of one launch, regardless of the number of launches."""
 MOST_BINS: Final = 60
@@ -44,7 +44,7 @@ THROTTLED: Final = "#f5a524"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLaunch:
-    """Data of one host in one launch. Times are on the host's clock; add `shift_s` for the run's."""
+    """Data of one host in one launch. Times are on the host's clock; add `shift_s` for the run's timeline."""
 
     name: str
     begin_s: float

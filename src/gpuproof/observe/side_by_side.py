@@ -1,4 +1,4 @@
-"""Side-by-side pictures of recordings or GPUs: A against B, memory across recordings, GPU load."""
+"""Side-by-side plots of recordings or GPUs: A against B, memory across recordings, GPU load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def comparison_picture(
 
 
 def zoomable(picture: Picture) -> tuple[Picture, Picture]:
-    """Return A and B over time, in full width for zooming, and the distribution of their readings."""
+    """Return A and B over time, at full width for zooming, and the distribution of their readings."""
     pairs = list(zip(picture.charts[::2], picture.charts[1::2], strict=True))
     courses = tuple(replace(course, title=spread.title) for course, spread in pairs)
     spreads = tuple(replace(spread, y=replace(course.y, reach=())) for course, spread in pairs)

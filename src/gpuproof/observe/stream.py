@@ -131,7 +131,7 @@ def piped(descriptor: int | None = None) -> Records:
 
 
 def keys_from_terminal() -> int:
-    """Make the terminal our standard input; return a descriptor of the pipe that was there before.
+    """Make the terminal our standard input; return a descriptor for the pipe that was there before.
 
     A view reads keys from standard input, so records piped there would be read as keys.
 

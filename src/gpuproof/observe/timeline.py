@@ -28,13 +28,13 @@ MANY: Final = 4
 """Number of GPUs at or above which a long recording is drawn as bands, because the GPUs' extremes would hide
 one another."""
 BAND_PIECES: Final = 240
-"""Number of time slices in a band: wide enough for stable quantiles of a day's readings."""
+"""Number of time slices in a band: each wide enough for stable quantiles of a day's readings."""
 VISIBLE: Final = 1400
 """Time resolution of a plot, as a number of slices."""
 FAR: Final = 4.0
 """A limit above this many times the highest reading is not drawn, because it would flatten the lines."""
 INSTEAD: Final = {"power_w": "power_instant_w", "temp_gpu_c": "temp_hotspot_c"}
-"""The substitute to draw if the metric itself was not read."""
+"""The substitute to plot if the metric itself was not read."""
 OF_HOST: Final = ("cpu_percent", "mem_used_bytes")
 LIMITS: Final = {
     "mem_total_bytes": "installed",
@@ -77,7 +77,7 @@ def recording_picture(recording: RecordingData, *, pieces: int = PIECES) -> Pict
 
 
 def description(recording: RecordingData) -> str:
-    """Describe a recording in one line: devices, host, date, length."""
+    """Describe a recording in one line: devices, host, date, duration."""
     kinds = Counter(track.identity.name for track in recording.devices)
     devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
     parts = [devices or "no GPU", recording.recording.host]
@@ -243,7 +243,7 @@ def _throttled(recording: RecordingData, reason: str) -> Series:
 
 
 def _events(recording: RecordingData) -> dict[str, list[tuple[int, float]]]:
-    """List the events of the drawn devices by title, each with its row and time in seconds."""
+    """List the events of the plotted devices by title, each with its row and time in seconds."""
     rows = {track.identity.physical_index: row for row, track in enumerate(recording.devices)}
     begin_s, end_s = (recording.time_s[0], recording.time_s[-1]) if len(recording.time_s) else (0.0, 0.0)
     events: dict[str, list[tuple[int, float]]] = {}

@@ -56,7 +56,7 @@ def run_in_foreground(
 
 
 class _GroupWitness:
-    """A process in our group that blocks all signals: one also pending here went to the whole group.
+    """A process in our group that blocks all signals: one also pending here was sent to the group.
 
     A received signal does not reveal whether it targeted one process or the group. If it targeted the group,
     the command has already received it.

@@ -84,7 +84,7 @@ class ForkServer:
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
     def close(self, grace_s: float) -> None:
-        """Stop the server, which stops its children first."""
+        """Stop the server, which first stops its children."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
@@ -98,7 +98,7 @@ class ForkServer:
         self._process.wait()
 
     def _listen(self) -> None:
-        """Read messages until the stream ends or a kill cuts off a line; all children then count as lost."""
+        """Read messages until the stream ends or a kill truncates one; all children then count as lost."""
         try:
             with self._control.makefile("rb") as lines, suppress(ConnectionError, ValueError):
                 for line in lines:
@@ -137,7 +137,7 @@ class ForkedProcess(WatchedProcess):
         self._handle: int | None = None
 
     def begin(self, pid: int) -> None:
-        """Record that the child runs: its handle always identifies it, while a pid may be reused."""
+        """Record that the child is running: its handle always identifies it, while a pid may be reused."""
         self._pid = pid
         with suppress(OSError, AttributeError):  # already exited, or not Linux
             self._handle = os.pidfd_open(pid)
@@ -149,7 +149,7 @@ class ForkedProcess(WatchedProcess):
         super().finish(status)
 
     def wait_without_server(self) -> None:
-        """Wait for a process to exit when its parent, which would have reported this, has died."""
+        """Wait for a process to exit when its parent, which would have reported the exit, has died."""
         if self._handle is not None:
             ended = select.poll()  # select() does not support descriptors of 1,024 and above
             ended.register(self._handle, select.POLLIN)
@@ -193,9 +193,9 @@ class ForkServers:
     ) -> ProcessGroup:
         """Fork a case from the server for `key`; start that server with `command` if there is none.
 
-        `commands` contains the rank's arguments, then the arguments of the samplers. The samplers are forked
-        first, because a case may finish before a process started with it takes a reading. They exit with
-        their parent, the server.
+        `commands` contains the rank's arguments, then the samplers' arguments. The samplers are forked first,
+        because a case may finish before a process started with it takes a reading. They exit with their
+        parent, the server.
 
         Raises:
             CommandNotStartedError: the server's Python interpreter cannot be started.

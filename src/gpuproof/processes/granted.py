@@ -1,8 +1,9 @@
 """How many CPUs may this process keep busy, and how many GPUs are allocated to it on this host?
 
-CPUs: the limit set by the kernel, the container and the user, from the process's affinity, the CPU quota of
-its cgroups (docker --cpus, pod limits, Slurm), and OMP_NUM_THREADS as set by the user. With more threads than
-CPUs, threads wait for each other. GPUs: as reported by Slurm, or by the tool that created the pod or gate.
+CPUs: the limit set by the kernel, the container and the user, read from the process's affinity, the CPU quota
+of its cgroups (docker --cpus, pod limits, Slurm), and OMP_NUM_THREADS as set by the user. With more threads
+than CPUs, threads wait for each other. GPUs: as reported by Slurm, or by the tool that created the pod or
+gate.
 """
 
 from __future__ import annotations

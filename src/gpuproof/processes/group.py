@@ -89,7 +89,7 @@ class StartedProcess(WatchedProcess):
 
 
 class ProcessGroup:
-    """The first process of the ranks, and the samplers. Ranks under an agent exit together with it."""
+    """The ranks' first process, and the samplers. Ranks under an agent exit together with it."""
 
     def __init__(
         self, ranks: WatchedProcess, samplers: Sequence[WatchedProcess] = (), *, command: str

@@ -38,7 +38,7 @@ class ScratchFolder:
 
 
 def make_scratch(purpose: str = "") -> ScratchFolder:
-    """Create a folder in the system's temporary folder; remove those left there by killed owners.
+    """Create a folder in the system's temporary folder; remove folders left there by killed owners.
 
     Raises:
         OSError: no folder can be created.

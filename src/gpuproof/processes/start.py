@@ -37,7 +37,7 @@ _BOOT = (
 
 
 def safe_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for all our own processes: `base`, or else ours, with a safe path."""
+    """Return the environment for our own processes: `base`, or else ours, with a safe import path."""
     return {**(os.environ if base is None else base), **SAFE_PATH}
 
 

@@ -48,7 +48,7 @@ class Energy:
 
 
 def energy_used(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Energy:
-    """Use the counter's difference if possible; otherwise, integrate power."""
+    """Use the change in the counter if possible; otherwise, integrate power."""
     integrated = _integrated(recording, track, window)
     change = counter_change(recording, track=track, metric="energy_j", window=window)
     if change is None or change.covered_s == 0:
@@ -159,7 +159,7 @@ def _stopped_s(times: Floats, totals: Floats) -> float | None:
 
 
 def _instead(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
-    """Return the energy from power instead of the counter, if power was read over the whole window."""
+    """Return energy computed from power, not the counter, if power was read over the whole window."""
     if integrated is None or (covered := _coverage(integrated[1], window)) >= WHOLE_ENOUGH:
         return _from_power(integrated, window, note)
     return _unknown(f"{note}, and power was read only over {share(covered)} of the window")
@@ -193,7 +193,7 @@ def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int
 def _integrated(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow
 ) -> tuple[float, float] | None:
-    """Return joules by the trapezoidal rule, and the seconds covered; None with under two readings."""
+    """Return joules by the trapezoidal rule, and the seconds covered; None below two readings."""
     column = track.values("power_w")
     if column is None:
         return None

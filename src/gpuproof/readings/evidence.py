@@ -180,7 +180,7 @@ class DeviceWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWindow:
-    """Readings of the host in the window; None means unknown."""
+    """Host readings taken during the window; None means unknown."""
 
     cpu_percent: float | None = None
     cpu_max_core_percent: float | None = None
@@ -231,7 +231,7 @@ def read_window(
 
 
 def read_whole(recording: RecordingData) -> WindowReadings:
-    """Compute what happened in a whole recording, which starts at 0."""
+    """Summarise what happened in a whole recording, which starts at 0."""
     return _read(recording, whole(recording), None)
 
 
@@ -294,7 +294,7 @@ def _host(recording: RecordingData, inside: Flags) -> HostWindow:
 
 
 def _coverage(recording: RecordingData, window: RecordingWindow, inside: Flags) -> Coverage:
-    """Add up the time between adjacent samples, using those just outside for the window's ends."""
+    """Add up the time between adjacent samples; the window's ends use the samples just outside."""
     time_s = recording.time_s
     lefts, rights = time_s[:-1], time_s[1:]
     joined = rights - lefts <= longest_step_s(time_s)

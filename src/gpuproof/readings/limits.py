@@ -1,7 +1,7 @@
 """Bottlenecks of the workload that the readings reveal: a cap, the temperature, or the host.
 
 The input is the readings of a window, or of a whole recording. The output is `LaunchLimits`, largest gain
-first, and the measure and the sentence that a result stores. `launches.limits` adds what the workload itself
+first, and the measure and sentence stored in a result. `launches.limits` adds what the workload itself
 recorded.
 """
 
@@ -50,7 +50,7 @@ class LaunchLimit:
 
     name: LimitName
     share: float
-    """Fraction of the window that the limit took up, 0 to 1; for a ceiling, the fraction reached."""
+    """Fraction of the window in which the limit applied, 0 to 1; for a ceiling, the fraction reached."""
     gain: float
     """Maximum relative gain in the rate if this limit were removed."""
     text: str
@@ -78,7 +78,7 @@ def limits_of_readings(readings: WindowReadings) -> LaunchLimits:
 
 
 def with_readings(limits: LaunchLimits, readings: Sequence[WindowReadings]) -> LaunchLimits:
-    """Return the limits that the workload itself recorded, followed by those that its readings show."""
+    """Return the limits that the workload itself recorded, followed by those found in its readings."""
     read = [
         *caps_read(readings),
         *(limit for host in readings for limit in host_busy(host.host, host.devices)),
@@ -106,7 +106,7 @@ def _held(device: DeviceWindow, reasons: Sequence[str]) -> float:
 
 
 def _state(name: str, device: DeviceWindow, num_devices: int) -> Iterator[str]:
-    """Describe the limit that a device ran at, and its speed."""
+    """Describe the limit that a device ran under, and its speed."""
     if num_devices > 1:
         yield f"GPU {device.physical_index} of {num_devices}"
     if name == "power cap":
@@ -119,7 +119,7 @@ def _state(name: str, device: DeviceWindow, num_devices: int) -> Iterator[str]:
 
 
 def power_limit_text(device: DeviceWindow) -> str:
-    """Describe the power limit that a device ran at, and whether it is the default."""
+    """Describe the power limit that a device ran under, and whether it is the default."""
     limit, shipped = device.power_limit_w, device.power_limit_default_w
     if limit is None:
         return "its limit was not read"

@@ -25,7 +25,7 @@ _THROTTLE_TITLES: Final = {
     "reliability": "reliability limit",
     "other": "other reason",
 }
-"""Throttle reasons with a displayed name that differs from their key."""
+"""Throttle reasons whose displayed name differs from their key."""
 
 STATE_REASONS: Final = frozenset({"idle", "application_clocks", "display_clocks"})
 """Throttle reasons that reflect what the device was asked to do: they are not faults and do not count as

@@ -39,11 +39,11 @@ class PortChange:
     """States and rates in order, if they changed; not for PCIe, because its speed changes when idle."""
 
     def counters(self, *kinds: CounterKind) -> list[str]:
-        """Return the names of the port's counters of the given kinds, including ones with unknown counts."""
+        """Return the names of the port's counters of the given kinds, including any with unknown counts."""
         return of_kind(self.port.medium, {**self.increases, **self.missing}, *kinds)
 
     def grown(self, *kinds: CounterKind) -> dict[str, int]:
-        """Return the increases of those counters of the given kinds that increased."""
+        """Return the increases of the counters of these kinds that increased."""
         return {name: n for name in self.counters(*kinds) if (n := self.increases.get(name))}
 
     def total(self, *kinds: CounterKind) -> int | None:
@@ -62,8 +62,8 @@ class PortsDuringLaunch:
     """All hosts of the launch."""
     changes: tuple[PortChange, ...] = ()
     missing: Mapping[str, str]
-    """Medium → why no data is available for it. The key `ports` covers all media, or counts that stop before
-    the end."""
+    """Medium → why no data is available for it. The key `ports` is used for all media, or for counts that
+    stop before the end."""
 
     def unknown(self, *media: str) -> list[str]:
         """Return why the counts of these media are unknown, or incomplete at the end."""
@@ -94,7 +94,7 @@ def _during(
 
 
 def ports_and_gpus(recording: RecordingData) -> tuple[PortTotals, ...]:
-    """Return port counts, and what GPU drivers reported about their links at the start and end."""
+    """Return port counts, and the GPU drivers' link counters at the start and end."""
     ends = [one for one in recording.counters if one.at == "end"]
     begins = [one for one in recording.counters if one not in ends]  # a driver may respond later than others
     first, last = _gpus(recording, begins[::-1]), _gpus(recording, ends)

@@ -36,7 +36,7 @@ Flags = NDArray[np.bool_]
 NAN = float("nan")
 LATEST_UNIX_S = 2.5e11  # this is in the year 9892; datetime ends with 9999
 READ_BYTES = 2**18
-"""Number of bytes read at a time: Python's default buffer only fits three lines of a typical recording."""
+"""Number of bytes read at a time: Python's default buffer holds only three lines of a typical recording."""
 HOST = "host"
 """The key of the host's columns, just as a physical index is the key of a device's columns."""
 
@@ -51,7 +51,7 @@ class DeviceTrack:
     throttle: dict[str, Flags]
     """Throttle reason → whether it was reported at each sample; contains only reasons that occurred."""
     throttle_answered: Flags
-    """Whether the device reported its throttle reasons at each sample, even if there were none."""
+    """Whether the device reported its throttle reasons at each sample, even if none was active."""
 
     def values(self, metric: str) -> Floats | None:
         """Return the metric's column; None if the device never reported it."""
@@ -237,7 +237,7 @@ def _require_texts(reason_lists: Iterable[Iterable[Any] | None]) -> None:
 
 @dataclass
 class _Builder:
-    """Processes one line at a time, so that a day of readings is never in memory as text."""
+    """Processes one line at a time, so that a day of readings is never held in memory as text."""
 
     source: str
     samples: SampleColumns

@@ -3,7 +3,7 @@
 The input is the devices, names and values of each sample, as in its line (`records/sample.py`). The output is
 one column per device and metric, NaN if there was no reading. A metric that never changes needs no space, and
 a metric with the same values on all devices is stored once, so a day of eight GPUs fits in memory along with
-its results. A row with non-numeric values is skipped, and its line is reported.
+its results. A row with non-numeric values is skipped, and its line number is reported.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Places = NDArray[np.int64]
 
 _NUMBERS: Final = {int, float}
 BATCH: Final = 64
-"""Number of samples stored as read before they become arrays: this many fit in a CPU cache, which halves the
-time."""
+"""Number of samples collected before they are converted to arrays: this many fit in a CPU cache, which halves
+the time."""
 CHUNK: Final = 32
 """Number of batches that are merged into one, to limit the number of arrays."""
 
@@ -63,7 +63,7 @@ class _Table:
     chunks: list[_Chunk] = field(default_factory=list)
 
     def flush(self) -> list[int]:
-        """Convert the rows to arrays; return the lines of rows that contain something other than numbers."""
+        """Convert the rows to arrays; return the line numbers of rows that are not entirely numeric."""
         damaged: list[int] = []
         try:
             parts = self._parts(self.rows)
@@ -129,7 +129,7 @@ def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
 
 
 def _table_of(rows: tuple[list[Any], ...], num_devices: int) -> Floats:
-    """Create an array from rows of equal length, packed as one sequence in a third of the time."""
+    """Create an array from rows of equal length; packing them in one go takes a third of the time."""
     try:
         flat = struct.pack(f"{len(rows) * num_devices}d", *chain.from_iterable(rows))
     except struct.error:  # a row has no values
@@ -239,7 +239,7 @@ def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str
 
 
 def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, length: int) -> Iterator[Floats]:
-    """Expand pieces with the same devices to all samples at once, twice as fast as one by one."""
+    """Expand pieces with the same devices to all samples at once: twice as fast as one by one."""
     if len(pieces) == 1 and len(pieces[0][0]) == length and pieces[0][1].ndim == 2:
         columns = np.ascontiguousarray(pieces[0][1].T)
     else:
@@ -252,7 +252,7 @@ def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, lengt
 
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
-    """Expand a column's pieces to one value per sample; a column that never changes needs no space."""
+    """Expand a column's pieces into one value per sample; a column that never changes needs no space."""
     if sum(len(places) for places, _ in pieces) == length:
         first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
         if all(part.flat[-1] == first and (part == first).all() for _, part in pieces if part.size):
@@ -287,7 +287,7 @@ class Reasons:
         self._samples[tuple(reasons)].append(index)
 
     def put_all(self, places: array[int], reasons: Iterable[str]) -> None:
-        """Set the same reasons at many samples."""
+        """Set the same reasons for many samples."""
         self._samples[tuple(reasons)].extend(places)
 
     def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:

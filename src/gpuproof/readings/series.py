@@ -1,7 +1,7 @@
 """How is a column summarised over time, and how much did a running total grow?
 
-The input is times in seconds and a column with NaN if there was no reading, or a counter's name. The output
-is durations, a time-weighted mean, extremes and a percentile; for a counter, its increase and the time
+The input is times in seconds and a column with NaN where there was no reading, or a counter's name. The
+output is durations, a time-weighted mean, extremes and a percentile; for a counter, its increase and the time
 covered. A reading is valid until the next one; before a gap (a lost device, a hanging driver) it is valid for
 one typical interval only, so that the gap is not filled with the last value. In a dithered recording
 (`monitor/sampler.py`), a reading instead represents half of the time to either neighbour: otherwise, an early
@@ -50,7 +50,7 @@ class SeriesSummary:
 
 
 def longest_step_s(times: Floats) -> float:
-    """Return the longest time between readings that is not a gap, from their typical interval."""
+    """Return the longest time between readings that is not a gap, based on their typical interval."""
     return median(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
 
 
@@ -97,7 +97,7 @@ def summarise_series(
 ) -> SeriesSummary | None:
     """Return the summary of a column's readings; None if it has no readings.
 
-    `weights` are the durations for which readings are valid, used if there is one at each of `times`.
+    `weights` are the durations for which readings are valid, used if there is one for each of `times`.
     """
     if len(column) and is_steady(column):
         return _steady(float(column[0]), len(column))
@@ -138,18 +138,18 @@ def _steady(value: float, samples: int) -> SeriesSummary:
 
 @lru_cache(maxsize=256)
 def _p95_missing(samples: int) -> str | None:
-    """Return why so few samples have no 95th percentile; cached, as most columns are equally long."""
+    """Return why a 95th percentile needs more samples; cached, as most columns are equally long."""
     return percentile(range(samples), 95).reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterChange:
-    """The increase of a counter, and the time it covers."""
+    """The increase in a counter, and the time it covers."""
 
     increase: float
     """Increase, in the unit that the metric's name ends with."""
     covered_s: float
-    """Time from the first reading to the last, without stretches in which the counter decreased."""
+    """Time from the first reading to the last, excluding periods in which the counter decreased."""
     resets: int
     last_total: float
     """The counter's value at the end; 0 means that it has not counted since the driver was loaded."""
@@ -280,10 +280,10 @@ class Bands:
 def bands(
     time_s: Floats, columns: Sequence[Floats], *, pieces: int, shares: Sequence[float] = MIDDLE
 ) -> Bands:
-    """Divide the time into equal stretches, and return quantiles of all columns' readings in each.
+    """Divide the time into equal segments, and return quantiles of all columns' readings in each.
 
-    At least two times are required. A stretch without readings is NaN. Extremes are left to `envelope`: with
-    a day's noise, they would fill a plot.
+    At least two times are required. A stretch without readings is NaN. Extremes are left to `envelope`: over
+    a day, noise would make them fill a plot.
 
     >>> bands(np.arange(4.0), [np.array([1.0, 2.0, 3.0, 4.0])], pieces=2, shares=(0.0, 1.0)).levels.tolist()
     [[1.0, 3.0], [2.0, 4.0]]
@@ -304,7 +304,7 @@ def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Bands:
     """Return the lowest, median and highest reading in each piece of a column.
 
     Each value is an actual reading: for an even number of readings, the median is the lower of the middle
-    two. A column with few readings has each of them three times, and NaN in every gap.
+    two. A column with few readings contains each reading three times, and NaN in every gap.
     """
     is_read = ~np.isnan(column)
     times, values = time_s[is_read], column[is_read]

@@ -3,8 +3,8 @@
 The input is a `RecordingData`. The output consists of `Measure`s for the whole recording, with each device
 and the host as a subject, and, for each phase and device, the measures in the table of phases. Means are
 weighted by time, `labels.metric` is the name in the catalogue, and a statistic is the mean, an extreme, a
-percentile, a total or a fraction of the time. Whatever was not read has a reason instead of a value; no
-missing value becomes 0.
+percentile, a total or a fraction of the time. Whatever was not read has a reason instead of a value; missing
+values are never turned into 0.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ STATE: Final = "clock state"
 """Metric names for the fraction of time throttled, and for the fraction spent in a requested clock state."""
 PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
 _TOLD_THROUGHOUT: Final = 0.9
-"""If at least this fraction of the readings contains throttle reasons, a device counts as having always
-reported them."""
+"""If at least this fraction of the readings contains throttle reasons, a device is assumed to have reported
+them throughout."""
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
@@ -67,7 +67,7 @@ class _Owner:
     labels: Mapping[str, Any] = field(default_factory=dict)
 
     def figure(self, metric: str, statistic: str, value: float | None, **more: Any) -> Measure:
-        """Return a value of a metric, with the metric's title and unit unless `more` overrides them."""
+        """Return a metric's value, with its title and unit unless `more` overrides them."""
         labels = {"metric": metric, **self.labels, **more.pop("labels", {})}
         text = {"name": title(metric), "unit": unit(metric), "text": quantity(metric, value)} | more
         return Measure(subject=self.subject, statistic=statistic, value=value, labels=labels, **text)
@@ -123,7 +123,7 @@ class _At:
 
     @cached_property
     def lasting_s(self) -> Floats:
-        """How long each sample is valid, if a metric was read at all of them."""
+        """How long each sample is valid, if a metric was read in all of them."""
         return durations(self.times, dithered=self.recording.recording.is_dithered)
 
     @property
@@ -218,7 +218,7 @@ def _series(
 
 
 def _readings_due(at: _At, metric: Metric | None) -> int:
-    """Count the readings a window should have: one per sample, or the slow lane's fraction of those."""
+    """Count the readings a window should have: one per sample, or one per interval of the slow lane."""
     slow_s = at.recording.recording.slow_interval_s
     if metric is None or metric.lane != "slow" or slow_s <= at.recording.recording.fast_interval_s:
         return at.samples
@@ -257,7 +257,7 @@ def _share(owner: _Owner, item: ThrottleShare, name: str) -> Measure:
 
 
 def _not_held(owner: _Owner, throttled: Throttling) -> Measure:
-    """Return a measure: a device was never throttled, as far as reported, or did not report."""
+    """Return the measure of a device that, as far as reported, was never throttled or did not report."""
     about: dict[str, Any] = {"name": THROTTLED, "unit": "1"}
     if not throttled.has_answers:
         return owner.figure(THROTTLED_METRIC, "share of the time", None, missing=throttled.missing, **about)

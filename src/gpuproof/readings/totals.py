@@ -3,14 +3,14 @@
 The input is a recording, a device and a window. The output, for errors and bytes: a `Total` per counter. If a
 counter decreased (it wrapped, or the driver was reloaded), this is reported. A byte counter that never
 exceeds 32 bits and decreases may have wrapped unseen between any two readings: its value is a lower bound,
-and no rate is computed. No rate is computed either for a counter that exceeds the capacity of its PCIe link.
+and no rate is computed. Nor is a rate computed for a counter that exceeds the capacity of its PCIe link.
 
 The output for throttling: a fraction of time per reason. The device's own counters of throttled time are
 exact at any polling rate, so they are preferred; the reasons in samples are used if there is no counter. A
 counter that did not move while samples showed its reason is not trusted; if it differs from the samples by
-more than sampling explains, both are reported. A reason that covers several others (`thermal`: by software or
-hardware) is only reported while none of the others applies. For a device that reports neither, the result is
-None, which does not mean "never throttled"; the same applies to a counter that has never counted.
+more than sampling can explain, both are reported. A reason that covers several others (`thermal`: by software
+or hardware) is only reported while none of the others applies. For a device that reports neither, the result
+is None, which does not mean "never throttled"; the same applies to a counter that has never increased.
 
 >>> link_bytes_per_s(3, 16) / 1e9
 15.76
@@ -46,12 +46,12 @@ _LANE_BYTES_PER_S: Final = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 
 """Rate of one PCIe lane in one direction, by generation, after line coding."""
 ThrottleMethod = Literal["counter", "samples"]
 HEAT: Final = {"thermal": ("thermal_software", "thermal_hardware")}
-"""Counters that cover several reasons, each with those reasons (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
+"""Counters that cover several reasons, each with its reasons (`NVML_PERF_POLICY_THERMAL` of nvml.h)."""
 GIVEN_WITH: Final = HEAT | {"hardware_slowdown": ("thermal_hardware", "power_brake")}
 """Reasons that samples report along with certain other reasons (`nvmlClocksEventReasonHwSlowdown`)."""
 SMALLEST_REST: Final = 0.01
 """If a counter that covers several reasons and those reasons' own counters differ by less than this fraction
-of the window, the difference is rounding."""
+of the window, the difference is attributed to rounding."""
 SMALLEST_DOUBT: Final = 0.05
 """If a counter and the samples differ by less than this fraction of the window's time, the difference is not
 reported, whatever the reason."""
@@ -79,7 +79,7 @@ def link_bytes_per_s(generation: float | None, lanes: float | None) -> float | N
 def device_totals(
     recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow
 ) -> Iterator[Total]:
-    """Return the increase of each counter of a device in a window."""
+    """Return how much each of a device's counters increased in a window."""
     for metric in names(kind="counter"):
         if metric.startswith(_NOT_TOTALS):
             continue
@@ -90,7 +90,7 @@ def device_totals(
 
 
 def host_totals(recording: RecordingData, window: RecordingWindow) -> Iterator[Total]:
-    """Return the increase of the host's counters in a window."""
+    """Return the increase in the host's counters during a window."""
     for metric in HOST_TOTALS:
         column = recording.host.get(metric)
         if column is None:
@@ -199,7 +199,7 @@ class _Samples:
         self._flags = {reason: flags for reason, flags in answers.items() if flags.any()}
 
     def flags(self, reason: str) -> Flags:
-        """Return in which answered samples a reason applied, or a reason that it covers."""
+        """Return, for each answered sample, whether a reason applied, or a reason that it covers."""
         named = [self._flags[name] for name in (reason, *HEAT.get(reason, ())) if name in self._flags]
         return np.logical_or.reduce(named) if named else np.zeros(len(self._times), dtype=bool)
 
@@ -228,7 +228,7 @@ class _Samples:
     def error(self, reason: str) -> float:
         """Return the maximum error of a reason's fraction: one sample per change, and one at each end.
 
-        With samples at random moments, one per interval, the error is at most the error of the same number of
+        With one sample at a random time in each interval, the error is at most that of the same number of
         independent samples (stratified sampling). Five standard deviations of the latter are therefore also a
         bound.
         """
@@ -253,11 +253,11 @@ def _changes(
 def _counters(
     changes: Mapping[str, CounterChange], samples: _Samples, recording: RecordingData, window: RecordingWindow
 ) -> tuple[dict[str, ThrottleShare], dict[str, str]]:
-    """Return the fraction of time of each trusted counter, and a note on each untrusted one.
+    """Return the fraction of time for each trusted counter, and a note on each untrusted one.
 
     A counter is not trusted if it did not move while a sample showed its reason, or if it is below the
     samples by more than sampling explains. A counter above the samples may have counted what happened between
-    them, and samples that were not dithered may be synchronous with the signal. A counter is read in the slow
+    them, and samples that were not dithered may be in step with the signal. A counter is read in the slow
     lane and may itself lag by that interval: its error is this much at either end.
     """
     believed: dict[str, ThrottleShare] = {}
@@ -279,7 +279,7 @@ def _counters(
 
 
 def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShare]:
-    """Reduce the time of a counter for several reasons to the rest that their own fractions leave.
+    """Reduce the time of a counter that covers several reasons to what their own fractions leave.
 
     If the counter is exact, and samples show only one of these reasons, that reason gets the counter's time.
     """
@@ -298,7 +298,7 @@ def _without_overlap(shares: dict[str, ThrottleShare]) -> dict[str, ThrottleShar
 
 
 def _with_doubt(item: ThrottleShare, disbelieved: Mapping[str, str]) -> ThrottleShare:
-    """Return the name of the counter that should have reported some of the samples."""
+    """Return the fraction with a note if the counter that should have reported it is not trusted."""
     names = (item.reason, *(whole for whole, parts in HEAT.items() if item.reason in parts))
     note = next((disbelieved[name] for name in names if name in disbelieved), None)
     return item if item.method == "counter" or note is None else replace(item, note=note)

@@ -2,8 +2,8 @@
 
 The input is a recording, a device and a window. The output consists of sentences; there are none if nothing
 is wrong or nothing was read. The link is evaluated while the device is busy: an idle link runs slower to save
-power, and a first reading may still show that. For lanes, at least two readings must agree, or all if there
-are fewer; for the generation, no reading may have been higher.
+power, and the first reading may still show the slower speed. For lanes, at least two readings must agree, or
+all if there are fewer; for the generation, no reading may have been higher.
 
 Balance is computed from a recording's results: for utilisation, memory and power, the measure is the
 coefficient of variation over the GPUs' means, with its usual rating (below 5 % excellent, 10 good, 20 fair,
@@ -13,8 +13,9 @@ reason instead of a value.
 A kernel that busy-waits, as in a hanging collective, keeps utilisation at 100 %, draws little power, and does
 not access memory. From single readings or a recording, stretches of more than ten seconds with this pattern
 are returned, with the evidence. This does not prove a hang: ranks that wait for a slow one look the same
-while they wait. If utilisation, power, its limit or memory traffic is not reported, there is no warning. The
-same goes for AMD cards, since on some (RDNA 4) utilisation stays at 100 % while a context is open.
+while they wait. If utilisation, power, the power limit or memory traffic is not reported, there is no
+warning. The same goes for AMD cards, since on some (RDNA 4) utilisation stays at 100 % while a context is
+open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Selects the part of a recording to analyse: all of it, a named phase, or a case's window.
 
 The input is a recording and a phase's name or a pair of times. The output is a `RecordingWindow` of one or
-more spans in seconds since the recording started, and which samples are in it.
+more spans in seconds since the recording started, and the samples that it contains.
 """
 
 from __future__ import annotations

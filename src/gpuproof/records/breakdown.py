@@ -63,7 +63,7 @@ class CollectiveOverlap:
     kernels: tuple[str, ...]
     """Names of the collectives' kernels, sorted and without duplicates."""
     missing: str | None
-    """Reason if this is unknown; the sums are 0 then."""
+    """Why this is unknown, if it is; the sums are 0 then."""
 
 
 @record_kind("bucket_all_reduce")
@@ -78,7 +78,7 @@ class BucketAllReduce:
     durations_s: tuple[tuple[float, ...], ...]
     """Times per bucket and iteration."""
     missing: str | None
-    """Reason if there are no times."""
+    """Reason why there are no times."""
     is_queued: bool = True
     """Whether each all-reduce was queued before it started; if not, times include waits for the host."""
 
@@ -119,7 +119,7 @@ class StepPhases:
 @record_kind("own_compute")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCompute:
-    """Steps that one rank runs alone after the window: full steps, but gradients stay on the rank."""
+    """Steps that one rank runs alone after the window: full steps, but without gradient exchange."""
 
     rank: int
     clock: ClockName
@@ -145,7 +145,7 @@ class TrainingAgreement:
     largest_weight_difference: float | None = None
     """Largest difference over all weights after the last step."""
     missing: str | None = None
-    """Reason if there is no comparison."""
+    """Reason why there is no comparison."""
 
 
 @record_kind("fp8_casts")

@@ -1,4 +1,4 @@
-"""The case: the workload of one launch of a worker, and where it runs, as immutable JSON.
+"""The case: the workload of one worker launch, and where it runs, as immutable JSON.
 
 A suite creates a case on the control side, where it is validated; every rank reads it. It is a worker's
 entire input: no other flag, environment variable or file changes what is measured. Where the launch actually
@@ -153,7 +153,7 @@ class ModelWork:
 
     @property
     def micro_batches(self) -> int:
-        """Batches per step: those between two weight updates, or 1."""
+        """Batches per step: the number between two weight updates, or 1."""
         return 1
 
     @property
@@ -223,7 +223,7 @@ class ServingWork(ModelWork):
     arrival_seed: int | None = None
     """Seed for this launch's arrivals and prompts; different for each launch of the run.
 
-    None in runs from before 2026-12, when a rate was evaluated from a single launch.
+    None in runs older than 2026-12, when each rate was evaluated with a single launch.
     """
 
     def seed_of(self, replicate: int) -> int:
@@ -237,7 +237,7 @@ class ServingWork(ModelWork):
 
     @property
     def reason_steps_vary(self) -> str | None:
-        """The reason that requests vary, unless there is a graph for each batch size."""
+        """The reason why requests vary, unless there is a graph for each batch size."""
         return None if self.generates else BATCHES_VARY
 
 
@@ -341,7 +341,7 @@ class DeviceShare:
     """Free memory that the device must have beyond what other cases will still use; None means no
     requirement."""
     wait_s: float = 300.0
-    """How long to wait for memory in use by something other than this run's cases, before the case fails."""
+    """How long to wait, before the case fails, for memory in use by something other than this run's cases."""
 
 
 @record_kind("device_taken")

@@ -1,8 +1,8 @@
 """Converts frozen dataclasses to JSON and back, validated against their own annotations.
 
 Unknown keys are ignored, so that an older reader can open a newer minor version; a missing or ill-typed key
-raises a `RecordError` that names it. Unions of dataclasses are distinguished by `kind`, a literal in each.
-NaN and infinity are rejected: a missing number is None, with a separate reason.
+raises a `RecordError` that names it. The dataclasses in a union are distinguished by `kind`, a literal in
+each. NaN and infinity are rejected: a missing number is None, with a separate reason.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class CaseRecords:
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
     """Notes on lines truncated when a process was killed, on records that contradict each other, or on the
-    launch that this one is a copy of."""
+    launch that this is a copy of."""
     placed: Placed | None = None
     """Where the launch ran; None if its launcher did not report that."""
     _by_kind: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -161,7 +161,7 @@ class CaseRecords:
         yield from self._contradicted()
 
     def _contradicted(self) -> Iterator[str]:
-        """Yield contradictions in one rank's records: in its host, or in when and how long it measured."""
+        """Yield contradictions in one rank's records: about its host, or when and how long it measured."""
         start, starts = None, {start.rank: start for start in self.of(Start)}
         for record in self.records:  # a rank's records are later than its start
             start = record if isinstance(record, Start) else start

@@ -1,6 +1,6 @@
 """Files of a run with samples or their location; the control side writes, the node side reads.
 
-A *tensor file* passes real samples to a node with torch as its only library. It contains a line of JSON
+A *tensor file* provides real samples to a node whose only library is torch. It contains a line of JSON
 (shape, SHA-256 of the rest), then uint8 images in C order, then the labels: one byte per sample or, with more
 than 256 classes, four bytes, little endian. A *listing* represents a data set that is too large to be copied
 into a run: the control side scans it once, and the node side reads the listing, then the files themselves.

@@ -49,7 +49,7 @@ class FrameDecoder:
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Add the next bytes; return the frames that this completes.
+        """Add the next bytes; return the frames that they complete.
 
         Raises:
             RecordError: the bytes are not frames.

@@ -160,7 +160,7 @@ class JournalTail:
 
 
 def has_writer(path: Path) -> bool:
-    """Return whether a live process has this journal open to write; False if locks are unsupported."""
+    """Return whether a live process has the journal open for writing; False if locks are unsupported."""
     with open_plain(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -174,9 +174,9 @@ def has_writer(path: Path) -> bool:
 class Journal:
     """An open journal. Each appended record is flushed, so a killed process loses nothing written.
 
-    Opening needs no disk space, so that a process on a full disk can still try to report the failure. The
-    file is locked while its writer is alive, and `has_writer` checks the lock, whatever happened to the
-    process.
+    Opening a journal requires no disk space, so that a process on a full disk can still try to report the
+    failure. The file is locked while its writer is alive, and `has_writer` checks the lock, whatever happened
+    to the process.
     """
 
     def __init__(self, path: Path) -> None:

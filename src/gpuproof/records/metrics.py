@@ -133,7 +133,7 @@ def throttle_time_name(reason: ThrottleReason) -> str:
 
 
 METRICS: Final[dict[str, Metric]] = _catalogue()
-"""Metrics of devices only, as some host metrics have the same names."""
+"""Device metrics only, because some host metrics have the same names."""
 
 THROTTLE_COUNTERS: Final = {
     metric: metric.removeprefix("throttle_time_").removesuffix("_s")

@@ -1,4 +1,4 @@
-"""How far a rank's device had got when the rank failed, to tell culprits from waiting ranks."""
+"""How far a rank's device got before the rank failed, to tell culprits from waiting ranks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class RankProgress:
     operation: str | None = None
     """The timed operation, if collectives are measured."""
     collectives: int | None = None
-    """Number of operations of the default group requested by this rank, by torch's own count."""
+    """Number of default-group operations requested by this rank, by torch's own count."""
     calls: tuple[CollectiveCall, ...] = ()
-    """The last operations of the default group requested by this rank."""
+    """The last operations that this rank requested in the default group."""
     ras: str | None = None
     """Report of NCCL's own RAS service about its communicators, if available."""
     missing: str | None = None

@@ -65,7 +65,7 @@ NVIDIA_REASON_BITS: Mapping[int, ThrottleReason] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceIdentity:
-    """A device's identity, which does not change on reboot or if libraries reorder devices."""
+    """A device's identity, which does not change on reboot or when libraries reorder devices."""
 
     physical_index: int
     vendor: Vendor
@@ -131,7 +131,7 @@ def short_address(address: str) -> str:
 def named_among(uuids: Collection[str], listed: Sequence[str | None]) -> set[int]:
     """Return the positions of the requested devices in the list.
 
-    For an unlisted MIG instance in the older form, the position of its GPU is used, if that is listed.
+    For an unlisted MIG instance in the older format, the position of its GPU is used, if that is listed.
     """
     places = {bare_uuid(uuid): place for place, uuid in enumerate(listed) if uuid is not None}
     indices = (places.get(bare, places.get(bare.partition("/")[0])) for bare in map(bare_uuid, uuids))
@@ -203,7 +203,7 @@ class DeviceReading:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All devices and the host at one tick. A slow-lane sample also contains the expensive metrics."""
+    """A sample of all devices and the host at one tick; a slow-lane sample adds the expensive metrics."""
 
     monotonic_s: float
     unix_s: float
@@ -229,8 +229,8 @@ KERNEL_LOG = "kernel"
 UNREAD = "gpuproof: not read: "
 """Prefix of lines that report unread parts of the kernel log, with the reason."""
 UNSUPPORTED = "not supported"
-"""The first words of a reason if a device or its driver never provides a value. Every other reason means
-that the value could not be read this time."""
+"""Prefixes of reasons that mean a device or its driver never provides a value. Every other reason means that
+the value could not be read this time."""
 
 
 @record_kind("unavailable")

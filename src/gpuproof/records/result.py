@@ -1,4 +1,4 @@
-"""The result of a run, in one form for all suites: input for history, comparison, baselines.
+"""The result of a run, in the same form for all suites: input for history, comparison, baselines.
 
 `result.json` contains this value. A measure contains its case and subject; a curve is a set of measures that
 differ in one label. Subjects are `whole`, `host/H`, `host/H/gpu/UUID` and `link/A>B` (directed).

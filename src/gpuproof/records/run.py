@@ -58,8 +58,8 @@ TRANSIENT_CAUSES: frozenset[str] = frozenset({"lost_rank", "interrupted", "disk_
 """Causes outside the case itself: `--resume` reruns such a case without any further option."""
 
 HostStage = Literal["setup", "deploy", "execute", "download", "parse", "exception"]
-"""Where access to a host can fail: connecting, transferring the node side, running it, bringing files back or
-reading them; or an internal error. Used as the phase of such a failure."""
+"""Stages at which access to a host can fail: connecting, transferring the node side, running it, bringing
+files back or reading them; or an internal error. Used as the phase of such a failure."""
 
 
 @record_kind("start")
@@ -93,7 +93,7 @@ class Device:
     """The device that a rank computes on, by its framework name and permanent identity."""
 
     kind: str
-    """The device type with torch's name: cuda, cpu."""
+    """The device type, as torch names it: cuda, cpu."""
     index: int | None
     name: str
     uuid: str | None
@@ -168,8 +168,7 @@ class Setup:
     options: StepOptions | None = None
     """Options of a step; None in runs from versions that did not record them."""
     fitted: Mapping[str, int] = field(default_factory=dict)
-    """Options of the workload that were `auto`, with the values chosen for this device
-    (records/sizes.csv)."""
+    """Workload options that were `auto`, with the values chosen for this device (records/sizes.csv)."""
     replicas: Replicas | None = None
     """Devices on which one process trains, if there are several: `device` is then the first of them, and
     FLOPs are per device."""
@@ -198,7 +197,7 @@ class Steps:
     first_step: Natural
     durations_s: Amounts
     data_wait_s: Amount | None = None
-    """The part of these steps that was spent waiting for batches; None if no loader runs."""
+    """The part of these steps spent waiting for batches; None if no loader runs."""
 
 
 @record_kind("progress")
@@ -303,7 +302,7 @@ class Evaluation:
     is_held_out: bool = False
     """Whether no step used these samples."""
     mean_absolute_error: float | None = None
-    """Mean error for the outputs of a regression; None for classes."""
+    """Mean error of a regression's outputs; None for classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

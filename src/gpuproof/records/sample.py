@@ -2,8 +2,8 @@
 
 The names of all devices' metrics appear once, joined by commas. For each name, there is one value, or a list
 with one value per device if the values differ; null is a missing reading. Numbers have three decimals
-(counters of seconds have nine), which no driver exceeds. In version 1, the line had one object of names and
-values per device.
+(counters of seconds have nine), and no driver reports more. In version 1, the line had one object of names
+and values per device.
 
 >>> packed_columns(["0", "1"], [{"power_w": 75.25, "temp_gpu_c": 60.0}, {"temp_gpu_c": 60.0}])
 ('power_w,temp_gpu_c', [[75.25, None], 60])
@@ -103,12 +103,12 @@ def pack_sample(sample: Any) -> dict[str, Any]:
 
 
 def unpack_sample(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `Sample` from the JSON of its line, in either version.
+    """Return the fields of a `Sample` from its JSON line, in either version.
 
     Raises:
         KeyError: a key is missing.
         TypeError: a value has another type.
-        ValueError: the number of names is not the number of values, or values do not match devices.
+        ValueError: the number of names differs from the number of values, or values do not match devices.
     """
     if "names" not in line:
         return dict(line)

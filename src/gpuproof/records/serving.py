@@ -18,7 +18,7 @@ from gpuproof.records.work.serving import Api, Scenario
 @record_kind("requests")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """A range of requests in order of arrival. `first_request` counts from 0 in the window.
+    """A range of requests in order of arrival. `first_request` is counted from 0 within the window.
 
     Token columns are empty if no tokens are generated. For a failed request, `done_s` is None; for a request
     without a token count from the endpoint, `tokens` is None.
@@ -99,8 +99,7 @@ class ServingWindow:
     api: Api | None = None
     """The API used for an endpoint."""
     gaps: tuple[tuple[float, int], ...] = ()
-    """Seconds from one chunk of a response to the next, to four digits, each with the number of gaps of that
-    length."""
+    """Gaps between consecutive chunks of a response, in seconds to four digits, each with its count."""
     client: ClientAlone | None = None
     """For the client of an endpoint, before a search: the client's own capacity."""
     num_clients: Positive = 1

@@ -62,7 +62,7 @@ def _name(subject: str, indices: Mapping[str, int], with_identity: bool) -> str:
 
 
 def _parts(end: str, indices: Mapping[str, int], with_identity: bool) -> tuple[str, str]:
-    """Return a subject's host and its device in readable form; empty if it is the host itself."""
+    """Return a subject's host and its device in readable form; empty if the subject is the host itself."""
     host, _, identity = end.removeprefix("host/").partition("/gpu/")
     if not identity:
         return host, ""

@@ -22,7 +22,7 @@ Tf32Switch = Literal["on", "off", "mixed"]
 AT_POWER_CAP = "at the power cap"
 """Suffix of a worker's stop reason if a window was extended because of the power cap."""
 AT_CAP: Final = 0.5
-"""A power cap, or heat, limits a launch if it is active for at least this fraction of the window."""
+"""A power or thermal cap limits a launch if active for at least this fraction of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Effective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """A graph break: the compiler gave up, returned to Python, and started a new graph."""
+    """A graph break: the compiler gave up, fell back to Python, and started a new graph."""
 
     reason: str
     times: int
@@ -87,7 +87,7 @@ class GraphBreak:
 @record_kind("compilation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """Statistics of torch.compile for the model, from process start to the end of the window."""
+    """torch.compile statistics for the model, from process start to the end of the window."""
 
     rank: int
     mode: str
@@ -115,7 +115,7 @@ def share_of_flops(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerCap:
-    """A rank's observations about its device's power cap."""
+    """A rank's observations of its device's power cap."""
 
     share: float | None
     """Fraction of the window spent at the cap, 0 to 1; None if the driver does not report it."""
@@ -124,7 +124,7 @@ class PowerCap:
     needed_s: float
     missing: str | None
     first_clock_mhz: float | None = None
-    """The clock when steps had just started to settle; the next field is the power at that time."""
+    """The clock just after steps started to settle; the next field is the power at that time."""
     first_power_w: float | None = None
     period_s: float | None = None
     """Period of the power-cap controller; None if none was observed, and in older runs."""
@@ -132,7 +132,7 @@ class PowerCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedConnection:
-    """One or more connections between the same two addresses; counts start when they were opened."""
+    """One or more connections between the same two addresses; counts start when they open."""
 
     local: str
     """The local address."""
@@ -146,12 +146,12 @@ class CountedConnection:
 @record_kind("connections")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """The connections of a rank to other processes, by address, after the rank's measurement."""
+    """A rank's connections to other processes, by address, after its measurement."""
 
     rank: int
     connections: tuple[CountedConnection, ...]
     missing: str | None
-    """Reason if the connections are unknown; None if the list is complete."""
+    """Why the connections are unknown; None if the list is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ NARROW_DECADES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A round number on an axis."""
+    """A tick at a round number on an axis."""
 
     value: float
     text: str
@@ -96,7 +96,7 @@ def named_scale(axis: Axis, *, is_downward: bool = False) -> Scale:
 
 
 def cut_to(scale: Scale, low: float, high: float) -> Scale:
-    """Return a scale with different ends, and the ticks between them."""
+    """Return a scale with new limits, and the ticks between them."""
     ticks = tuple(tick for tick in scale.ticks if low <= tick.value <= high)
     return replace(scale, low=low, high=high, ticks=ticks or scale.ticks[:1])
 

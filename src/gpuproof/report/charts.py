@@ -176,7 +176,7 @@ def _draw_axes(drawing: Drawing, panel: Panel, area: PlotArea, *, has_axis: bool
 
 
 def _fitting(area: PlotArea) -> Sequence[Tick]:
-    """Return as many ticks of the horizontal axis as fit next to each other."""
+    """Return as many horizontal-axis ticks as fit next to each other."""
     ticks = area.x.ticks
     for stride in range(1, len(ticks)):
         chosen = ticks[::stride]

@@ -127,7 +127,7 @@ def csv_text(result: Result) -> str:
 
 
 def measure_rows(result: Result) -> list[dict[str, Any]]:
-    """Return a row per measure: its fields, a column per label, its interval's ends, and its launches."""
+    """Return a row per measure: its fields, a column per label, interval bounds, and its launches."""
     rows, columns = [], _columns(result)
     for measure in result.measures:
         row = to_json(measure)

@@ -115,7 +115,7 @@ def _has_long_part(text: str) -> bool:
 
 
 def _picture(section: pages.Chart | pages.Picture, width: float = WIDTH) -> Markup:
-    """Return a picture as an element with all text escaped; narrow ones are for phones."""
+    """Return an image as an element with all text escaped; narrow ones are for phones."""
     if isinstance(section, pages.Chart):
         return Markup(svg_element(chart_drawing(section, width=width)))  # noqa: S704
     widths = section.widths if width > NARROW else (1.0,)

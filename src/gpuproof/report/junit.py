@@ -1,6 +1,6 @@
 """Format a result as JUnit XML for test systems: one case per check, or one case without checks.
 
-A failure is a measurement that does not meet the expectation; an error is something that could not be
+A failure is a measurement that does not meet the expectation; an error means that something could not be
 measured. SKIP and NOT-APPLICABLE count as skipped, each with its reason. A required check with WARN is
 unconfirmed, so it counts as an error. A run that is SUSPECT or INCONCLUSIVE neither passed nor failed: its
 verdict counts as skipped, or as an error on request. Checks are not timed separately, so no times are

@@ -36,7 +36,7 @@ HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
 LINE_BEGIN = re.compile(r"^[-+>#=\[]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
 """Pattern for anything that starts a list, a task, a quotation, a heading or a horizontal rule."""
 WIDEST = 60
-"""Width in character cells up to which columns are padded with blanks, so that the source also reads as a
+"""Width in character cells up to which columns are padded with spaces, so that the source also reads as a
 table."""
 Lines = list[str]
 
@@ -66,7 +66,7 @@ def escaped(text: str) -> str:
 
 
 def _begun(text: str) -> str:
-    """Return a text that is safe at the start of a line."""
+    """Return text that is safe at the start of a line."""
     return LINE_BEGIN.sub(r"\\\g<0>", escaped(text))
 
 

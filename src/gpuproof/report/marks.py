@@ -46,7 +46,7 @@ class SeriesStyle:
     """The appearance of a series."""
 
     number: int
-    """Index of the series among the names in the picture."""
+    """Index of the series among the chart's names."""
     colour: str
     form: Form
     opacity: float
@@ -64,7 +64,7 @@ class SeriesStyle:
 
 
 def style_of(chart: Chart, series: Series, number: int) -> SeriesStyle:
-    """Return the style of a series; `number` is its index among the names in the picture."""
+    """Return the style of a series; `number` is its index among the names in the drawing."""
     form = form_of(chart, series)
     return SeriesStyle(
         number=number,
@@ -127,7 +127,7 @@ def _line(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> I
 
 
 def _pieces(series: Series, area: PlotArea) -> list[list[tuple[Place, Place]]]:
-    """Return runs of points with their positions; a point without a position interrupts the line."""
+    """Return runs of points with their positions; a point without a position breaks the line."""
     pieces: list[list[tuple[Place, Place]]] = [[]]
     for x, y in series.points:
         if area.has(x, y):
@@ -182,7 +182,7 @@ def _ranges(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) ->
 
 
 def _rectangles(chart: Chart, series: Series, style: SeriesStyle, area: PlotArea) -> Iterator[Shape]:
-    """Yield bars (vertical or in rows), lines that cross rows at values, or bars that span ranges."""
+    """Yield bars (vertical or horizontal), lines that cross rows at values, or bars that span ranges."""
     ranges = series.ranges if style.form == "range" else [(x, x) for x, _ in series.points]
     for (x, y), (low, high) in zip(series.points, ranges, strict=True):
         if not (area.has(low, y) and area.has(high, y)):

@@ -1,4 +1,4 @@
-r"""Shared parts of all page renderers: text without control characters, and a chart as a table.
+r"""Code shared by all page renderers: text without control characters, and a chart as a table.
 
 >>> one_line("a\tb\n\x1b[31mc")
 'a b  [31mc'
@@ -71,7 +71,7 @@ def unknown_facts(facts: Iterable[Fact]) -> Iterator[str]:
 
 
 def with_pictures(page: Page, pictures: Sequence[Section], *, before: Sequence[str] = ()) -> Page:
-    """Put non-empty pictures after the page's results, or else before a section named in `before`."""
+    """Put non-empty pictures after the page's results; if it has none, before a section in `before`."""
     titles = [section.title for section in page.sections]
     figures = next((n for n, x in enumerate(page.sections) if isinstance(x, Measures)), None)
     if figures is None:
@@ -149,7 +149,7 @@ def measures_as_table(section: Measures, heads: tuple[str, str, str] = ("", "", 
 
 
 def column_blocks(section: Pivot | Table, width: int) -> list[list[int]]:
-    """Split a table that is too wide into several, each repeating the columns that name its rows."""
+    """Split a table that is too wide into several, each repeating the columns that label its rows."""
     naming = list(range(_num_naming(section, width)))
     blocks = [naming[:]]
     for place in range(len(naming), len(section.headers)):
@@ -223,7 +223,7 @@ def _points(chart: Chart) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
 
 
 def _evenly(count: int) -> list[int]:
-    """Choose positions from first to last, at most as many as a table shows."""
+    """Choose evenly spaced positions from first to last, no more than fit in a table."""
     if count <= MOST_ROWS:
         return list(range(count))
     return [round(index * (count - 1) / (MOST_ROWS - 1)) for index in range(MOST_ROWS)]

@@ -2,8 +2,8 @@
 
 Pillow draws PNG files, and PDF files as a page that contains one PNG. It needs no display and does no
 antialiasing, so images are drawn at twice the final size and then scaled down. They use the light colours and
-have twice the drawing's resolution. Fonts are the system's or, if there are none, Pillow's own, which has few
-characters: missing characters are replaced with available ones.
+have twice the drawing's resolution. Text uses the system's fonts or, if there are none, Pillow's own font,
+which covers few characters: missing characters are replaced with available ones.
 
 >>> _plain("3 × µs – café")
 '3 x us - cafe'
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DENSITY = 2
 SAMPLES = 2
-"""Number of pixels drawn per final pixel, along each side."""
+"""Number of pixels drawn per final pixel, along each axis."""
 SCALE = DENSITY * SAMPLES
 HALO = 1.5
 """Margin around a text, in drawing pixels, so that lines behind the text do not cross its letters."""
@@ -46,7 +46,7 @@ PLAIN = str.maketrans(
     {"×": "x", "µ": "u", "μ": "u", "–": "-", "—": "-", "−": "-", "→": "->", "≤": "<=", "≥": ">="}
 )
 DRAWN = "°·±…“’©"
-"""Characters in Pillow's own font besides ASCII."""
+"""Non-ASCII characters in Pillow's built-in font."""
 
 
 def write_picture(picture: Picture, path: Path) -> None:

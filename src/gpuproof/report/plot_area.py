@@ -1,7 +1,7 @@
-"""One chart's area in an image: both axes, space for their names, and the positions of values.
+"""One chart's area in an image: both axes, space for their labels, and the positions of values.
 
-A chart is drawn as rows from the top if its bars are labelled with their series, or if its vertical axis has
-names.
+A chart is drawn as rows from the top if its bars are labelled with their series, or if its vertical axis
+lists names.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Panel:
 
     @property
     def figures(self) -> list[str]:
-        """Values of bars in rows and of lines across rows; shown on the right if there are no ticks."""
+        """Values of bars in rows, and of lines that cross rows; shown on the right if there are no ticks."""
         rows: list[list[str]] = [[] for _ in self.chart.y.names]
         for series in self.chart.series if has_bars_in_rows(self.chart) else ():
             name = f"{series.name} " if len(self.chart.series) > 1 else ""
@@ -113,7 +113,7 @@ class Panel:
 
     @property
     def heading(self) -> list[str]:
-        """Title of the axis that has none next to it: the vertical axis or, for bars in rows, the other."""
+        """Title of the axis named in the heading: the vertical axis or, for bars in rows, the other."""
         return broken(self.x.title if has_bars_in_rows(self.chart) else self.y.title, self.width)
 
     @property
@@ -140,7 +140,7 @@ class Panel:
 
 
 def form_of(chart: Chart, series: Series) -> Form:
-    """Return the form in which a series is drawn."""
+    """Return how a series is drawn."""
     return series.form or FORMS[chart.kind]
 
 

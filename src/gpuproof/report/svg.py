@@ -98,5 +98,5 @@ def _path(places: Sequence[Place]) -> str:
 
 
 def pixels(length: float) -> str:
-    """Write a length as briefly as possible, to a tenth of a pixel."""
+    """Format a length as briefly as possible, to a tenth of a pixel."""
     return f"{length:.1f}".removesuffix(".0")

@@ -152,7 +152,7 @@ def _lines(console: Console, part: Part) -> list[str]:
 
 
 def _verdict(verdict: pages.Verdict) -> Iterator[Text]:
-    """Yield verdict word and reason, result and uncertainty, and what to do: one line each."""
+    """Yield verdict and reason, result and uncertainty, and what to do: one line each."""
     word = Text(one_line(verdict.word), style=STYLE[verdict.tone])
     reason = unbroken(one_line(verdict.reason))
     yield Text.assemble(word, f": {reason}" if reason else "")

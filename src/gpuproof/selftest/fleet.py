@@ -20,7 +20,7 @@ SETTLED_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedXids:
-    """XIDs that the driver reports for devices during the training over all devices."""
+    """XIDs that the driver reports for devices during training on all devices."""
 
     code: int
     gpus: tuple[str, ...]
@@ -28,21 +28,20 @@ class PlantedXids:
     times: int = 1
     """Number of XIDs, which are one second apart."""
     pids: tuple[int, ...] = ()
-    """IDs of the processes that cause these XIDs, in rotation; if empty, the driver does not report any
-    process."""
+    """IDs of the processes that cause these XIDs, in rotation; if empty, the driver reports no processes."""
     at_s: float = 11.0
     """Seconds after the start of the ranks; a hanging launch is stopped after 100 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """Faults planted in a fleet; by default, none. Devices are identified by UUID."""
+    """Faults injected into a fleet; by default, none. Devices are identified by UUID."""
 
     slower: Mapping[str, float] = field(default_factory=dict)
-    """Factor by which a device is slower, by device."""
+    """Slowdown factor, by device."""
     all_slower: float = 1.0
     slow_link: tuple[str, ...] = ()
-    """Two hosts with a slow link: all traffic between them is slower."""
+    """Two hosts connected by a slow link: all traffic between them is slower."""
     lossy: tuple[str, str] | None = None
     """Hosts with a lossy connection: many packets that the first sends to the second are lost."""
     wrong_on: int | None = None
@@ -50,20 +49,20 @@ class Planted:
     lost: str | None = None
     """A host on which no launch can be started."""
     hung: int | None = None
-    """A rank of the training over all devices that stops responding."""
+    """A rank that stops responding in the training over all devices."""
     stopped: int | None = None
     """A rank of the training over all devices that is stopped from outside: the other ranks wait for it, then
     give up."""
     mute: str | None = None
     """A host that reports nothing about itself."""
     doubled: Mapping[str, str] = field(default_factory=dict)
-    """Other name under which a machine also appears, by host."""
+    """Second name under which a machine appears, by host."""
     without_loss: int | None = None
     """A rank on which training ends with a NaN loss."""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Facts that differ from the facts of the other hosts, by host."""
+    """Facts that differ from the other hosts' facts, by host."""
     clock_ahead_s: Mapping[str, float] = field(default_factory=dict)
-    """Number of seconds by which a clock is ahead, by host."""
+    """Seconds by which each host's clock is ahead."""
     stops_before: str | None = None
     """First of the cases that are not launched."""
     torn: str | None = None
@@ -91,7 +90,7 @@ class Fleet:
     begins_monotonic_s: float = BEGAN_MONOTONIC_S + SETTLED_S
     """Time at which the windows start."""
     window_s: float | None = None
-    """Seconds for which steps run, in launches that run steps; None means a fixed number of steps."""
+    """How long steps run, in seconds, in launches that run steps; None means a fixed number of steps."""
     is_counted: bool = True
     """Whether an inventory states the number of devices per host."""
     day: int | None = None
@@ -104,5 +103,5 @@ class Fleet:
 
 
 def with_fault(fleet: Fleet, **planted: Any) -> Fleet:
-    """Return the fleet with the given faults planted."""
+    """Return the fleet with the given faults injected."""
     return replace(fleet, planted=replace(fleet.planted, **planted))

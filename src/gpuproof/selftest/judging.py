@@ -34,7 +34,7 @@ from gpuproof.suites.validate.suspicion import blame_hosts
 from gpuproof.verdict.blame.findings import blamed
 
 TOLERANCE = 0.03
-"""Tolerance of the floors: ten times the scatter of step times, and a tenth of the planted slowdown."""
+"""Tolerance for the floors: ten times the scatter of step times, and a tenth of the planted slowdown."""
 BATCH_SIZE = 8
 COLLECTIVE_BYTES = 2**24
 ONE_SIZE = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
@@ -54,7 +54,7 @@ ASPECTS: tuple[Mapping[str, Any], ...] = (
     {"aspect": "state", "title": "the state of a GPU", "checks": _STATE},
     {"aspect": "state", "each": "host", "title": "the state of a host", "checks": ("clocks", "lost packets")},
 )
-"""Requirements for READY on a made-up fleet, which cover everything that the fleet measures."""
+"""Requirements for READY on a made-up fleet, covering everything that is measured on it."""
 FIGURES = ("matrix products are fast", "training is fast", "collectives are fast")
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
 NOISE, SLOWDOWN = 0.01, 0.1
@@ -71,7 +71,7 @@ SAID = ("PASS", "NOT-APPLICABLE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turned:
-    """A verdict word, and all reasons against a better one."""
+    """A verdict word, and all the reasons why it is not better."""
 
     word: str
     against: tuple[str, ...]
@@ -210,7 +210,7 @@ def value_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
 def floor(
     name: str, kind: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
 ) -> dict[str, Any]:
-    """Return a rule that requires values at least as good as the healthy one, given with its unit."""
+    """Return a rule that requires values at least as good as the healthy value, given with its unit."""
     return {
         "name": name,
         "each": kind,
@@ -239,7 +239,7 @@ def judge_links(folder: Path, seed: int, *, slow: Sequence[str] = ()) -> Turned:
 def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: Any) -> Turned:
     """Evaluate a fleet with the XIDs that applications cause on healthy fleets, plus `PlantedXids`.
 
-    The XIDs apply to the last GPU unless they specify others; `hung` is a training rank that hangs and is
+    The XIDs apply to the last GPU unless they specify other GPUs; `hung` is a training rank that hangs and is
     stopped.
     """
     fleet = Fleet(seed=seed)
@@ -252,6 +252,6 @@ def judge_events(folder: Path, seed: int, *, hung: int | None = None, **xids: An
 
 
 def _tests() -> RunConfig:
-    """Return the test for groups: one operation at one size, from each rank to every rank."""
+    """Return the recipe for testing groups: one operation at one size, from each rank to every rank."""
     work = {"kind": "collective", "collective": {"operations": ["all_to_all"], **ONE_SIZE}}
     return RunConfig.model_validate({**work, "distributed": {"nproc": 1}})

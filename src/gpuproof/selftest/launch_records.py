@@ -1,8 +1,8 @@
 """Write what the ranks of a made-up fleet would write: healthy GPUs with planted faults.
 
-A fault is planted in the worker's output (its records), never in anything derived from it. A run is written
-to disk launch by launch, as the suite requests it, and read back like any other run. Values scatter by 0.3 %
-from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from day to day.
+A fault is injected into the worker's output (its records), never into anything derived from it. A run is
+written to disk launch by launch, as the suite requests it, and read back like any other run. Values vary by
+0.3 % from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from day to day.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _day(fleet: Fleet) -> tuple[int, ...]:
 
 
 def _all_slower(fleet: Fleet) -> float:
-    """Return the factor by which everything is slower because of the day or the fault."""
+    """Return the factor by which the day or the fault slows everything down."""
     rng = np.random.default_rng([fleet.seed, *_day(fleet)])
     return fleet.planted.all_slower * (1.0 if fleet.day is None else float(rng.normal(1.0, DAY_NOISE)))
 

@@ -3,7 +3,7 @@
 Each fault has a layer in which it occurs, a verdict word that it leads to, and a cause. It counts as found if
 the verdict word is among the expected words and the reasons against a better verdict identify the cause, i.e.
 contain all of `names`. Its healthy twin is the same fleet without the fault, and must be READY. Device faults
-are planted in the driver output of made-up devices (`GPUPROOF_FAKE_DEVICES`), which the node-side sampler
+are injected into the driver output of fake devices (`GPUPROOF_FAKE_DEVICES`), which the node-side sampler
 reads as in any run. Slow devices and hosts are found from a fleet's own history: healthy fleets, with 0.5 %
 variation between days as in `launch_records`, are measured on some days and recorded as a baseline. On
 another day, each GPU of the same fleet is compared with that baseline and with its peers.
@@ -98,10 +98,10 @@ class FaultRow:
     got: str
     cause: str
     """For a detected fault, the line that identifies the cause; for a missed fault, the result that was
-    reported instead; for a passing twin, empty, because a warning that did not change the verdict is not a
+    reported instead; empty for a passing twin, because a warning that did not change the verdict is not a
     false alarm."""
     is_found: bool
-    """Whether the fault was found; for a twin, whether nothing was blamed on it."""
+    """Whether the fault was found; for a twin, whether it was not blamed."""
     num_tried: int = 1
     num_missed: int = 0
 
@@ -218,7 +218,7 @@ class Fault:
     expected: tuple[str, ...] = ("NOT-READY", "READY-WITH-EXCLUSIONS")
     """The accepted verdict words."""
     names: tuple[str, ...]
-    """Strings that must all appear in a single line of the reasons against a better verdict."""
+    """Strings that must all appear in a single line of the reasons why the verdict is not better."""
     planted: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that describe the fault to the function that evaluates its twin."""
     least_found: float = 1.0

@@ -123,7 +123,7 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
 
 
 def validation_verdict(result: Mapping[str, Any]) -> Turned:
-    """Return the uncapped verdict word in a result.json, and the reasons against a better one."""
+    """Return the uncapped verdict word in a result.json, and the reasons why it is not better."""
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     return turned(judged, result["detail"]["readiness"])
 

@@ -1,8 +1,8 @@
 """Estimate how much a statistic of an autocorrelated series would vary if it were sampled again.
 
-Neighbouring steps are correlated (clocks, temperature, queues), so single values must not be resampled.
+Neighbouring steps are correlated (clocks, temperature, queues), so individual values must not be resampled.
 Instead, blocks of neighbouring values are resampled (moving-block bootstrap, Künsch 1989). The input is a
-series; the output is the statistic's values over resamples, and their interval at a given confidence.
+series; the output is the statistic's values across resamples, and their interval at a given confidence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEANS_OVER = (2, 4, 8, 16, 32)
 FEWEST_MEANS = 30
 """Minimum number of values from which an autocorrelation is estimated."""
 MORE_THAN_NOISE = 1.64
-"""Significance limit for a first autocorrelation, times √n: one in twenty series of independent values
+"""Significance limit for a lag-1 autocorrelation, times √n: one in twenty series of independent values
 exceeds it."""
 
 
@@ -55,7 +55,7 @@ def choose_blocks(series: FloatArray) -> Blocks:
     at most n/`FEWEST_BLOCKS`, rounded up, and 1 for a constant series or fewer than 8 values.
 
     The factor restores the variance that is lost because of the block length, or raises it to that of an
-    AR(1) process with the series' first autocorrelation, because series that look less correlated than they
+    AR(1) process with the series' lag-1 autocorrelation, because series that look less correlated than they
     are get blocks that are too short.
     """
     n = series.size
@@ -102,7 +102,7 @@ def _significant_lags(correlation: FloatArray) -> int:
 
 
 def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
-    """Estimate the reach from first autocorrelations of the series and of increasingly long means."""
+    """Estimate the reach from lag-1 autocorrelations of the series and of means of increasing width."""
     n, variance = series.size, float(covariance[0])
     reach = _reach_of_first(float(covariance[1]) / variance, n)
     for width in MEANS_OVER:
@@ -120,7 +120,7 @@ def _reach_by_first(series: FloatArray, covariance: FloatArray) -> float:
 
 
 def _reach_of_first(first: float, num_values: int) -> float:
-    """Return the reach of an AR(1) process with this first autocorrelation over this many values."""
+    """Return the reach of an AR(1) process with this lag-1 autocorrelation over this many values."""
     if first <= MORE_THAN_NOISE / sqrt(num_values):
         return 0.0
     first = _unbiased(first, num_values)
@@ -187,9 +187,9 @@ def resample(
     """Resample blocks of `values`, which are in time order, and compute each resample's `centre`.
 
     With `weights`, which require "mean", the statistic is the weighted mean. The block length is chosen from
-    each value's influence on the statistic. For the median, the influence is only the side on which a value
-    lies, so one huge value cannot hide the autocorrelation of the rest. The variance lost because of the
-    block length is restored by moving the resamples away from their mean.
+    each value's influence on the statistic. For the median, the influence reflects only the side on which a
+    value lies, so one huge value cannot hide the autocorrelation of the rest. The variance lost because of
+    the block length is restored by moving the resamples away from their mean.
     """
     if centre == "mean":
         return _resample_means(values, weights, num_resamples, rng)
@@ -229,8 +229,8 @@ def expanded_interval(
     ignore that the variance is an estimate, so plain percentile intervals contain the true value too rarely.
     Hesterberg (2015, What Teachers Should Know about the Bootstrap, The American Statistician 69) cuts
     Φ(−√(n/(n − 1))·t) instead of (1 − confidence)/2 from each end, where t is Student's quantile with n − 1
-    degrees of freedom. If there are too few resamples for such a thin tail, a normal distribution is assumed:
-    their mean ± √(n/(n − 1))·t·sd.
+    degrees of freedom. If there are too few resamples for a tail this small, a normal distribution is
+    assumed: their mean ± √(n/(n − 1))·t·sd.
     """
     inflation = sqrt((degrees_of_freedom + 1) / degrees_of_freedom)
     reach = -inflation * student_t_quantile(degrees_of_freedom, (1 - confidence) / 2)
@@ -269,8 +269,8 @@ def _chunks(size: int, num_resamples: int) -> Iterator[int]:
 def _replay(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
     """Draw from `rng`, or reuse earlier draws from the same state; either way, it advances equally.
 
-    Launches have the same number of steps and use the same seed, and drawing takes as long as everything else
-    combined.
+    Launches have the same number of steps and use the same seed, and drawing random numbers takes as long as
+    everything else combined.
     """
     drawn, after = _draw(draw, json.dumps(rng.bit_generator.state), *arguments)
     rng.bit_generator.state = json.loads(after)

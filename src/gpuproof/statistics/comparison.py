@@ -80,9 +80,9 @@ def compare_launches(
     interval of the ratio then excludes 1 if and only if the test rejects equality. A cautious test uses only
     the degrees of freedom of the smaller side, which is valid for any difference in spread (Mickey and Brown
     1966, Bounds on the distribution functions of the Behrens-Fisher statistic, Annals of Mathematical
-    Statistics 37); Welch's own degrees of freedom are too many if a few launches scatter five times as much
-    as the rest. In a cautious test, the standard error is at least that of a common spread, because a few
-    launches that all picked the same one of two algorithms seem to scatter less than they really do. If both
+    Statistics 37); Welch's own degrees of freedom are too high if a few launches scatter five times as much
+    as the rest. In a cautious test, the standard error is at least the one for a common spread, because a few
+    launches that all used the same one of two algorithms seem to scatter less than they really do. If both
     sides have the same number of launches, the two errors are equal.
 
     If each side was measured in a separate session, `between_sessions` is the known relative standard
@@ -139,7 +139,7 @@ def compare_pairs(
     a Linear Hypothesis Whose Power Is Independent of the Variance, https://doi.org/10.1214/aoms/1177731088).
 
     Raises:
-        ValueError: A and B differ in length, or for any of the reasons given at `compare_launches`.
+        ValueError: A and B differ in length, or for any of the reasons listed under `compare_launches`.
     """
     check_confidence(confidence)
     logs_a, logs_b = _logarithms(a), _logarithms(b)
@@ -256,8 +256,8 @@ def _comparison(
 def _degrees_of_freedom(variances: list[float], num_a: int, num_b: int) -> float:
     """Return Welch's degrees of freedom, capped at the value for two samples of the smaller size.
 
-    When a few launches are compared with many, Welch's test alone too often finds differences between equal
-    programs, because the few launches dominate the error and their own spread is poorly known.
+    When a few launches are compared with many, Welch's test alone too often finds differences between
+    identical programs, because the few launches dominate the error and their own spread is poorly estimated.
     """
     welch = welch_degrees_of_freedom(variances, [num_a - 1, num_b - 1])
     return min(welch, 2 * (min(num_a, num_b) - 1))
@@ -270,12 +270,12 @@ def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonV
 
 
 def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: float) -> int:
-    """Return how many pairs, including `pilot`, find `effect` (log ratio) with probability `power`.
+    """Return how many pairs, including `pilot`, detect `effect` (log ratio) with probability `power`.
 
     This is Stein's two-stage rule: n ≥ ((t(1 − α/2) + t(power))·s/effect)², with the spread s and the degrees
     of freedom estimated from the pilot's pairs alone. The interval with that same s (`compare_pairs`,
-    `num_pilot`) keeps its error rate for any n, and for normally distributed values, its power is at least
-    the stated one.
+    `num_pilot`) keeps its error rate for any n and, for normally distributed values, has at least the stated
+    power.
 
     Raises:
         ValueError: there are fewer than two pairs, a value is not finite, or a number is out of range.
@@ -293,7 +293,7 @@ def pairs_to_find(pilot: Numbers, *, effect: float, confidence: float, power: fl
 def launches_for_ratio(
     a: Numbers, b: Numbers, *, relative_half_width: float, confidence: float = 0.95
 ) -> int | Unavailable:
-    """Return how many launches per side narrow the ratio's interval to ± `relative_half_width`.
+    """Return the launches per side needed for a ratio interval of ± `relative_half_width`.
 
     This is the smallest n ≥ 3 for which t(n − 1)·√(s²(A) + s²(B))/√n is within log(1 + target), given the
     observed spreads. `a` and `b` are logarithms of values; for pairs, pass their differences and zeros.

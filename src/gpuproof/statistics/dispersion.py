@@ -4,11 +4,11 @@ The measures are robust: one slow step among thousands must not decide the resul
 never removed; they are reported, along with the mean computed with and without them.
 
 Results that are too low to be healthy are found by comparing each suspect with all results that are not
-lower. A suspect is flagged if it lies further below their mean than one more healthy result would at the
-stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as the number of results
-can reveal them). Up to a quarter of the results, the lowest ones, may be suspects together, so that they do
-not hide each other. In a healthy fleet, a member is flagged at the stated rate, whether results are normal,
-t₄, exponential or log-normal (`benchmarks/tail_knowledge.py`).
+lower. A suspect is flagged if it lies further below their mean than one more healthy result would be expected
+to at the stated rate (`statistics.prediction`: long and heavy tails are allowed for, as far as the number of
+results can reveal them). Up to a quarter of the results, the lowest ones, may be suspects at once, so that
+they do not mask each other. In a healthy fleet, a member is flagged at the stated rate, whether results are
+normal, t₄, exponential or log-normal (`benchmarks/tail_knowledge.py`).
 
 >>> outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]).indices
 (5,)
@@ -38,9 +38,9 @@ NORMAL_MAD = 0.6744897501960817
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
 """The mean absolute deviation of a standard normal distribution: √(2/π)."""
 LEAST_FIGURES = 5
-"""Minimum number of values: with fewer, too few would be left to show their scatter."""
+"""Minimum number of values: with fewer, too few would be left to estimate their scatter."""
 MOST_OUT = 4
-"""At most one value in this many may be a suspect."""
+"""At most one value in this many may be suspect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Outliers:
     mean: float | None
     """Mean of all samples; None if there are none."""
     mean_without: float | None
-    """Mean without the outliers; None if there are no samples."""
+    """Mean excluding outliers; None if there are no samples."""
 
 
 def median_absolute_deviation(values: Numbers) -> float | None:
@@ -79,7 +79,7 @@ def modified_z_scores(values: Numbers) -> FloatArray:
 
 
 def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
-    """Find the values with |modified Z-score| > `z_limit`, which can be at most half of all values."""
+    """Find the values, at most half of all, with |modified Z-score| > `z_limit`."""
     samples = finite(values)
     outlying = np.abs(modified_z_scores(samples)) > z_limit
     return Outliers(
@@ -117,14 +117,14 @@ def noise(values: Numbers) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowOutliers:
-    """Positions of values that are too low, and how low a value has to be to count."""
+    """Positions of values that are too low, and the threshold for being too low."""
 
     places: tuple[int, ...]
     """Positions of the values that are too low, lowest value first."""
     reach: float
-    """Distance below the mean of the others at which a further value counts as too low."""
+    """Distance below the mean of the others at which another value counts as too low."""
     detectable: float
-    """Drop that makes a healthy value count as too low in 95 % of cases."""
+    """Drop at which a healthy value counts as too low in 95 % of cases."""
 
 
 def low_outliers(figures: Sequence[float], *, error_rate: float, least_scatter: float) -> LowOutliers:

@@ -28,7 +28,7 @@ NORMAL_FROM = 1e8
 """Degrees of freedom from which Student's t equals the normal distribution with a first-order correction, to
 1e-11."""
 CERTAIN = 1e14
-"""Half the degrees of freedom from which a variance counts as known: F relative to it is then chi-square."""
+"""Half the degrees of freedom from which a variance counts as known: F then reduces to chi-square."""
 
 
 def normal_cdf(z: float) -> float:
@@ -70,7 +70,7 @@ def f_tail(freedom: float, freedom_below: float, ratio: float) -> float:
 
 @lru_cache(maxsize=KEPT_ANSWERS)
 def chi_square_limit(freedom: float, tail: float) -> float:
-    """Return the value that a chi-square with `freedom` exceeds with probability `tail`, between 0 and 1."""
+    """Return the upper chi-square quantile for `freedom` at probability `tail`, between 0 and 1."""
     return 2 * CERTAIN * exp(_beta_log_odds(freedom / 2, CERTAIN, 1 - tail, tail))
 
 

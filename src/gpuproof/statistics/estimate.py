@@ -117,7 +117,7 @@ def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[floa
 
 
 def as_record(interval: Interval) -> MeasureInterval:
-    """Return an interval in the form in which it is stored in a result."""
+    """Return an interval in the form stored in a result."""
     return MeasureInterval(
         low=interval.low,
         high=interval.high,

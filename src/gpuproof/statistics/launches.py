@@ -1,9 +1,8 @@
 """Compute how much another launch may differ, and how precisely a window determines its mean.
 
 Choices made once per process (algorithm selection, memory layout, placement) shift all of its steps together,
-so any number of steps of one process says nothing about the next process. The input is the values of
-launches, or their step times. The output is an interval for their centre, with the launch as the unit of
-replication.
+so even many steps of one process say nothing about the next process. The input is the values of launches, or
+their step times. The output is an interval for their centre, with the launch as the unit of replication.
 
 The steps of one window are cut into pieces of equal length, long enough that neighbouring pieces are nearly
 independent (batch means: Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). The remaining
@@ -47,7 +46,7 @@ RESAMPLES_PER_LAUNCH = 100
 """Number of resampled medians drawn per launch; 20 launches provide 2,000."""
 MAX_LAUNCHES = 10**6
 MIN_PIECES = 10
-"""Minimum number of pieces: with fewer, their spread is itself poorly known."""
+"""Minimum number of pieces: with fewer, their spread is itself poorly estimated."""
 INDEPENDENT = 0.1
 """Correlation between neighbouring pieces up to which they count as nearly independent and are no longer
 merged."""
@@ -60,16 +59,16 @@ MIN_SLOW = 2.5
 """Minimum effective number of pieces that cause the scatter, computed as (Σd²)²/Σd⁴: for three equally slow
 steps, this is 3."""
 MAX_RARE = 2
-"""Maximum number of slow steps for which their rate is bounded; if more steps cause the scatter, the scatter
-itself reveals how often they occur."""
+"""Maximum number of slow steps for which a bound on their rate is computed; if more steps cause the scatter,
+the scatter itself reveals how often they occur."""
 LONGER = 2.0
 """Maximum length assumed for rare steps that were not seen, as a multiple of the longest one seen."""
 RARE_REACH = 0.03
 """Maximum fraction that rare steps may add to the mean if an interval is to be reported; more than this would
 hide the losses that matter."""
 SKEWED = 1.5
-"""Skewness above which the scatter counts as upward: 10 normal values exceed this in about one case in a
-hundred."""
+"""Skewness above which the scatter counts as skewed upward: 10 normal values exceed this in about one case in
+a hundred."""
 ROUNDING = 1e-12
 """Relative differences between equal times, caused by summation."""
 METHOD = "batch means within one launch, corrected for skewness"
@@ -163,7 +162,7 @@ def required_launches(
 
 
 def more_launches(interval: Interval, *, relative_half_width: float) -> int | Unavailable:
-    """Return how many launches narrow a Student's t interval with this spread to ± the target.
+    """Return how many launches a Student's t interval with this spread needs to reach ± the target.
 
     >>> more_launches(interval_of_launches([98.0, 100.0, 102.0]), relative_half_width=0.02)
     7

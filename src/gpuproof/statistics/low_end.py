@@ -4,10 +4,10 @@ The variance of a long mean is the spectrum at frequency 0 divided by the number
 neighbouring values are correlated. The input is a series in time order. The output is that variance,
 estimated from the series' lowest cosine components, which are independent pieces of the slow changes (Müller
 2007, A theory of robust long-run variance estimation, Journal of Econometrics 141; Lazarus, Lewis, Stock and
-Watson 2018, HAR Inference, Journal of Business and Economic Statistics 36). White noise with an AR(1) part is
-also fitted (Whittle's likelihood). If the spectrum still rises towards 0, only pieces up to half of the bend
-are used, and the variance that they miss is restored. A series with fewer than `FEWEST_PIECES` of them is too
-short.
+Watson 2018, HAR Inference, Journal of Business and Economic Statistics 36). A model of white noise with an
+AR(1) part is also fitted (Whittle's likelihood). If the spectrum still rises towards 0, only pieces up to
+half the bend's frequency are used, and the variance that they miss is restored. A series with fewer than
+`FEWEST_PIECES` of them is too short.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ VALUES_A_PIECE = 50
 values (φ 0.97) is detected within 150 values; with fewer values, there are few pieces, and so the interval is
 wide."""
 UNSEEN = 2.0
-"""Factor for the variance of a series with two pieces, in which no slow part can be seen but may be
-present."""
+"""Factor for the variance of a series with two pieces, in which a slow part may be present but cannot be
+seen."""
 FEWEST_PIECES = 5
 """Minimum number of pieces if a slow part was detected, i.e. ten components instead of two."""
 SLOW_FROM = 4.0
@@ -49,7 +49,7 @@ IN_STEP = 0.9
 """Correlation above which values a fixed number of positions apart are considered to be at the same point of
 the period."""
 OUT_OF_STEP = 0.5
-"""Maximum correlation at some smaller distance; a slowly changing signal exceeds it at all of them."""
+"""Maximum correlation at some smaller lag; a slowly changing signal exceeds it at all of them."""
 BENDS_APART = 1.5
 METHOD = "Student's t, variance from the low end of the spectrum"
 
@@ -106,8 +106,8 @@ def error_in_step(values: FloatArray) -> float:
     """Return how far off the mean may be if readings are in step with a periodic signal; otherwise 0.
 
     On a straight slope, k readings per period at fixed positions have a mean that is wrong by up to half the
-    distance between two of them, however many periods there are. Readings at random times are not in step. A
-    single reading per period does not reveal the signal.
+    distance between two of them, however many periods there are. Readings at random times are never in step
+    with the signal. A single reading per period does not reveal the signal.
     """
     away = values - values.mean()
     power = float((away * away).mean())

@@ -1,8 +1,9 @@
 """Find hosts that are outliers among hosts of their type, in one test or in the mean of several.
 
-The input is one rate per host, and the width of the interval of its launches. The output is which hosts are
-outliers and by which standard, or why no host can be assessed. One error rate applies to all tests in a run:
-at most 5 % of healthy fleets have any host flagged, for the kind of hosts that `z_limit` is designed for.
+The input is one rate per host, and the width of the interval of its launches. The output states which hosts
+are outliers and by which standard, or why no host can be assessed. One error rate applies to all tests in a
+run: at most 5 % of healthy fleets have any host flagged, for the kind of hosts that `z_limit` is designed
+for.
 
 With five or more hosts, their own spread decides: a host is an outlier if its modified Z-score exceeds the
 limit for that number of hosts. Three or four hosts are too few to estimate a spread. Healthy hosts are then
@@ -41,11 +42,11 @@ slow host is usually slow in all tests, and its mean is tested only once even if
 LEAST_DIFFERENCE = 0.02
 """Minimum relative difference for which a host is flagged."""
 ENOUGH_HOSTS = 5
-"""Minimum number of hosts of one type for which their own spread is used."""
+"""Minimum number of hosts of one type for their own spread to be used."""
 HEALTHY_SPREAD = 0.02
 """Relative standard deviation between healthy hosts, assumed if there are too few hosts to estimate it."""
 UNKNOWN_REACH = 0.1
-"""Relative precision assumed for the rate of launches without an interval, if launches decide."""
+"""Relative precision assumed for rates without an interval when hosts are compared by launches."""
 ROUNDING = 0.01
 """The coarsest relative step of rounded rates, i.e. of rates with two digits."""
 TWO_SUBJECTS = "one of two can be slower, but which of them is at fault cannot be determined"
@@ -56,8 +57,8 @@ FEW_LIMITS: Mapping[int, Sequence[float]] = {
     3: (3.263, 4.107, 4.872, 5.783, 7.248, 8.577, 10.17, 12.93, 14.88),
     4: (3.292, 4.158, 4.947, 5.885, 7.398, 8.796, 10.46, 13.16, 15.65),
 }
-"""Limits by number of hosts, as multiples of a known standard deviation, measured from the median of the
-other hosts; one column for each of `ERROR_RATES`."""
+"""Limits by number of hosts, as multiples of a known standard deviation from the median of the other hosts;
+one column for each of `ERROR_RATES`."""
 LIMITS: Mapping[int, Sequence[float]] = {
     5: (9.463, 15.59, 22.47, 32.16, 51.47, 73.44, 104.5, 166.6, 239.7),
     6: (7.104, 10.35, 13.56, 17.61, 24.61, 31.53, 40.21, 55.14, 69.76),
@@ -120,7 +121,7 @@ class Standard:
     a spread."""
     num_hosts: int
     z_limit: float | None
-    """Limit for the modified Z-score; None if launches are the basis."""
+    """Limit for the modified Z-score; None if the comparison is based on launches."""
     least_difference: float
     """Minimum relative difference; the launches' interval is used if that is wider."""
     num_without_interval: int
@@ -134,7 +135,7 @@ class Slower:
     host: str
     than: str
     relative_difference: float
-    """Difference in rate: 0.2 is a fifth."""
+    """Difference in rate: 0.2 means 20 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +145,10 @@ class HostsJudged:
     apart: tuple[OutlyingHost, ...] = ()
     """Outliers, starting with the farthest."""
     undecided: tuple[OutlyingHost, ...] = ()
-    """Hosts that are farther off than can be explained by healthy variation and by their launches, while the
-    other hosts disagree with each other."""
+    """Hosts that deviate more than healthy variation and their launches can explain, while the other hosts
+    disagree with each other."""
     needed: Mapping[str, float] = field(default_factory=dict)
-    """Difference, relative to its type, from which each assessed host would count as an outlier. At 1 or
+    """Difference, relative to its type, above which each assessed host would count as an outlier. At 1 or
     more, even a host with a rate of zero would not count as an outlier."""
     standard: Standard | None = None
     """The rule that was used; None if no host was assessed."""
@@ -160,8 +161,8 @@ class HostsJudged:
 def judge_hosts(rates: Sequence[HostRate], *, error_rate: float, wider: float = 1.0) -> HostsJudged:
     """Evaluate the hosts of one type; `error_rate` is the portion of the total that is allotted here.
 
-    Limits based on the hosts' own spread are multiplied by `wider`, for hosts that may have longer tails than
-    the limits allow for.
+    Limits based on the hosts' own spread are multiplied by `wider`, for hosts whose rates may have longer
+    tails than the limits allow for.
     """
     if len(rates) < 2:
         return HostsJudged(missing="fewer than two hosts of this type were measured: nothing to compare")
@@ -301,7 +302,7 @@ def _farthest_first(hosts: Sequence[OutlyingHost]) -> tuple[OutlyingHost, ...]:
 
 
 def z_limit(num_hosts: int, error_rate: float) -> float:
-    """Return the limit for at least five hosts, extrapolated above 1,024 as a power of their number.
+    """Return the limit for five or more hosts, extrapolated above 1,024 as a power of the host count.
 
     If n independent hosts differ only by chance, the largest |modified Z| exceeds the limit with probability
     at most `error_rate`. This is true for the normal distribution and for the heavier-tailed Student's t with

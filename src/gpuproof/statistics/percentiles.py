@@ -42,8 +42,8 @@ class Percentile:
     bound: float | None
     """Exact one-sided bound on the percentile `bound_q`: an upper bound, or a lower one for q below 50."""
     bound_q: float | None
-    """Percentile that is bounded: q if there are enough samples; otherwise the most extreme one that they can
-    bound."""
+    """Percentile that the bound applies to: q if there are enough samples; otherwise the most extreme one
+    that they can bound."""
 
 
 @lru_cache(maxsize=KEPT_ANSWERS)

@@ -42,7 +42,8 @@ NEEDED_PERIODS = 20
 NEEDED_S = 20.0
 """Seconds needed if the period is unknown: 20 periods of one second, as observed on an H100."""
 NEARLY = 0.95
-"""Fraction of the requirement that is sufficient, since the period is only accurate to a few percent."""
+"""Fraction of the requirement that counts as sufficient, since the period is only accurate to a few
+percent."""
 BINS = 600
 """Number of bins to split a window into when searching for a period: 30 for each of 20 periods."""
 PERIODIC = 0.5
@@ -58,8 +59,8 @@ length."""
 GRID = 1000
 """Number of running means per window."""
 COMPONENTS_A_PERIOD, MOST_COMPONENTS = 0.85, 24
-"""Limits on the number of components: averaging over a period leaves too little of higher components to
-correct."""
+"""Limits on the number of components: averaging over a period attenuates higher ones too much to correct
+for."""
 FEWEST_COMPONENTS = 3
 FALSE_ALARMS = (0.03, 0.037, 0.042)
 """Fraction of steady windows with a false alarm: for drift alone; for drift or a change of level; and when
@@ -128,7 +129,7 @@ def judge_power_cap(times_s: Numbers, *, confidence: float = 0.95) -> PowerCapWi
         return None
     duration_s, period_s = float(times.sum()), period_of_steps(times)
     needed_s = NEEDED_S if period_s is None else NEEDED_PERIODS * period_s
-    # An unknown period may be longer than a second if the window fits 20 longer ones.
+    # An unknown period may be longer than a second if the window fits 20 such periods.
     assumed_s = period_s or max(NEEDED_S, duration_s) / NEEDED_PERIODS
     components = _components(times, duration_s, assumed_s)
     change = _Change(size=0.0) if components is None else _strongest_change(components)
@@ -218,7 +219,7 @@ class _Components:
     rate: float
     values: FloatArray
     periods: int
-    """Number of periods over which starts of running means are spread."""
+    """Number of periods over which the starting points of running means are spread."""
 
     @property
     def variance(self) -> float:
@@ -234,7 +235,7 @@ def _verdict(change: _Change, detects: float | None) -> PowerCapVerdict:
 
 def _components(times: FloatArray, duration_s: float, period_s: float) -> _Components | None:
     """Return the components of running means over a period; None if the window has too few periods."""
-    periods = duration_s / period_s - 1  # the number of periods over which running means start
+    periods = duration_s / period_s - 1  # the number of periods in which running means start
     count = min(MOST_COMPONENTS, floor(COMPONENTS_A_PERIOD * periods))
     if count < FEWEST_COMPONENTS:
         return None
@@ -279,7 +280,7 @@ def _sizes(components: _Components) -> tuple[FloatArray, FloatArray]:
 
 @lru_cache(maxsize=64)
 def _tests(count: int, periods: int) -> tuple[FloatArray, FloatArray]:
-    """Return changes' components relative to the overall mean, and the t that each seldom exceeds.
+    """Return changes' components relative to the overall mean, and the t that each rarely exceeds.
 
     The changes are a drift, then a change of level at each of `PLACES`, then slow sawtooth waves.
     """

@@ -2,16 +2,16 @@
 
 For a subject's own history, the next result differs from the mean of the earlier ones by the variation
 between sessions (`day`, normal) and between runs of one session (`within`, Student's t with the degrees of
-freedom from all subjects of its type). Each part has a limit for the stated error rate. The two limits are
-added in quadrature (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which preserves the heavy
-tail of a part estimated from few runs.
+freedom from all subjects of its type). A limit at the stated error rate is computed for each part. The two
+limits are added in quadrature (Zou and Donner, Statistics in Medicine 27, 2008, section 2), which preserves
+the heavy tail of a part estimated from few runs.
 
 For the fleet's results, one additional subject falls below `centre − factor · spread` by chance at the stated
 rate (Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Healthy subjects need not be normally
 distributed, and a few of them may look normal despite a long tail. So the larger of the normal limit and the
 limit from Student's t with 4 degrees of freedom is multiplied by `tail_factor`. The factor is chosen such
-that the lowest of 5 to 256 subjects that are normal, t₄, exponential or log-normal (sigma 0.8) is below the
-limit at the stated rate. It grows with the tail weight, computed from L-moments (Hosking, Journal of the
+that the lowest of 5 to 256 subjects with normal, t₄, exponential or log-normal (sigma 0.8) results is below
+the limit at the stated rate. It grows with the tail weight, computed from L-moments (Hosking, Journal of the
 Royal Statistical Society B 52, 1990), and falls with the number of results. Its constants were determined by
 `benchmarks/tail_knowledge.py`.
 
@@ -50,8 +50,8 @@ number."""
 FEWEST, PER_FIGURE = 2.57, 0.14
 """Coefficients of `tail_factor` for a small number of results, where Student's t is already wide."""
 TELLING_FIGURES = 15
-"""Minimum number of results for estimating their tails. The tails of fewer results are mostly chance, and are
-weighted by the square of the available fraction of this number."""
+"""Minimum number of results for estimating their tails. The tails of fewer results are mostly due to chance,
+and are weighted by the square of the available fraction of this number."""
 DAY_EFFECT = 0.01
 """Relative standard deviation between sessions, used if it cannot be determined from a baseline: completed
 runs on two days differed by this much on quiet machines."""
@@ -66,7 +66,7 @@ IN_MOST_CASES = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthySpread:
-    """The centre of the results of healthy subjects, and the spread of a single result."""
+    """The centre of healthy subjects' results, and the spread of a single result."""
 
     centre: float
     deviation: float
@@ -227,7 +227,7 @@ def repeatability_of(
 
 
 def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatability) -> HealthyValue:
-    """Return the expectation from a subject's own history, grouped by session."""
+    """Return the value expected from a subject's own history, grouped by session."""
     num = len(sessions)
     of_runs = sum(1 / len(runs) for runs in sessions.values()) / num**2
     return HealthyValue(
@@ -239,7 +239,7 @@ def past_of_subject(sessions: Mapping[str, Sequence[float]], repeats: Repeatabil
 
 
 def past_of_fleet(spread: HealthySpread, *, day: float) -> HealthyValue:
-    """Return the expectation for one more subject, from a fleet's results.
+    """Return the healthy value expected for one more subject, from a fleet's results.
 
     `day` is the variation between sessions, in the results' unit.
     """

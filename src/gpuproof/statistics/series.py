@@ -4,12 +4,12 @@ A series comes from one process. It consists of the step times of a window, or o
 each valid for some seconds. Intervals allow for autocorrelation (moving-block bootstrap) and apply to that
 one process: they do not apply to other launches, and are marked accordingly.
 
-Three things spoil a window without changing its median step time: a changed level (a cold start, a clock
+Three things spoil a window without changing its median step time: a change of level (a cold start, a clock
 drop, a ramp, a sawtooth), a stall inside a step, and steps that are too few or too scattered to detect
-either. The median of each twelfth of the window is compared with the median of every other twelfth. The
-patterns to detect are a sawtooth with a period of a quarter of the window and a height of 10 %, and a stall
-of a twentieth of the window. `benchmarks/unsteady_windows.py` shows how often each pattern is detected, and
-how often a flat window is flagged.
+either. The medians of all twelfths of the window are compared pairwise. The patterns to detect are a sawtooth
+with a period of a quarter of the window and a height of 10 %, and a stall of a twentieth of the window.
+`benchmarks/unsteady_windows.py` shows how often each pattern is detected, and how often a flat window is
+flagged.
 
 >>> judge_steadiness([1.0] * 80 + [1.25] * 20).verdict
 'unsteady'
@@ -48,22 +48,22 @@ MIN_VALUES = 10
 POWER = 0.8
 """Probability of detecting the smallest detectable difference, 80 % by convention."""
 MIN_BLOCKS = 10
-"""Minimum number of blocks: with fewer, the spread of the resamples is itself known only to within about a
-quarter."""
+"""Minimum number of blocks: with fewer, the spread of the resamples is itself estimated only to within about
+a quarter."""
 SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
 MIN_STEPS = 10
 """Minimum number of steps: with fewer, a sawtooth with a period of a quarter of the window has fewer than two
 steps per tooth."""
 PARTS = 12
-"""Number of parts of a window: a tooth that lasts a quarter of the window spans three parts."""
+"""Number of parts to split a window into: a tooth that lasts a quarter of the window spans three parts."""
 MIN_IN_PARTS = 20
-"""Minimum number of steps for parts: with fewer, each step is its own part, because parts of two steps would
-hide a sawtooth."""
+"""Minimum number of steps to form parts: with fewer, each step is its own part, because parts of two steps
+would hide a sawtooth."""
 PLACES = 4 * PARTS
 """Number of positions at which parts start. Overlapping parts catch a peak wherever it is."""
 SAME_LEVEL = 0.05
-"""Maximum difference of levels that is tolerated, as a fraction of the median step time. A 10 % sawtooth
-exceeds it in 99.7 % of windows; flat windows with a deviation of 1 % stay below it in 98 %."""
+"""Maximum tolerated difference between levels, as a fraction of the median step time. A 10 % sawtooth exceeds
+it in 99.7 % of windows; flat windows with a deviation of 1 % stay below it in 98 % of cases."""
 OUTLYING = 1.25
 """Multiple of the median above which steps are outliers: their time above the median is lost time."""
 LOST_SHARE = 0.04
@@ -251,7 +251,7 @@ class Steadiness:
     verdict: SteadinessVerdict
     """Verdict on the levels; "cannot tell" if noise alone may explain their differences."""
     level_spread: float
-    """Highest minus lowest median of a part (a twelfth of the window), over the median step time."""
+    """Highest minus lowest median of the parts (twelfths of the window), over the median step time."""
     by_noise: float
     """Difference in levels that the scatter of neighbouring steps alone can explain; 0 if parts are single
     steps."""
@@ -306,7 +306,7 @@ def judge_steadiness(times_s: Numbers) -> Steadiness | None:
 
 
 def _period(times: FloatArray, lost_share: float) -> int | None:
-    """Return the shortest cycle length for which few steps are far from the median of their position."""
+    """Return the shortest cycle length at which few steps are far from their position's median."""
     for period in range(2, min(times.size // MIN_TURNS, MOST_STEPS_OF_A_TURN) + 1):
         places = (np.sort(times[place::period]) for place in range(period))
         # the level of an actual step, not a mean of two kinds

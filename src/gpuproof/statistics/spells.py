@@ -1,12 +1,12 @@
 """Compute how many independent requests a sample is worth, and test the fraction over a limit.
 
-Requests in one busy period wait for each other, so ten late ones are one observation, not ten. The design
-effect is the number of requests that count as one independent request: the variance of the fraction over the
-limit, estimated from the means of blocks in order of arrival, divided by the variance for independent
-requests. Blocks never span launches. Their length is doubled as long as at least 20 blocks remain, and the
-largest ratio over all lengths is used, so neither a model of the server nor an idle period is needed. (Batch
-means: Law and Carson, Operations Research 27, 1979; doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys.
-91, 1989.)
+Requests in one busy period delay each other, so ten late ones are one observation, not ten. The design effect
+is the number of requests that count as one independent request: the variance of the fraction over the limit,
+estimated from the means of blocks in order of arrival, divided by the variance for independent requests.
+Blocks never span launches. Their length is doubled as long as at least 20 blocks remain, and the largest
+ratio over all lengths is used, so neither a model of the server nor an idle period is needed. (Batch means:
+Law and Carson, Operations Research 27, 1979; doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys. 91,
+1989.)
 
 If too few spells exceeded the limit, the fraction of requests over it does not show how long such spells are.
 The design effect of a lower limit, which at least ten separate spells exceeded, is used instead.
@@ -32,7 +32,7 @@ MIN_EFFECTIVE = 200.0
 """Minimum number of effective requests, at which blocks of a twentieth of all requests are at least ten times
 as long as the design effect."""
 LOWER_LEVELS = (0.99, 0.975, 0.95, 0.9, 0.8, 0.65, 0.5)
-"""Quantiles that are tried as a limit if too few spells exceeded the given limit."""
+"""Quantiles to try as the limit if too few spells exceeded the given limit."""
 DISAGREE = 0.01
 """Probability below which differences between launches are not attributed to chance, so that their variance
 determines the design effect."""
@@ -106,7 +106,7 @@ def chance_of_so_many(over: float, num: float, share: float) -> float:
 
 
 def effective_needed(seen_share: float, allowed_share: float, *, risk: float) -> float:
-    """Return the independent requests needed for a decision if the true fraction is the observed one.
+    """Return how many independent requests a decision needs if the true fraction is the observed one.
 
     The number is infinite if the observed fraction equals the allowed one.
     """

@@ -48,7 +48,7 @@ def run_folder(launch_folder: Path) -> Path:
 
 
 def rank_journal(folder: Path, rank: int) -> Path:
-    """Return where a rank of a launch writes its records."""
+    """Return where a launch's rank writes its records."""
     return folder / f"rank-{rank}.jsonl"
 
 

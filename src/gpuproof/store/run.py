@@ -46,7 +46,7 @@ class RunDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._held: tuple[int, weakref.finalize[..., RunDirectory]] | None = None
-        """The lock of a newly created run, until a with-block takes it over or the run is discarded."""
+        """The lock on a newly created run, until a with-block takes it over or the run is discarded."""
         self._description: dict[str, Any] | None = None
         self.config: RunConfig | None = None
         """The run's config, once `read_config` has read it."""
@@ -220,7 +220,7 @@ class RunDirectory:
         return path
 
     def place(self, name: str) -> Path:
-        """Return the path of a file of the run, creating its parent folders.
+        """Return the path of one of the run's files, creating its parent folders.
 
         Raises:
             RecordError: the name leads outside the run, or passes through a symlink in a folder that was
@@ -364,7 +364,7 @@ def _lock_file(path: Path) -> int:
 
 @contextmanager
 def needing_room(place: Path) -> Iterator[None]:
-    """Report a full disk, wherever in the with-block it occurs, and what to do about it.
+    """Report a disk that fills up anywhere in the with-block, and what to do about it.
 
     Raises:
         EnvironmentUnfitError: the disk is full.

@@ -1,7 +1,7 @@
 """Read JSON files of any schema version and convert them to the current version.
 
 Changes to cases (`spec.json`): schema 1 had no `placement`; its content was in `parallel` and `host`. Schema
-2 had no `work` and no `monitor`: their parts were stored separately. Schema 3 split the recipe's blocks
+2 had no `work` and no `monitor`: their parts were stored separately. Schema 3 divided the recipe into blocks
 differently. Schema 4 did not record the weights' precision, which was always fp32.
 
 >>> upgrade_case({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
@@ -96,13 +96,13 @@ _PROFILING = {"enabled": "profile", "ceilings": "ceilings", "breakdown": "breakd
 _COMPILING = {key: f"compile_{key}" for key in ("enabled", "mode", "fullgraph", "dynamic")}
 _FRAMEWORK = {"framework": "name", "reduction": "reduction"}
 OLDER_INFERENCE = {"weights": "fp32", "cuda_graphs": False}
-"""Values that applied before they could be specified in a recipe."""
+"""Values used before recipes could specify them."""
 _NULL = ("pruning", "spam", "target_precision")
 """Keys that were null in schema 3 if not requested, but have defaults in a recipe's block."""
 
 
 def upgrade_case(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case of an older schema, as JSON, in the current schema; return others unchanged."""
+    """Convert a case from an older schema, as JSON, to the current schema; return others unchanged."""
     if data.get("schema_version") == 1:
         data = _add_placement(data)
     if data.get("schema_version") == 2:  # a schema
@@ -173,7 +173,7 @@ def _add_weights(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _add_training(work: Mapping[str, Any]) -> dict[str, Any]:
     """Return `training`, `window`, `profiling` and `parallel` of work that split them differently.
 
-    Returns nothing if the work is damaged; the reader reports the missing parts.
+    Returns nothing if the work block is damaged; the reader reports the missing parts.
     """
     blocks: list[Any] = [
         work.get("compute"),

@@ -1,1 +1,1 @@
-"""Suites decide which cases come next, given the results so far. They start and write nothing."""
+"""Suites decide which cases come next, given the results so far. They neither start nor write anything."""

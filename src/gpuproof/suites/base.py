@@ -1,7 +1,7 @@
 """The suite interface: plan a run's launches and evaluate them, without side effects.
 
 A suite is one folder and one entry point in the group `gpuproof.suites`. The campaign requests cases from it,
-informs it how each case ended, and finally asks it to evaluate the evidence. The renderers draw its page.
+reports to it how each case ended, and finally asks it to evaluate the evidence. The renderers draw its page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LaunchKey = tuple[str, int]
 
 
 def launch_key(case: Case) -> LaunchKey:
-    """Return what identifies a launch within its run."""
+    """Return the key that identifies a launch within its run."""
     return case.case_id, case.replicate
 
 
@@ -55,7 +55,7 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
     """Return the hosts of a run's launches from its run.json; older versions stored them differently.
 
     Raises:
-        RecordError: the description of the hosts is damaged.
+        RecordError: the host description is damaged.
     """
     entries = description.get("places")
     if entries is not None and (not isinstance(entries, list) or not entries):
@@ -71,7 +71,7 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """Launches that a suite still has to run, as far as they are known."""
+    """Launches that a suite still has to run, as far as known."""
 
     num_launches: int
     seconds: float | None = None
@@ -91,7 +91,7 @@ class JsonContent:
 
 @dataclass(frozen=True, slots=True)
 class TextContent:
-    """Creates a file's text, only when the file is written or another file is built from it."""
+    """Creates a file's text only when the file is written or another file is built from it."""
 
     make: Callable[[], str]
 
@@ -123,7 +123,7 @@ class Export:
     name: str
     content: str | TextContent | JsonContent | PictureContent | RecordingFiles | Callable[[Path], object]
     is_of_host: bool = False
-    """Whether each of several hosts has a separate file, with tests in S0's form."""
+    """Whether each of several hosts has a separate file, with tests in S0's format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class Suite(Protocol):
     command: str
     """The gpuproof command that runs the suite."""
     scope: Literal["each_host", "whole"]
-    """How the suite runs on several hosts: once on each host, or once over all of them."""
+    """How the suite runs on several hosts: once on each host, or once across all of them."""
     options: type | None
     """The dataclass for the suite's own block in the recipe; None if built-in sections are enough."""
 
@@ -171,7 +171,7 @@ class Suite(Protocol):
         """
 
     def remaining(self, state: Any) -> Remaining:
-        """Report the remaining launches, as far as they are known, including the running ones."""
+        """Report the remaining launches known so far, including the running ones."""
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Return the suite's response to a failed launch."""

@@ -38,7 +38,7 @@ LONGEST_HOST = 120
 
 
 def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
-    """Choose how launches start: as fresh processes, unless a sweep needs no interval between them."""
+    """Choose how launches start: as fresh processes, unless a sweep needs no interval over launches."""
     if config.run.start != "auto":
         return config.run.start
     if config.kind == "command":
@@ -57,7 +57,7 @@ def described_hosts(launch: CaseRecords) -> frozenset[str]:
 def describing(case: Case, hosts: Collection[str]) -> Case:
     """Return a case that describes its hosts, unless enough hosts are already described.
 
-    The description is the same for every launch and takes time to collect, but a lost launch did not report
+    The description is the same for every launch and takes time to collect, and a lost launch has not reported
     one.
     """
     return replace(case, capture_env=case.capture_env and len(hosts) < case.placement.num_hosts)

@@ -31,10 +31,10 @@ SAFE_SHARE = 0.5
 """Fraction of a machine's memory that a run may use; the rest is for other programs and for what the lower
 bound omits."""
 LEAST_OF_PLAN = 0.05
-"""Minimum fraction of the planned time that a validation takes. `benchmarks/validate_forecast.py` evaluates
-both ends of the range."""
+"""Minimum fraction of the planned time that a validation actually takes. `benchmarks/validate_forecast.py`
+evaluates both ends of the range."""
 WHOLE = ("fp32", "tf32", "fp64")
-"""Precisions with activations that take up at least 4 bytes each."""
+"""Precisions in which each activation takes up at least 4 bytes."""
 
 
 def planned_lines(

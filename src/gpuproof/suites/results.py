@@ -1,7 +1,7 @@
 """Build a benchmark's result, measures and derived files in the same way for every suite.
 
 Every result has the same fields and the same exit codes. A measure has a value, unit, text and uncertainty.
-Files are rows as CSV, or JSON as stored. The duration of a run is also computed here.
+Files contain rows as CSV, or JSON as stored. The duration of a run is also computed here.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def benchmark_result(
 ) -> Result:
     """Return a benchmark's result; its worst warning determines its validity.
 
-    With `is_of_points`, a failure is the point's, not the machine's, if any launch was measured.
+    With `is_of_points`, a failure is attributed to the point, not the machine, if any launch was measured.
     """
     doubts = _with_lost(doubts, evidence)
     limited = limits_together(limits, measures, "points" if is_of_points else "hosts")
@@ -235,7 +235,7 @@ def _values_of_requests(served: Served) -> dict[str, float]:
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
-    """Return each launch's position in chronological order, by when its first rank started."""
+    """Return each launch's position in chronological order, based on when its first rank started."""
     began = {
         launch_key(launch.case): min((start.unix_s for start in launch.of(Start)), default=0.0)
         for launch in launches
@@ -286,7 +286,7 @@ def json_export(name: str, content: Any) -> Export:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows with the same keys as CSV, with a header; empty if there are no rows."""
+    """Return rows, which must have the same keys, as CSV with a header; empty if there are no rows."""
     if not rows:
         return ""
     text = io.StringIO()
@@ -320,7 +320,7 @@ def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
 def environment_facts(
     launches: Sequence[CaseRecords], *, by_inventory: bool = False
 ) -> dict[str, Any] | None:
-    """Return each host's environment, by its own or its inventory name; None if no host has one."""
+    """Return each host's environment, keyed by its own or inventory name; None if no host has one."""
     return {
         (by_inventory and launch.case.placement.host) or environment.host: environment.facts
         for launch in launches

@@ -1,6 +1,7 @@
 """Common parts of benchmark pages: verdict, failures, warnings, readings during launches, notes.
 
-Input: a result, and the common part of its detail. Output: a page with the suite's own sections in between.
+Input: a result, and the common part of its detail. Output: a page with the suite's own sections between the
+common ones.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
 
 
 def _displays(launches: Sequence[Launch]) -> Iterator[str]:
-    """List display servers on a measured device; they use little, so they do not cause a warning."""
+    """List display servers on a measured device; they use few resources, so they cause no warning."""
     desktops = {
         (window.host, setup.device.name, setup.device.uuid or ""): window.neighbours.display_servers
         for launch in launches
@@ -308,7 +309,7 @@ def _failure(alike: Sequence[Failure]) -> Notice:
 
 
 def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
-    """Show what the devices and the host did in the windows: one row per device, then all anomalies."""
+    """Show device and host activity in the windows: one row per device, then all anomalies."""
     if not common.was_read:
         return
     title = DURING

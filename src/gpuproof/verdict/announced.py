@@ -1,11 +1,11 @@
 """Driver reports about each device during launches, and devices or recordings that were lost.
 
-Input: the evidence of a run. Output: for each watched device, by subject, the reported events with time and
+Input: a run's evidence. Output: for each watched device, by subject, the reported events with time and
 process, and the memory errors that increased (an empty list if there were none); None if events were not
 recorded at all. A device that is not included was not watched. In addition, one warning per host and kind of
 loss (devices that disappeared, drivers that hang, truncated recordings), each with its launches. Work on CPUs
-is not affected by losing a GPU. A device that the driver reported again before a window began was not lost to
-that window.
+is not affected by losing a GPU. A device that the driver reported again before a window began does not count
+as lost in that window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpuproof.verdict.doubts.base import suspect
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, facts_by_host, setups_on
 
 GROWING: Final = ("ecc_uncorrected_count", "remapped_rows_failed")
-"""Driver totals for which an increase is an error that the run itself encountered."""
+"""Driver totals for which an increase means an error that the run itself encountered."""
 HARMLESS: Final = ("recovered", "appeared")
 KILLED: Final = ("hang", "timeout", "interrupted")
 """Failure causes of ranks that gpuproof stopped: those that hung, and the others in their launch."""
@@ -42,8 +42,8 @@ ENDED_EARLY: Final = "the recording ended early"
 GONE: Final = ("lost", "hung", "unreadable", "not_answering")
 BACK: Final = ("recovered", "appeared")
 LATE_S: Final = 5.0
-"""Time in seconds: a recording ended early if it stops this much, plus two readings, before the end of its
-launch's window."""
+"""Time in seconds: a recording that stops more than this, plus two readings, before the end of its launch's
+window ended early."""
 
 
 def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
@@ -104,7 +104,7 @@ def _gpus_on(launch: CaseRecords, host: str) -> list[str]:
 def _reason_unheard(
     launch: CaseRecords, host: str, recording: RecordingData | MissingReadings, track: DeviceTrack | None
 ) -> str | None:
-    """Explain why a device's silence means nothing: it was not monitored, or not until the end."""
+    """Explain why a device's silence proves nothing: it was not monitored, or not until the end."""
     if isinstance(recording, MissingReadings):
         return f"not recorded: {recording.reason}"
     if track is None:
@@ -125,7 +125,7 @@ def _has_failed(launch: CaseRecords, subject: str) -> bool:
 
 
 def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
-    """Return who owns the process behind an event; if none is given, decide by failed ranks."""
+    """Return who owns the process behind an event; if none is given, infer it from the failed ranks."""
     if pid is None:
         return "ours" if has_failed else "unknown"
     return "ours" if pid in pids else "another's"
@@ -135,7 +135,7 @@ def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
     """Return when ranks of a host were first stopped after a hang or timeout; None if none were.
 
     A rank records this before it is stopped, using its host's clock. The launcher records it afterwards,
-    possibly later by the time that ranks get to exit.
+    possibly later by the grace period given to ranks.
     """
     causes = {failure.cause for failure in launch.of(Failure)}
     if not causes & {"hang", "timeout"}:
@@ -153,12 +153,12 @@ def _kill(event: Announced, killed_unix_s: float | None) -> Literal["before", "a
 
 
 def _hosts(launch: CaseRecords) -> list[tuple[str, str]]:
-    """Return the name that each host uses for itself, with its inventory name."""
+    """Pair the name that each host uses for itself with its inventory name."""
     return list({start.host: launch.host_of(start) for start in launch.of(Start)}.items())
 
 
 def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
-    """Return a device's name as in its measures: torch may report a shorter UUID than the driver."""
+    """Return a device's name as used in measures: torch may report a shorter UUID than the driver."""
     listed = track.identity.uuid
     for on, setup in setups_on(launch):
         uuid = setup.device.uuid
@@ -168,7 +168,7 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
 
 
 def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announced]:
-    """Yield a recording's events for one device, and the totals in `GROWING` that rose.
+    """Yield a recording's events for one device, and the totals in `GROWING` that increased.
 
     Events that drivers report for the host as a whole have no index, e.g. events from a switch, or from a
     device that they do not identify.
@@ -228,7 +228,7 @@ def _doubt(host: str, loss: str, cases: list[str]) -> Doubt:
 
 
 def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict[str, str]) -> Iterator[str]:
-    """Yield what was lost during one launch; `seen` has the devices in the host's earlier recordings."""
+    """Yield what was lost during one launch; `seen` contains the devices in the host's earlier recordings."""
     begin_s, end_s = _span(launch, host, recording)
     if ended_early(launch, host, recording):
         yield ENDED_EARLY
@@ -248,14 +248,14 @@ def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict
 
 
 def ended_early(launch: CaseRecords, host: str, recording: RecordingData) -> bool:
-    """Return whether a recording lacks readings of the last seconds of its launch's work on a host."""
+    """Return whether a recording lacks readings for the end of its launch's workload on a host."""
     last_s = float(recording.time_s[-1]) if len(recording.time_s) else 0.0
     _, end_s = _span(launch, host, recording)
     return last_s + LATE_S + 2 * recording.recording.fast_interval_s < end_s
 
 
 def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
-    """Yield which devices of the launch disappeared while it ran, according to the events."""
+    """Yield the launch's devices that disappeared while it ran, according to the events."""
     gone: dict[str, list[str]] = {}
     launch_devices = _launch_devices(launch, recording)
     for track in recording.devices:
@@ -271,7 +271,7 @@ def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: 
 
 
 def _span(launch: CaseRecords, host: str, recording: RecordingData) -> tuple[float, float]:
-    """Return when the launch's work on a host started and ended, in seconds from recording start."""
+    """Return when the launch's workload started and ended on a host, in seconds from recording start."""
     spans = [(w.begin_monotonic_s, w.end_monotonic_s) for w in launch.windows if w.host == host]
     spans += [(ended.begin_monotonic_s, ended.end_monotonic_s) for ended in launch.of(CommandEnded)]
     if not spans:

@@ -2,7 +2,7 @@
 
 Input: the rows that a recipe requires, the subjects that should exist, the outcomes of all rules and checks.
 Output: one `AspectCell` for each row and subject. A rate cell is decided by the most sensitive required rule
-that could be evaluated for it. The smallest loss that the rule's limit fails in 95 % of cases
+that could be evaluated for it. The smallest loss that fails the rule's limit in 95 % of cases
 (`minimum_detectable`) must be at most the required one, and the rule must use a number, a published value or
 a baseline; a comparison with peers does not close a cell. A contract closes it as *at least X*. All other
 cells are decided by the checks that they name. An undecided cell stays open, with the reason and the way to
@@ -42,8 +42,7 @@ OF_STATUS: dict[Status, Standing] = {
     "SKIP": "undecided",
     "FAIL": "failed",
 }
-"""Standing of a required check by status. WARN means shown to be neither right nor wrong; SKIP means not
-measured."""
+"""State of a required check, by status. WARN: proved neither right nor wrong; SKIP: not measured."""
 RECORD_OR_AGREE = (
     "Record a baseline on machines known to be good (gpuproof baseline record NAME RUN…, then --baseline "
     "NAME), or agree on values (--write-rules FILE writes rules to fill in, then --rules FILE)"
@@ -126,7 +125,7 @@ class AspectTable:
 
     cells: tuple[AspectCell, ...]
     covered: frozenset[tuple[str, str]]
-    """Names and subjects of value outcomes: the cells report what is undecided about these outcomes."""
+    """Names and subjects of the value outcomes for which the cells report what is undecided."""
 
 
 class _Outcomes:
@@ -200,7 +199,7 @@ def cells_of(
 ) -> AspectTable:
     """Judge every cell; `subjects` lists the subjects of each kind that should exist.
 
-    `unsettled` maps each case with a rate that had not settled to its warning; no rule closes the cells of
+    `unsettled` maps each case with a rate that had not settled to its warning; no rule decides the cells of
     these cases.
     """
     outcomes = _Outcomes(judged, measures, unsettled or {})
@@ -315,9 +314,9 @@ def _deciding(row: RequiredAspect, failed: Sequence[Judged], closing: Judged | N
 
 
 def _nothing_to_measure(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Judged | None:
-    """Return a launch showing that there is nothing to measure, if all of the row's launches do.
+    """Return a launch that shows that there is nothing to measure, if all launches of the row do.
 
-    A data type that a device does not support counts as nothing to measure only if another one was measured.
+    A data type that a device does not support counts as nothing to measure only if another type was measured.
     """
     launches = outcomes.launches_of(row, subject)
     others = replace(row, labels={name: value for name, value in row.labels.items() if name != "dtype"})
@@ -345,7 +344,7 @@ def _resolution(item: Judged) -> float | None:
 def _reason_open(
     row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
 ) -> tuple[str, str]:
-    """Explain why no required rule decides a cell, and how to get it decided."""
+    """Explain why no required rule decides a cell, and what would decide it."""
     losses = [(loss, item.name) for item in items if (loss := _resolution(item)) is not None]
     undecided = [item for item in items if _standing(item) == "undecided" and item.basis != "peers"]
     if losses:

@@ -95,7 +95,7 @@ class BaselineEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A fleet's own results, together with their stack."""
+    """A fleet's own results, together with their software stack."""
 
     schema_version: int = BASELINE_SCHEMA_VERSION
     name: str

@@ -1,10 +1,10 @@
 """A check: its name, the meaning of a PASS, and a pure function of a fleet's facts.
 
-gpuproof's checks are values in their modules (`verdict/checks/` for rules, `doctor/` for a machine before
+gpuproof's checks are objects in their modules (`verdict/checks/` for rules, `doctor/` for a machine before
 anything is measured). Another package registers an object with `name`, `summary` and `judge` under the
-entry-point group `gpuproof.checks`. `judge` reads no clock, file or device, so its answer is the same on any
-machine at any time. If a package's check returns an answer that is not allowed, the result is an ERROR, never
-a PASS.
+entry-point group `gpuproof.checks`. `judge` reads no clock, file or device, so its outcome is the same on any
+machine at any time. If a package's check returns an outcome that is not allowed, the result is an ERROR,
+never a PASS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 VACUOUS_OF_USUAL = 0.5
 """A minimum below this fraction of the current or an earlier measurement is useless as a check: only
-something that is obviously broken fails it. Rules and checks of other packages are treated the same."""
+something that is obviously broken fails it. Rules and checks from other packages are treated the same."""
 
 
 @runtime_checkable
@@ -100,7 +100,7 @@ def stated_check(
 
 
 def ask(checks: Iterable[FactCheck], facts: FleetFacts) -> list[Judged]:
-    """Return each check's answers, in order."""
+    """Return each check's outcomes, in order."""
     return [
         answer if isinstance(answer, Judged) else Judged(name=each.name, outcome=answer)
         for each in checks

@@ -27,7 +27,7 @@ from gpuproof.base.files import packaged_text
 from gpuproof.base.units import significant
 
 PUBLISHED = "published"
-"""Used instead of a key: everything published about what was measured."""
+"""Used instead of a key: all results published for the measured quantity."""
 COLLECTIVE = ("device", "num_devices", "size_bytes", "tool")
 MATCHED: Mapping[str, tuple[str, ...]] = {
     "matrix multiply": ("device", "dtype", "shape", "tool"),
@@ -77,7 +77,7 @@ class PublishedValue:
 
     @property
     def provenance(self) -> str:
-        """Describe the source as reports do."""
+        """Describe the source the way reports do."""
         how = "".join(f", {part}" for part in (self.tool, self.how) if part)
         kind = "" if self.kind == "measured" else f" ({self.kind})"
         return f"{self.source}, {self.board}{how}{kind}, as of {self.date}"
@@ -168,7 +168,7 @@ def _mismatch(figure: PublishedValue, name: str, measured: Any) -> str | None:
 
 
 def shown_condition(value: Any) -> str:
-    """Format a condition for people to read."""
+    """Format a condition for human readers."""
     if isinstance(value, tuple):
         return "×".join(map(str, value))
     return significant(value) if isinstance(value, float) else str(value)

@@ -32,7 +32,7 @@ class ExpectedGpus:
 
 
 Owner = Literal["ours", "another's", "unknown"]
-"""Whose process encountered an event: one of gpuproof's ranks, another process, or unknown."""
+"""Which process encountered an event: one of gpuproof's ranks, another process, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,7 @@ class FleetFacts(Sequence[CaseRecords]):
     expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)
     """Expected number of GPUs per host, for hosts with a known number."""
     sku: str | None = None
-    """Product that every host is expected to be (--sku). With None, it is detected, and anything missing is
-    advisory."""
+    """Expected product of every host (--sku). With None, it is detected, and anything missing is advisory."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[Announced]] | None = None
     """Driver reports about each GPU and host, by subject; None if events were not recorded."""

@@ -81,13 +81,13 @@ class HostGpus:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether every GPU that ran or is visible is simulated, so that no driver needs to list it."""
+        """Whether every GPU that was used or is visible is simulated, so that no driver needs to list it."""
         has_run = bool(self.ran) or not self.visible
         return has_run and not self.is_mute and all(device.simulated for device in self.ran.values())
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """GPUs that ran or are visible, but are not in the driver's list."""
+        """GPUs that were used or are visible, but are not in the driver's list."""
         used = dict.fromkeys([*self.ran, *self.visible])
         spare = sum(_is_nameless(self, subject) and subject not in used for subject in self.listed)
         return tuple(subject for subject in used if subject not in self.listed)[spare:]
@@ -174,7 +174,7 @@ def _num_named(environment: Mapping[str, str]) -> int | None:
 
 
 def doubled_uuids(gpus: Iterable[HostGpus]) -> dict[str, dict[str, list[str]]]:
-    """Return, for each host, its GPU UUIDs that also occur on other hosts, with those hosts."""
+    """Return, for each host, the GPU UUIDs that also occur on other hosts, with those hosts."""
     owners: dict[str, list[str]] = {}
     for host_gpus in gpus:
         identities = {

@@ -1,7 +1,7 @@
 """Group a device's driver events into incidents, and determine the cause of each incident.
 
 In: driver reports (`Announced`), with measures and launches. Out: one `Incident` for all events with the same
-code on one device within minutes, with its conclusion. The conclusion comes from the table, unless the
+code on one device within a few minutes, with its conclusion. The conclusion comes from the table, unless the
 workload that ran, later tests of that device, or simultaneous reports from other hosts provide more
 information.
 """
@@ -26,7 +26,7 @@ from gpuproof.records.run import Failure, Start
 from gpuproof.verdict.facts import Announced, FleetFacts, Owner, host_of, setups_on
 
 AT_ONCE_S: Final = 60.0
-"""Maximum time between incidents on two hosts that count as simultaneous; clocks differ by seconds."""
+"""Maximum time between incidents on two hosts to count as simultaneous; clocks differ by seconds."""
 OF_DEVICE_CAUSES: Final = ("exception", "hang")
 """Launch failures that the device may have caused. Running out of memory is not included: another process may
 have used it."""
@@ -49,13 +49,13 @@ class Incident:
     last_unix_s: float | None
     pids: tuple[int, ...]
     owner: Owner
-    """Owner of the incident: ours if one of its processes was ours; unknown if no process was named."""
+    """Owner of the incident: ours if one of its processes was ours; unknown if none was identified."""
     instance: str | None
-    """For a divided GPU: the number of the instance, as assigned by its driver."""
+    """For a partitioned GPU: the instance number, as assigned by its driver."""
     launches: tuple[str, ...]
     """The launches during which it was recorded, as CASE/REPLICATE."""
     kill: Literal["before", "after"] | None
-    """Whether it came before or after we stopped hung ranks in its launch; None if we stopped none."""
+    """Whether it came before or after we stopped hung ranks in its launch; None if we did not."""
     other_hosts: tuple[str, ...] = ()
     """Hosts that reported the same code at the same time."""
     is_of_most_hosts: bool = False
@@ -166,12 +166,12 @@ def _kind(incident: Incident) -> tuple[str, bool]:
 
 
 def conclude(incident: Incident, beside: Sequence[Incident], facts: FleetFacts) -> EventKind:
-    """Determine an incident's cause; `beside` is all incidents of its subject, including this one.
+    """Determine an incident's cause; `beside` lists all incidents of its subject, including this one.
 
     If the table attributes a code to the device, or cannot attribute it, a running process does not excuse
     the device. A code that an application can cause is attributed to the device if there were wrong results,
-    if our own workload encountered it, or if it occurred under several processes. It is attributed to a job
-    if most hosts reported it at the same time. The cause is unknown if no process is visible.
+    if our own workload encountered it, or if it occurred in several processes. It is attributed to a job if
+    most hosts reported it at the same time. The cause is unknown if no process is visible.
     """
     meaning = incident.meaning
     if incident.title == STOPPED and incident.kill == "before" and incident.owner != "another's":

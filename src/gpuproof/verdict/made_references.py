@@ -34,13 +34,14 @@ OF_WORK: Mapping[str, tuple[str, str, str]] = {
     "host link": ("host link", "kind", "direction"),
     "products": ("matrix multiply", "dtype", "dtype"),
 }
-"""Maps our rate to the corresponding rate in published values, and our labels to their conditions."""
+"""Maps each of our rates to the corresponding rate in published values, and our labels to their
+conditions."""
 
 
 def make_references(
     runs: Sequence[RunValues], known: BoardReferences
 ) -> tuple[list[BoardReference], list[str]]:
-    """Return one reference per workload, over all cards, and one line for each omitted value.
+    """Return one reference per workload, across all cards, and one line for each omitted value.
 
     Raises:
         UsageError: a run's conditions are unknown, differ between its cards, or differ from the first run's.
@@ -115,7 +116,7 @@ def _reference(pairs: Sequence[tuple[RunValues, Measure]], known: BoardReference
 
 
 def _independent(board: str, rate: str, measure: Measure, known: BoardReferences) -> Iterator[str]:
-    """Yield published values for the same workload on the boards that the file lists as this kind."""
+    """Yield published values for the same workload on the boards that the file lists for this board."""
     name, ours, theirs = OF_WORK[rate]
     boards = known.published_boards.get(f"{rate} of {board}", ())
     for figure in load_expectations().figures.values():

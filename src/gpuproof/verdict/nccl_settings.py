@@ -1,6 +1,6 @@
 """NCCL settings that reduce speed or hide a fault, each with its effect and its documentation.
 
-In: the NCCL_* variables of a host. Out: an outcome for each noteworthy one. gpuproof itself sets none of
+In: the NCCL_* variables of a host. Out: an outcome for each noteworthy variable. gpuproof itself sets none of
 them, except those in a communication profile that a user requests in order to measure its effect.
 """
 

@@ -2,9 +2,9 @@
 
 In: measures and data reported by hosts. Out: one outcome per value, checked against the references in
 `references.toml`, which `gpuproof baseline export --reference` writes from runs. A value fails if it is lower
-than chance allows for a healthy card. Healthy cards of one board type differ by a spread that the file
-specifies along with its source. The reference is itself the mean of n cards, so another card differs from it
-by spread · √(1 + 1/n).
+than chance allows for a healthy card. The file specifies the spread between healthy cards of one board type,
+along with its source. The reference is itself the mean of n cards, so another card differs from it by spread
+· √(1 + 1/n).
 
 >>> sharp = sharpness(spread=0.03, num_cards=1, extra=0.0, error_rate=0.005)
 >>> round(sharp.limit, 3), round(sharp.detectable, 3)
@@ -51,7 +51,7 @@ SLOW_CARD = "Check its clocks, temperature, power and other users; then contact 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencedRate:
-    """A rate that has references, and how far healthy cards of one board type differ in it."""
+    """A rate that has references, and how much it differs between healthy cards of one board type."""
 
     name: str
     measure: str
@@ -230,8 +230,8 @@ def judge_by_references(
 ) -> Iterator[Judged]:
     """Evaluate each value that has a reference for its board and for exactly the same workload.
 
-    Taken together, the references wrongly fail a member of a healthy fleet in `REQUIRED_ERROR_RATE` of cases.
-    A reference is never used to evaluate the run or the card that it was made from.
+    Taken together, the references wrongly fail a member of a healthy fleet with probability
+    `REQUIRED_ERROR_RATE`. A reference is never used to evaluate the run or the card that it was made from.
     """
     known = references or load_references()
     pairs = [pair for measure in facts.measures if (pair := _found(measure, facts, known)) is not None]

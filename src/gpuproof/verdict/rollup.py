@@ -1,4 +1,4 @@
-"""Is it ready? Roll up verdict cells and check outcomes from device to link to host to all.
+"""Is it ready? Roll up verdict cells and check outcomes from device to link to host to system.
 
 In: the cells that a recipe requires (`verdict.aspects`) and the outcome of every check for every subject.
 Out: a verdict with its reasons, and the tree behind it. READY means that readiness was demonstrated: each
@@ -47,7 +47,7 @@ NOTHING = AspectTable(cells=(), covered=frozenset())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A subject, the combined status of it and everything below it, and the reasons."""
+    """A subject, its combined status including everything below it, and the reasons."""
 
     subject: str
     standing: Standing
@@ -195,7 +195,7 @@ def _branch(
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
-    """Yield hosts that failed themselves, on an internal link or every device; else failed devices."""
+    """Yield hosts where the host, an internal link or every device failed; else failed devices."""
     for host in (branch for branch in tree.branches if branch.subject.startswith("host/")):
         links = [branch for branch in host.branches if branch.subject.startswith("link/")]
         devices = [branch for branch in host.branches if branch not in links]

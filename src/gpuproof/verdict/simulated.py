@@ -1,4 +1,4 @@
-"""Results from simulated devices say nothing about real hardware: reports say so, and none passes.
+"""Simulated devices say nothing about real hardware: reports say so, and no simulated run passes.
 
 The quality of the measurement is still assessed: a benchmark of a simulated device can be VALID.
 """

@@ -2,7 +2,7 @@
 
 Its output goes to output.log and error.txt in the launch's folder. At its time limit, the command is stopped
 along with all processes it started. Everything it has written by then is always kept: files and its own
-results. Files from before the command started do not count as its own.
+results. Files that existed before the command started do not count as its output.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CHANGE = 0.05
 GRACE_S = 10.0
 """Time that a command gets to exit on its own once it has reached its time limit."""
 NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
-"""Variables set only for workers. With the first one set, a script would not find the modules next to it."""
+"""Variables set only for workers. If the first is set, a script would not find the modules next to it."""
 CLOCK_STEP_S = 0.02
 """Maximum lag of a file system's clock behind ours."""
 

@@ -1,6 +1,6 @@
 """Determine the number and type of the devices that a run here uses, and whether any are missing.
 
-Input: the options, and what this machine has. Output: values for keys of the recipe, or the reason why the
+Input: the options, and this machine's devices. Output: values for keys of the recipe, or the reason why the
 gate stops
 immediately: with 3 if GPUs were expected or allocated and there are none, with 5 if nothing says how many
 there should be, or if a requested device does not exist.

@@ -68,7 +68,7 @@ def judge_by_options(
     bundle: Path | None,
     write_rules: Path | None,
 ) -> ExitCode:
-    """Check this node as set by the `gpuproof validate` options: `recipes`, `words` and `seconds`.
+    """Check this node as the `gpuproof validate` options specify: `recipes`, `words` and `seconds`.
 
     Raises:
         UsageError: an option does not apply to a gate, or there is too little time.

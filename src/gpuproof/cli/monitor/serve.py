@@ -27,7 +27,7 @@ PROMETHEUS_FILES: Mapping[str, str] = {
 }
 """Name of the file to write → template in the package."""
 LOOK_S = 0.5
-"""Interval, in seconds, between checks for the end of the readings."""
+"""Interval, in seconds, at which to check whether the readings have ended."""
 
 
 @click.command("serve")

@@ -59,7 +59,7 @@ def records_of(
     """Provide the records from a newly started sampler, from standard input (-) or from a recording.
 
     Raises:
-        UsageError: the recording does not exist, or `--devices` is given with one.
+        UsageError: the recording does not exist, or `--devices` is used with one.
     """
     from gpuproof.observe import stream
 

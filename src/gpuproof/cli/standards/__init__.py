@@ -1,1 +1,1 @@
-"""Standards that machines are compared with: rules, and the fleet's own earlier results."""
+"""References that machines are compared against: rules, and the fleet's own earlier results."""

@@ -85,7 +85,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
 OF_KIND = ("inference", "serving", "collective", "probe", "command")
 """Kinds that have their own rules, in the module of the same name."""
 OF_TRAINING = {"pruning": ("pruning", "optimizer"), "tensorflow": ("framework", "reduction")}
-"""Modules with rules that reject nothing while these keys of `training` have their defaults."""
+"""Rule modules that reject nothing while these keys of `training` have their defaults."""
 
 
 def _rule_sets(config: RunConfig) -> list[RuleSet]:

@@ -49,7 +49,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """The rules in a module, which is imported only for recipes that they can reject."""
+    """Rules in a module that is imported only for recipes that they can reject."""
 
     of_recipe: tuple[Callable[[RunConfig], Refusals], ...] = ()
     of_new_run: tuple[Callable[[RunConfig], Refusals], ...] = ()

@@ -39,7 +39,7 @@ def command_has_words(config: RunConfig) -> Refusals:
 
 
 def command_has_no_ranks(config: RunConfig) -> Refusals:
-    """Reject keys for ranks, and a time limit, which have no effect on a command."""
+    """Reject rank keys and a time limit, which have no effect on a command."""
     for key in config.distributed.changed():
         if key not in ("devices", "hang_timeout_s"):
             yield Refusal(

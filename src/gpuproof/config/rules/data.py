@@ -65,7 +65,7 @@ def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
 
 
 def download_has_archive(config: RunConfig) -> Refusals:
-    """Reject downloading a data set that has no archive."""
+    """Reject a request to download a data set that has no archive."""
     if config.data.download and config.data.name not in FETCHED:
         yield Refusal(
             keys=("data.download", "data.name"),

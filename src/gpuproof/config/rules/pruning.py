@@ -15,7 +15,7 @@ OPTIMIZER = "training.optimizer"
 
 
 def a_method_has_its_target(config: RunConfig) -> Refusals:
-    """Require the fraction of weights to prune if a method prunes."""
+    """Require the fraction of weights to prune if the method prunes."""
     pruning = config.training.pruning
     if pruning.method != "none" and pruning.target_sparsity is None:
         yield Refusal(

@@ -66,7 +66,7 @@ def nccl_needs_gpus(config: RunConfig) -> Refusals:
 
 
 def devices_are_distinct(config: RunConfig) -> Refusals:
-    """Reject the same device for two ranks."""
+    """Reject assigning the same device to two ranks."""
     devices = config.distributed.devices or ()
     if len(set(devices)) < len(devices):
         yield Refusal(
@@ -291,7 +291,7 @@ def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
 
 
 def one_job_has_equal_hosts(_config: RunConfig, facts: Facts) -> Refusals:
-    """Reject one job that spans hosts with different numbers of GPUs."""
+    """Reject a single job that spans hosts with different numbers of GPUs."""
     if facts.is_one_job and len({host.gpus for host in facts.hosts or ()}) > 1:
         yield Refusal(
             keys=("distributed.nodes",),

@@ -1,7 +1,7 @@
 """Which blocks each kind of run has, and which multi-point sections are mutually exclusive.
 
-A recipe is a union over `kind`: a key from the block of another kind is rejected, with a note on where it
-belongs. Several points come from a matrix, a search or the load suite.
+A recipe is a union discriminated by `kind`: a key from the block of another kind is rejected, with a note on
+where it belongs. Several points come from a matrix, a search or the load suite.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS_OF: Mapping[str, tuple[str, ...]] = {
     "command": ("command",),
 }
 """Block → the kinds of run that use it, starting with the kind that it is named after. Keys that each test of
-the load suite sets have a separate rule; blocks that are not listed here exist for every kind."""
+the load suite sets are covered by a separate rule; blocks that are not listed here exist for every kind."""
 HINTS = {
     "collective": "-b, -e and other letters are from nccl-tests; a batch size is --data.batch_size",
 }
@@ -154,7 +154,7 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
 
 
 def blocks_are_of_the_kind(config: RunConfig) -> Refusals:
-    """Reject each key in a block that this kind of run does not have, including keys that are swept."""
+    """Reject each key of a block that does not belong to this kind of run, including swept keys."""
     swept: Iterable[str] = ()
     if config.matrix and config.kind != "command":
         from gpuproof.config.matrix import matrix_keys

@@ -1,4 +1,4 @@
-"""Training with TensorFlow: what its program supports, and where it can run."""
+"""Training with TensorFlow: what is supported, and where it can run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
 
 
 def reduction_is_of_tensorflow(config: RunConfig) -> Refusals:
-    """Reject a choice that does not exist for torch."""
+    """Reject a choice that does not exist in torch."""
     if config.training.framework != TENSORFLOW and config.training.reduction != "auto":
         yield Refusal(
             keys=("training.reduction", "training.framework"),

@@ -76,7 +76,7 @@ class AmdCard:
         return self._gather(wanted, self._firmware_sources())
 
     def describe(self, version: Mapping[str, str]) -> VendorDevice:
-        """Identify the card with its static facts; `version` is the driver's, read from its files.
+        """Identify the card and read its static facts; `version` is the driver version, read from its files.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -132,7 +132,7 @@ class AmdCard:
         return values, {name: self._both(why, refused.get(name, "")) for name, why in reasons.items()}
 
     def _both(self, of_files: str, of_library: str) -> str:
-        """Join two reasons, a changeable one first; the library has none if it was not queried."""
+        """Join two reasons, one that may change first; the library has none if it was not queried."""
         if not of_library:
             return of_files
         reasons = (of_files, f"amdsmi: {of_library}")

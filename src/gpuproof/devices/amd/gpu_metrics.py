@@ -1,4 +1,4 @@
-"""Throttling and energy from the card's firmware: its table, and cycle counts as seconds.
+"""Throttling and energy from the card's firmware table, with cycle counts converted to seconds.
 
 In: the bytes of the driver's `gpu_metrics` file, or the same fields from AMD's library. Out: fields by name,
 except those that the firmware left empty (all bits set). The layouts are the driver's published interface
@@ -153,7 +153,7 @@ class ResidencyClock:
 
         Raises:
             NotSupportedError: this card's table does not contain cycle counts.
-            DeviceError: only one table was read so far.
+            DeviceError: only one table has been read so far.
         """
         if not _counts(table):
             raise NotSupportedError("this gpu_metrics table has no throttle status that applies to all cards")

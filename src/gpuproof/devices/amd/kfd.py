@@ -41,7 +41,7 @@ def _node(path: Path) -> tuple[str, KfdNode] | None:
 
 
 def list_processes(root: Path, node: KfdNode) -> tuple[DeviceProcess, ...]:
-    """List the processes that use memory on a GPU; a process that exits meanwhile is omitted."""
+    """List the processes that use memory on a GPU; a process that exits in the meantime is omitted."""
     processes = []
     for path in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
         with suppress(FileNotFoundError):

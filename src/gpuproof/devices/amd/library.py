@@ -64,7 +64,7 @@ class SmiLibrary:
             self.handles[str(address).lower()] = handle
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Query the library by calling its Python binding.
+        """Query the library through its Python binding.
 
         Raises:
             NotSupportedError: this card, driver or library release never provides the value.
@@ -94,9 +94,10 @@ def open_library() -> SmiLibrary:
     """Import the binding, start the library and list its cards.
 
     Raises:
-        LibraryMissingError: the Python package or libamd_smi.so is missing, or one is too old for the other.
+        LibraryMissingError: the Python package or libamd_smi.so is missing, or one of them is too old for the
+            other.
         DriverMissingError: the library finds no driver.
-        DeviceError: the library does not start, or does not list its cards.
+        DeviceError: the library cannot be initialized, or does not list its cards.
     """
     amdsmi = _load_binding()
     try:

@@ -1,9 +1,9 @@
-"""One card as seen by AMD's library: which call provides each metric and fact, and why.
+"""One card as seen by AMD's library: which call is used for each metric and fact, and why.
 
 In: the requested names. Out: for each, its value in our unit, or the reason why there is none. The binding's
 `N/A`, and the values with all bits set that the library passes through, are never treated as numbers.
 
-- `mem_*_bytes`: from the calls that return bytes, or from `amdsmi_get_gpu_vram_usage`, in MiB, if they fail.
+- `mem_*_bytes`: from the calls that return bytes or, if those fail, from `amdsmi_get_gpu_vram_usage`, in MiB.
 - `energy_j`: the counter times the resolution reported by the library. Users report that counters on MI100
   and MI200 do not advance; a counter at 0 is rejected.
 - throttling: from the cycle counts in the library's copy of the firmware table. Its
@@ -105,7 +105,7 @@ def _numbers(function: str, keys: Mapping[str, str], **how: Any) -> Source:
 
 
 def _one(metric: str, function: str, *arguments: int | str, scale: float = 1) -> Source:
-    """Create a source from a call that returns a number; `Enum.NAME` refers to the binding."""
+    """Create a source from a function that returns a number; `Enum.NAME` refers to the binding."""
 
     def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle, *(_argument(amdsmi, argument) for argument in arguments))

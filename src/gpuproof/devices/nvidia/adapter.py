@@ -4,8 +4,8 @@ MIG instances are separate devices, listed after the whole GPUs; NVML reports on
 so a reason is returned for each of the other metrics. A lost GPU stops only its own readings. After a driver
 reload, NVML is restarted and every handle is looked up again by UUID. Values that a device never reports are
 queried only once. The utilisation of a GPU's units comes from its performance monitor (GPM, Hopper and
-later), as means between two samples. XIDs and memory errors that ECC could not correct are events, which NVML
-queues after registration.
+later), as averages between two samples. XIDs and memory errors that ECC could not correct are events, which
+NVML queues after registration.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def open_adapter() -> NvidiaAdapter:
 
 
 class NvidiaAdapter(DeviceAdapter):
-    """NVML behind the device protocol."""
+    """The device protocol, implemented with NVML."""
 
     vendor = "nvidia"
     unknown = "not supported by NVML"

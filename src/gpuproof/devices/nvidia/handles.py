@@ -1,8 +1,8 @@
 """What NVML lists: GPUs, MIG instances, the processes on each, and facts that are read only once.
 
-Input: the binding's module. Output: `NvmlDevice`s, with a handle that may be replaced after a driver reload
-and an identity that may not change, and facts (limits, maxima, versions, modes) under the names in the
-catalogue, with a reason for each missing one.
+Input: the binding's module. Output: `NvmlDevice`s, each with a handle that may change after a driver reload
+and an identity that must not, and facts (limits, maxima, versions, modes) under their catalogue names, with a
+reason for each missing one.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """Read every static fact that this driver and GPU report.
 
     Raises:
-        DeviceLostError: the GPU is gone.
-        DriverMissingError: the driver is gone.
+        DeviceLostError: the GPU has disappeared.
+        DriverMissingError: the driver is no longer loaded.
     """
     return collect({fact: partial(ask, nvml, partial(read, nvml, handle)) for fact, read in _FACTS.items()})
 

@@ -98,7 +98,7 @@ def shut_down(nvml: Any) -> None:
 
 
 def ask(nvml: Any, question: Callable[[], T]) -> T:
-    """Query NVML through a call of its binding.
+    """Query NVML through its Python binding.
 
     Raises:
         DeviceError: as for `device_error`.

@@ -119,7 +119,7 @@ class Cluster:
                 raise
 
     def pods(self, selector: str) -> list[Manifest]:
-        """Return the pods with these labels, with one call."""
+        """Return the pods with these labels, in one call."""
         pods = self._ask("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
         return list(pods["items"])
 
@@ -191,8 +191,8 @@ class Cluster:
             EnvironmentUnfitError: the cluster does not respond.
         """
         try:
-            # Objects are used as received: the client's own models reject fields that a cluster omits or
-            # adds.
+            # Objects are used as received: the client's own models reject objects with missing or extra
+            # fields.
             response = call(*arguments, **options, _request_timeout=TIMEOUT_S, _preload_content=False)
         except ApiException as error:
             raise _refused(error, f"{place} in namespace {self.namespace}") from None
@@ -207,7 +207,7 @@ class Cluster:
 
 
 def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
-    """Return how to reach the cluster, from the kubeconfig or in a pod, and the namespace to use.
+    """Return how to reach the cluster (kubeconfig, or from inside a pod) and the namespace to use.
 
     Raises:
         EnvironmentUnfitError: neither of them defines a cluster.
@@ -240,7 +240,7 @@ def _no_access(error: Exception) -> EnvironmentUnfitError:
 
 
 def _refused(error: ApiException, place: str) -> Exception:
-    """Convert a rejection by the API to our own error, in its own words."""
+    """Convert a rejection by the API to our own error, keeping the API's wording."""
     if error.status in (0, None) or error.status >= 500:
         return KubernetesSilentError(
             f"the cluster could not fulfil the request: {error.reason}",

@@ -43,7 +43,7 @@ def _offering(facts: HostFacts) -> list[Node]:
 
 
 def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
-    """Return the cluster of these nodes and its resources, in the format that pages use for a source."""
+    """Return these nodes' cluster and its resources, in the format that pages use for a source."""
     resource = facts["options"].gpu_resource
     amounts = [amount for node in facts["nodes"] if (amount := _amount(node, "capacity", resource))]
     device = f"{sum(amounts)} × {resource} on {len(amounts)} of {len(facts['nodes'])} nodes"
@@ -150,7 +150,7 @@ def _is_tolerated(taint: Mapping[str, Any], options: KubernetesOptions) -> bool:
     "Set resources to what `kubectl describe node` lists; RDMA needs a separate device plug-in",
 )
 def judge_resources(facts: HostFacts, expected: Expectation) -> Iterator[Judged]:
-    """Check, for each other resource that launches request, whether a node offers it."""
+    """For each other resource that launches request, check whether a node offers it."""
     for name in (name for name in facts["options"].resources if "/" in name):
         offering = [_name(node) for node in _offering(facts) if _amount(node, "allocatable", name) > 0]
         measured = f"on {', '.join(offering)}" if offering else "on none"

@@ -1,4 +1,4 @@
-"""`gpuproof kubernetes verify | clean`: what a cluster offers, and what earlier runs left there."""
+"""`gpuproof kubernetes verify | clean`: what a cluster offers, and what earlier runs left behind."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ from gpuproof.records.case import Case
 from gpuproof.store import layout
 
 NAME_LENGTH = 45
-"""Maximum length of the name of a launch's objects: pods append their index and more to it, and a host name
-has at most 63 characters."""
+"""Maximum name length of a launch's objects: pods append their index and more to it, and a host name has at
+most 63 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ OBJECTS = (
 
 
 def launch_name(run_id: str, case: Case, *, of: str = "") -> str:
-    """Name a launch's objects: after the run, with a digest that distinguishes its launches.
+    """Name a launch's objects after the run, with a digest that distinguishes the run's launches.
 
     `of` distinguishes runs that have the same ID, for example by their folder.
     """
@@ -90,7 +90,7 @@ def launch_manifests(
     run: str,
     contents: Mapping[str, bytes],
 ) -> list[Manifest]:
-    """Return the objects of a launch in the order of creation; the last one starts the pods.
+    """Return a launch's objects in creation order; the last one starts the pods.
 
     `run` is the label shared by all launches of one gpuproof process; `contents` is the content of the
     ConfigMap, by key.

@@ -1,4 +1,4 @@
-"""The objects of launches in a cluster: create them, send them files, read them, and remove them.
+"""A launch's objects in a cluster: create them, send them files, read them, and remove them.
 
 In: a case and its folder. Out: a ConfigMap with the files that the pods need, readable manifests, and the
 pods' files in the case's folder. All objects of a launch are owned by the object that starts its pods, so
@@ -60,7 +60,7 @@ class KubernetesLaunch(QueuedLaunch):
         self.leaving_since_s: float | None = None
         """When the removal of the launch's objects started."""
         self.ended_with = FAILED_STATUS
-        """The status to report once all objects are gone."""
+        """The status to report once all objects have been deleted."""
 
 
 class LaunchObjects:
@@ -72,7 +72,7 @@ class LaunchObjects:
         self._label = label
 
     def make(self, launch: KubernetesLaunch) -> None:
-        """Create a launch's objects; `launch.objects` lists those created, even if this fails.
+        """Create a launch's objects; `launch.objects` lists those created so far, even if this fails.
 
         Raises:
             UsageError: the cluster rejects an object, or the case cannot be run there.
@@ -132,7 +132,7 @@ class LaunchObjects:
             list(threads.map(tell, running))
 
     def fetch(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
-        """Fetch the files of a launch's pods; return why any of them could not be fetched."""
+        """Fetch the files from a launch's pods; return why any of them could not be fetched."""
         node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))
         folder = folder_in_pod(launch.case, node)
         words = [self._options.python, node.archive, "kubernetes-files", "send", f"--folder={folder}"]
@@ -180,7 +180,7 @@ def check_runnable(options: KubernetesOptions, launch: KubernetesLaunch, run: Pa
     """Reject a case that cannot be run in a cluster as requested.
 
     Raises:
-        UsageError: hosts are listed in a fixed order, or the run's folder is not on the claim.
+        UsageError: hosts are listed in a fixed order, or the run's folder is not on the volume claim.
     """
     if len(launch.case.placement.hosts) > 1:
         raise UsageError(

@@ -53,7 +53,7 @@ class KubernetesOptions(StrictModel):
     pull_secrets: list[Name] = Field(default_factory=list)
     """Secrets in the namespace that contain the password of the image registry."""
     python: Text = "python3"
-    """The Python in the image that has torch."""
+    """The image's Python that has torch installed."""
     gpu_resource: Key = "nvidia.com/gpu"
     """The name of the GPU resource in the cluster, e.g. amd.com/gpu."""
     gpus_per_node: int | None = Field(default=None, ge=0, le=1024)

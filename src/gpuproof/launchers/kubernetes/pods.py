@@ -30,7 +30,7 @@ TMP = "/tmp"  # noqa: S108  # a volume in a container of its own
 MEMORY_GIB_PER_RANK = 4
 """Memory requested per rank: torch, its libraries and the driver's own use two or three GiB on the host."""
 TERMINATION_S = 60
-"""Time between SIGTERM and SIGKILL, for writing last messages and for the launcher to fetch them."""
+"""Time between SIGTERM and SIGKILL, to write last messages and let the launcher fetch them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class KubernetesNode:
     archive: str
     run: str
     is_shared: bool
-    """Whether the run directory is the same as on this machine, because it is on a claim."""
+    """Whether the run directory is the same as on this machine, because it is on a volume claim."""
 
 
 def kubernetes_node(options: KubernetesOptions, run: str) -> KubernetesNode:
@@ -80,7 +80,7 @@ def _literal(word: str) -> str:
 
 
 def num_gpus(options: KubernetesOptions, case: Case) -> int:
-    """Return the number of GPUs per pod: the given number, else one per rank."""
+    """Return the number of GPUs per pod: the given number, or else one per rank."""
     return case.placement.gpus_per_host if options.gpus_per_node is None else options.gpus_per_node
 
 

@@ -1,4 +1,4 @@
-"""Launches on Kubernetes as a queue: each is a set of objects, removed once its files are fetched.
+"""Kubernetes as a queue: each launch is a set of objects, removed once its files are fetched.
 
 In: cases that state how many pods they need. Out: events that report where each ran and how it finished. A
 separate thread talks to the API: it creates the launches requested since its last round, lists all pods in
@@ -35,7 +35,7 @@ from gpuproof.store.run import append_record
 LAST_WORDS_S = 60.0
 """Time for ranks to exit after they are asked to, in addition to the grace period of torch's agent."""
 GONE_S = 120.0
-"""Time for removed pods to disappear."""
+"""Time allowed for removed pods to disappear."""
 
 
 class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
@@ -127,7 +127,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
         return True
 
     def _waits(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
-        """Report what a launch waits for; give up if it can never start, or waits too long."""
+        """Report what a launch is waiting for; give up if it can never start, or waits too long."""
         num_pods = launch.case.placement.num_hosts
         warnings = self._objects.warnings(launch) if len(pods) < num_pods else []
         launch.waits_for = waiting_for(pods, num_pods=num_pods, warnings=warnings)
@@ -159,7 +159,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._leave(launch, pods, failure)
 
     def _trouble(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
-        """Report how pods made a launch fail; if they were only removed, look up the reason."""
+        """Report how pods caused a launch to fail; if they were only removed, look up the reason."""
         failure = launch_trouble(pods)
         are_missing = len(pods) < launch.case.placement.num_hosts
         if has_failed_pod(pods) or not (are_missing or any(pod.reason == DELETED for pod in pods)):

@@ -40,7 +40,7 @@ class KubernetesSite(LaunchSite):
         """Read the options.
 
         Raises:
-            UsageError: the file is wrong, or requests something that is not possible in a cluster.
+            UsageError: the file is invalid, or requests something that is not possible in a cluster.
         """
         if choice.one_job:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""This machine as the site of a run, with ranks started by us or by the user's own launcher.
+"""The site for runs on this machine, with ranks started by us or by the user's own launcher.
 
 gpuproof starts a single rank by exec or by forking a process that has imported torch, and several ranks with
 torch's own elastic agent. The user's own launcher is torchrun, srun with one task per rank, or RANK and
@@ -90,7 +90,7 @@ class ThisMachine(LaunchSite):
         return cls(python=python)
 
     def facts(self, choice: HostChoice) -> Facts:
-        """Report that there are no other hosts, along with the environment variables."""
+        """Return the environment variables, and report that there are no other hosts."""
         del choice
         return Facts(hosts=(), is_attached=is_attached(os.environ), environment=os.environ)
 
@@ -154,7 +154,7 @@ class ThisMachine(LaunchSite):
 
 
 class LocalLauncher:
-    """Starts cases on this host with one Python; `worker` is how that Python finds the node side."""
+    """Starts cases here with one Python interpreter; `worker` is how that Python finds the node side."""
 
     world_size: int | None = None
     max_busy: int | None = None
@@ -323,9 +323,9 @@ class AttachedLauncher(LocalLauncher):
 
 
 def become_follower(config: RunConfig) -> NoReturn:
-    """Turn this process into a worker that waits for rank 0's case, including a download before it.
+    """Turn this process into a worker that waits for rank 0's case and any download before it.
 
-    A suite has several cases, so the worker waits for one after another.
+    A suite has several cases, so the worker waits for each in turn.
     """
     sys.stdout.flush()
     sys.stderr.flush()

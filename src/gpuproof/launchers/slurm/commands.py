@@ -27,7 +27,7 @@ after about 20 s, and an unavailable cluster configuration after 60 s."""
 NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 UNKNOWN_JOB = "Invalid job id specified"
 ANY_JOB = "1"
-"""ID of a job that is queried to find out whether anything responds."""
+"""ID of a job that is queried to find out whether Slurm responds."""
 LAID_ASIDE = frozenset(
     f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
 )
@@ -59,7 +59,7 @@ UNENDED = frozenset(
 ) | {*("STAGE_OUT", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD")}
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
 FORGOTTEN = "FORGOTTEN"
-"""Not a Slurm state: neither the queue nor the accounting knows the job any longer."""
+"""Not a Slurm state: the job is no longer in the queue or in the accounting records."""
 _RESUME = "Finish the run with --resume"
 _PYXIS = "error: pyxis: "
 _NO_PYXIS = "Have Pyxis installed, or remove container_image from the file passed to --on slurm:FILE"
@@ -159,7 +159,7 @@ class SlurmCommands:
         self._ask("sbatch", "--test-only", *options, stdin="#!/bin/sh\n")
 
     def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
-        """Return the states of these jobs, with one query; jobs that Slurm has forgotten are omitted.
+        """Return the states of these jobs, with one query; jobs that Slurm no longer lists are omitted.
 
         Raises:
             EnvironmentUnfitError: Slurm does not respond.
@@ -283,7 +283,7 @@ def _states(output: str) -> dict[str, JobState]:
 
 
 def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Failure | None:
-    """Report how the end of a job made its launch fail; None if the ranks report it themselves.
+    """Report how a job's end caused its launch to fail; None if the ranks report it themselves.
 
     `down` are the job's nodes that no longer work, with the reasons.
     """

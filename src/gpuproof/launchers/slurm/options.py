@@ -67,7 +67,7 @@ class SlurmOptions(StrictModel):
     setup: list[Text] = Field(default_factory=list)
     """Shell lines to run before the ranks start, such as module load cuda."""
     max_jobs: int = Field(default=100, ge=1, le=100_000)
-    """Maximum number of jobs in the queue at the same time; each array element counts."""
+    """Maximum number of jobs in the queue at the same time; each array element counts as one."""
     pending_limit_s: float | None = Field(default=None, gt=0)
     """Seconds after which a job that has not started is cancelled and counts as failed; null sets no
     limit."""

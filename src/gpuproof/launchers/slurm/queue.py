@@ -231,7 +231,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
 
 
 def _of(launch: SlurmLaunch, states: Mapping[str, JobState]) -> JobState | None:
-    """Return a job's state; None if it was not found, but may be later."""
+    """Return a job's state; None if it was not found, but might still appear."""
     launch.num_missed = 0 if launch.job in states else launch.num_missed + 1
     if launch.num_missed < MISSED:
         return states.get(launch.job)

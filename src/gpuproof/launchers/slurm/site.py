@@ -1,4 +1,4 @@
-"""Where a run takes place on a Slurm cluster: jobs in the queue, or steps inside an allocation."""
+"""Where a run executes on a Slurm cluster: jobs in the queue, or steps inside an allocation."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SlurmSite(LaunchSite):
         """Read the options and, if this process is in an allocation, its nodes.
 
         Raises:
-            UsageError: the file is wrong, or a job is requested for which there are no nodes yet.
+            UsageError: the file is wrong, or a single job is requested before its nodes are allocated.
             EnvironmentUnfitError: Slurm does not report which nodes there are.
         """
         options = _read_options(choice, python=python)
@@ -85,7 +85,7 @@ class SlurmSite(LaunchSite):
         """Run this same command again inside an allocation, with salloc; do nothing if already in one.
 
         Raises:
-            UsageError: the file is wrong, or Slurm would not grant the request.
+            UsageError: the file is invalid, or Slurm would not grant the request.
             EnvironmentUnfitError: Slurm does not respond.
         """
         if allocated_nodes(os.environ) is not None:

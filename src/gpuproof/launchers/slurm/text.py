@@ -1,6 +1,6 @@
 """The text passed to Slurm for a case: pure functions, so it can be shown without a cluster.
 
-In: options, a case, and how its node side is reached. Out: the arguments for `srun`, and the script for
+In: options, a case, and how to reach its node side. Out: the arguments for `srun`, and the script for
 `sbatch`. There is one task per node, which starts that node's ranks and their sampler. Values that only the
 node knows are written as `$NAME` and filled in there by `worker slurm-task`, not by a shell; a literal `$` is
 doubled.
@@ -107,7 +107,7 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
 
 
 def _resource_options(options: SlurmOptions, gpus: int) -> Iterator[str]:
-    """Yield the options that request resources from each node."""
+    """Yield the options that request resources on each node."""
     if options.gres is not None:
         yield f"--gres={options.gres}"
     elif gpus:

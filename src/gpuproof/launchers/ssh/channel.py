@@ -1,6 +1,6 @@
 """One host's agent as seen from this side: one SSH channel, with frames in both directions.
 
-In: an open connection. Out: answers to requests, and the output and end of each launch, passed to its
+In: an open connection. Out: responses to requests, and the output and end of each launch, passed to its
 follower. Everything runs in the event loop, including callbacks.
 """
 
@@ -28,11 +28,11 @@ START_TIMEOUT_S = 120.0
 """Time for Python to start on a busy host."""
 LEAVE_TIMEOUT_S = 15.0
 NOISE_BYTES = 1 << 16
-"""Maximum login output before the agent starts; also the maximum of its standard error that is stored."""
+"""Maximum login output before the agent starts; also the maximum amount of its stderr that is stored."""
 
 
 AGENT_FACTS = {"python": str, "archive": str, "directory": str, "pid": int, "host": str}
-"""What an agent reports about itself when it has started."""
+"""What an agent reports about itself once it has started."""
 COMMAND_FACTS = {"status": int, "stdout": str, "stderr": str}
 
 
@@ -49,7 +49,7 @@ class Follower(Protocol):
         """Handle the end of the launch: everything has stopped, and every byte has been delivered."""
 
     def is_lost(self, cause: str) -> None:
-        """Handle the end of all events."""
+        """Handle the loss of the host; no events follow."""
 
 
 class AgentChannel(asyncssh.SSHClientSession[bytes]):
@@ -157,7 +157,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         return about
 
     async def end(self, about: str, grace_s: float) -> None:
-        """Ask a launch to stop; the result goes to its follower."""
+        """Ask a launch to stop; the result goes to the follower of the launch."""
         await self._write(encode_frame({"do": "end", "about": about, "grace_s": grace_s}))
 
     async def ask(self, command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         """Reject a response in which a value is missing or has the wrong type.
 
         Raises:
-            HostError: the answer is invalid; the message says why.
+            HostError: the response is invalid; the message says why.
         """
         for name, kind in facts.items():
             if type(reply.get(name)) is not kind:
@@ -289,7 +289,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             self._followers.pop(about).has_ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle the closing of the channel."""
+        """Handle the channel being closed."""
         self._lose(None if exc is None else f"the connection is lost: {exc}")
 
     def _lose(self, cause: str | None) -> None:

@@ -51,4 +51,4 @@ OPTIONS = {
         default=30.0,
     ),
 }
-"""Name → the option, and the keywords for `click.option`."""
+"""Name → the option, and the keyword arguments for `click.option`."""

@@ -97,7 +97,7 @@ class Connector:
         self, host: InventoryHost, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
         options = {
-            "config": None,  # it could disable host key checking; config.ssh_config reads what is used
+            "config": None,  # it could disable host key checking; config.ssh_config reads what we use
             "known_hosts": self.host_keys.trusted,
             "client_factory": partial(_Client, self.host_keys),
             "encryption_algs": CIPHERS,
@@ -342,7 +342,7 @@ def ask_on_terminal(path: str) -> str:
     """Ask for a passphrase.
 
     Raises:
-        UsageError: there is no terminal on which to ask.
+        UsageError: there is no terminal to prompt on.
     """
     if not sys.stdin.isatty():
         raise UsageError(

@@ -165,7 +165,7 @@ class RemoteLaunch:
         return 0 if failed is None and self.placed is not None and None not in statuses else failed
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start with `work` in the event loop; if it raises an exception, the launch could not start."""
+        """Run `work` first in the event loop; if it raises an exception, the launch could not start."""
         self._beginning = self._loop.create_task(self._begin(work))
 
     async def _begin(self, work: Coroutine[Any, Any, None]) -> None:

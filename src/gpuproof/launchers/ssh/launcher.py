@@ -1,4 +1,4 @@
-"""SSH hosts as places to run: a case runs on a single host, or on several as one job.
+"""SSH hosts as launch targets: a case runs on a single host, or on several as one job.
 
 In: an inventory and options. The launcher connects to each host on first use, uses it for any number of
 launches, and leaves nothing behind. All communication runs in one event loop on a separate thread, even for
@@ -78,7 +78,7 @@ class SshLauncher:
             yield launcher
 
     def places(self) -> Sequence[HostPlace]:
-        """Return the hosts in their order."""
+        """Return the hosts in order."""
         return host_places(at.host for at in self._hosts.values())
 
     def lost(self) -> Mapping[str, HostError]:
@@ -277,7 +277,7 @@ class RemoteHost:
         )
 
     async def start(self, launch: RemoteLaunch, part: HostPart, *, folder: str, **order: Any) -> None:
-        """Start commands in a folder of the run on the host.
+        """Start commands in a subfolder of the run's folder on the host.
 
         Raises:
             HostError: the commands cannot be started.

@@ -27,7 +27,7 @@ def sampled_hosts(site: SshHosts, words: Sequence[str]) -> Iterator[dict[str, Re
     """Yield the records from a sampler on each host; it starts when records are first requested.
 
     Raises:
-        UsageError: a key or the known hosts cannot be read.
+        UsageError: a key or the known-hosts file cannot be read.
     """
     with scratch_folder() as root, SshLauncher.opened(hosts=site) as launcher:
         folders = {host.name: root / str(number) for number, host in enumerate(site.hosts)}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 30.0
 ATTEMPTS = 3
 RETRY_DELAY_S = 5.0
-"""Delay before the second attempt to connect; it doubles before each further one."""
+"""Delay before the second connection attempt; it doubles before each further one."""
 LEASE_S = 30.0
 
 
@@ -70,10 +70,10 @@ class SshHosts(LaunchSite):
 
     @classmethod
     def chosen(cls, choice: HostChoice, *, python: str | None) -> Self:
-        """Read the hosts of an inventory.
+        """Read the hosts from an inventory.
 
         Raises:
-            UsageError: the inventory is wrong.
+            UsageError: the inventory is invalid.
         """
         inventory = _with_addresses(load_inventory(choice.file, user=choice.options.get("username")))
         for note in inventory.notes:
@@ -103,7 +103,7 @@ class SshHosts(LaunchSite):
         """Return the number of devices on each host, according to its inventory.
 
         Raises:
-            UsageError: the inventory is wrong.
+            UsageError: the inventory is invalid.
         """
         return [host.gpus for host in load_inventory(choice.file, user=choice.options.get("username")).hosts]
 

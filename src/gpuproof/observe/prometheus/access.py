@@ -1,7 +1,7 @@
 """Who may scrape? Only this machine, unless an address is given; TLS and a password are optional.
 
 In: a certificate and its key, and a file with one line `USER:PASSWORD`. Out: the server's settings, and an
-application that answers 401 to requests without the password.
+application that returns 401 for requests without the password.
 """
 
 from __future__ import annotations

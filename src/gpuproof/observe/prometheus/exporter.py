@@ -1,7 +1,7 @@
 """The Prometheus exporter: serves the latest readings of all devices and the host at `/metrics`.
 
 In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A missing
-reading has no line. If the sampler stops, all readings are removed and `gpuproof_sampler_up` shows this,
+reading produces no line. If the sampler stops, all readings are removed and `gpuproof_sampler_up` shows this,
 because a stale value would look like a healthy device. A client that sends nothing, or only a byte now and
 then, occupies one of a few slots until its time is up, and uses no other memory. A page from another site in
 a browser that can reach us cannot read our responses, because we do not respond to its host name (DNS
@@ -72,7 +72,7 @@ class DeviceCollector(Collector):
             yield from families(self._feed.state, fresh=self._clock() < self._feed.fresh_until_s)
 
     def describe(self) -> Iterable[Metric]:
-        """Announce no metric names in advance, because they depend on the devices."""
+        """Declare no metric names in advance, because they depend on the devices."""
         return ()
 
 

@@ -72,7 +72,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
 
 
 class _Exported:
-    """The devices in one live state, each with its labels computed once."""
+    """The devices in one snapshot of the live state, each with its labels computed once."""
 
     def __init__(self, state: LiveState, host: str) -> None:
         self._devices = tuple(state.devices.values())
@@ -277,7 +277,7 @@ def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
 
 
 def _ports(state: LiveState, host: str) -> Iterator[Metric]:
-    """Return what every port has counted since its driver was loaded, as last read (every 10 s)."""
+    """Return every port's counts since its driver was loaded, as last read (every 10 s)."""
     text = "counters of InfiniBand, RoCE and Ethernet ports and PCIe links, as the kernel names them"
     family = CounterMetricFamily("gpuproof_port_events", text, labels=["host", "port", "counter"])
     for port in state.ports[-1].ports if state.ports else ():

@@ -1,4 +1,4 @@
-"""Which format does a file have? Loads a recording of any known format as `RecordingData`.
+"""What format is a file in? Loads a recording of any known format as `RecordingData`.
 
 The input is a path. The output is columns as described in `readings.recording`. Supported formats: gpuproof's
 JSON Lines, gputop's array and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, nvidia-smi's CSV,

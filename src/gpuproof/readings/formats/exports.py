@@ -4,7 +4,7 @@ The input is a recording. The output, as `gpu_stats_<config>_<timestamp>.json`: 
 `timestamp` (ISO, with the UTC offset), `gpu_index`, `gpu_name`, `gpu_type`, `utilization` (%), `memory_used`
 and `memory_total` (MiB), `memory_percent`, `power` (W), `temperature` (°C), `elapsed_seconds`,
 `training_metadata` (epoch, batch, phase and anything else the workload published, on every row) and `host`.
-Missing readings are null. Without a GPU, there is one row per time with null GPU fields. `schema` is 1.
+Missing readings are null. Without a GPU, there is one row per timestamp with null GPU fields. `schema` is 1.
 
 The output for gputop's `--compare` and `--gen-graph` is the array of one GPU or, for several GPUs, the
 multi-GPU array with its aggregates. Entries of the multi-GPU array also have the single-GPU keys, aggregated
@@ -187,7 +187,7 @@ def _lacking(track: DeviceTrack) -> list[str]:
 
 
 def _carried(recording: RecordingData, column: Floats) -> Floats:
-    """Carry readings forward to the next one, for at most one slow interval (in whole ticks)."""
+    """Carry each reading forward to the next one, for at most one slow interval (in whole ticks)."""
     fast_s = recording.recording.fast_interval_s
     longest_s = ceil(recording.recording.slow_interval_s / fast_s - 1e-9) * fast_s if fast_s > 0 else 0.0
     read_at = np.flatnonzero(~np.isnan(column))
@@ -211,7 +211,7 @@ class _Gpu:
         }
         self._limit_w = float(track.identity.static.get("power_limit_w", 0))
         self.whole: Flags = np.logical_and.reduce([~np.isnan(column) for column in self._columns.values()])
-        """The samples that lack nothing that the device reports in other samples."""
+        """Samples that contain everything the device reports in any sample."""
         levels = track.values("pstate_level")
         self._levels = None if levels is None else _carried(recording, levels)
 

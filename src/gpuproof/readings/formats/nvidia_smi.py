@@ -2,13 +2,13 @@
 
 The input is a path. The output is `RecordingData`. CSV columns may come in any order, with units in the
 values, in the header, or in neither (`nounits`), in which case nvidia-smi's own unit for the field applies.
-`[N/A]` means missing for that GPU at that moment only. The reader uses `timestamp` and the columns listed in
+`[N/A]` means missing for that GPU in that sample only. The reader uses `timestamp` and the columns listed in
 the catalogue of metrics (`records/metrics.csv`).
 
-The other two formats are read as if they were lines of the CSV log. dmon is read as documented in
+The other two formats are parsed as if they were lines of the CSV log. dmon output is parsed as documented in
 nvidia-smi(1) of driver 550: its second line lists the unit of each column. XML is read as documented in
 nvsmi_device_v12.dtd, where values have their units (in v11, power is elsewhere). Memory from dmon is skipped,
-with the reason: its "MB" are not documented to be MiB.
+with the reason: its "MB" is not documented to mean MiB.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _QUERY = {
     "clocks/sm_clock": "clocks.sm",
     "clocks/mem_clock": "clocks.mem",
 }
-"""Path in a `gpu` element → column of the CSV log; if several paths are present, the last one counts."""
+"""Path in a `gpu` element → column of the CSV log; if several paths are present, the last is used."""
 _CSV_TIME = "%Y/%m/%d %H:%M:%S.%f"
 _NAMES = {column: metric for metric in METRICS.values() for column in metric.columns}
 _METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}

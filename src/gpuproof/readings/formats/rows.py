@@ -1,4 +1,4 @@
-"""How do rows of other formats become columns? Rows taken together form a sample, in time order.
+"""How do rows of other formats become columns? Rows logged together form a sample, in time order.
 
 The input is rows, one per GPU and point in time, with our metric names and units. The output is
 `RecordingData`. A row without a GPU contains only host values.
@@ -31,7 +31,7 @@ MIB_BYTES = 2**20
 RESET_DUE: Final = "reset due"
 READING_LOST: Final = "reading lost"
 FAULTS: Final = (RESET_DUE, READING_LOST)
-"""Events, reported in a file in place of a number, that mean that the GPU is faulty."""
+"""Events that a file reports in place of a number and that mean the GPU is faulty."""
 _LONGEST_WORD, _MOST_NAMED = 60, 4
 """Maximum length of text found in place of a number, and maximum number of metrics listed in an event."""
 
@@ -41,7 +41,7 @@ class Row:
     """One GPU at one point in time, as another tool recorded it."""
 
     elapsed_s: float
-    """Time on any clock, as long as the file always uses the same one."""
+    """Time on any clock, as long as the file always uses the same clock."""
     unix_s: float
     """Wall-clock time; NaN if the format has none."""
     index: int | None
@@ -221,7 +221,7 @@ def _stated(
 
 
 def _event_of(word: str, *, was_read: bool) -> str | None:
-    """Return the event for a text: boards also print an error for a field that they never support."""
+    """Return the event for an error text: boards also print one for a field that they never support."""
     if "requires reset" in word.lower():
         return RESET_DUE
     if was_read:

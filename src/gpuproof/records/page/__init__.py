@@ -58,7 +58,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """When, where, and on which devices and versions results were measured, and how to repeat this."""
+    """When, where, on which devices and versions results were measured, and how to reproduce them."""
 
     facts: tuple[Fact, ...]
     command: Fact
@@ -96,7 +96,7 @@ class MeasureCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pivot:
-    """Measures side by side: cells for what the measures in a row share, then one value per column."""
+    """Measures side by side: cells for a row's shared attributes, then one value per column."""
 
     title: str
     headers: tuple[Header, ...]
@@ -118,11 +118,11 @@ class Axis:
     reach: tuple[float, ...] = ()
     """Values that the axis always includes; the horizontal axis ends exactly at them."""
     ticks: tuple[float, ...] = ()
-    """Positions of ticks, if not at round numbers: at every measured value, if there are few."""
+    """Tick positions, if not at round numbers: at every measured value, if there are few."""
 
 
 Form = Literal["marked", "line", "dashed", "step", "band", "points", "bar", "tick", "range"]
-"""How a series is drawn: a line with a mark per point; a line without marks; a dashed line; a line that is
+"""How a series is drawn: a line with a marker per point; a line without marks; a dashed line; a line that is
 level until the next point; the area between the ranges; marks; bars; a short line across; or a broad bar from
 one end of a range to the other."""
 
@@ -193,7 +193,7 @@ class Picture:
 
     @property
     def is_timeline(self) -> bool:
-        """Whether all charts cover the same time, so that they can be zoomed together."""
+        """Whether all charts cover the same time range, so that they can be zoomed together."""
         return len(self.widths) == 1 and all(chart.x.unit == "s" for chart in self.charts)
 
 

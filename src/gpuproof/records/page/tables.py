@@ -57,7 +57,7 @@ def pivot(
     *figures: Column,
     key: Callable[[Measure], Hashable] = lambda measure: measure.labels.get("quantity", measure.name),
 ) -> Pivot:
-    """Pivot measures: one row for equal values of all `names`, and one `figure` per column.
+    """Pivot measures: one row per combination of values of `names`, and one `figure` per column.
 
     `key` distinguishes the measures within one row.
     """

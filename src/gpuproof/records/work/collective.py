@@ -49,7 +49,7 @@ ELEMENT_BYTES: dict[ElementType, int] = {
 SHARED_OUT: frozenset[Operation] = frozenset(
     ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "gather", "scatter")
 )
-"""Operations with a size that is the total over all ranks: each rank sends or receives one part of it."""
+"""Operations for which the size is the total over all ranks: each rank sends or receives one part of it."""
 REDUCING: frozenset[Operation] = frozenset(("all_reduce", "reduce_scatter", "reduce"))
 ROOTED: frozenset[Operation] = frozenset(("broadcast", "reduce", "gather", "scatter"))
 
@@ -105,7 +105,7 @@ class CollectiveTrial:
     num_elements: Natural
     """Number of elements in `size_bytes`."""
     durations_s: Amounts
-    """The time of each iteration, in order, on the clock of the window."""
+    """The time of each iteration, in order, on the window's clock."""
     num_checked: Natural
     """Number of elements of this rank's output that were compared with expected values, over all checks."""
     num_wrong: Natural

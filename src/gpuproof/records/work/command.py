@@ -84,8 +84,8 @@ class CommandSpec:
     env: dict[str, str | None] = field(default_factory=dict)
     """Values of variables; None means that the variable is already set, and its value is never stored."""
     collect: tuple[str, ...] = ()
-    """Patterns of files to keep, searched for first in the launch's own folder, then in the working
-    folder."""
+    """Patterns for the files to keep, which are searched for first in the launch's own folder, then in the
+    working folder."""
     metrics: str | None = None
     """The file with the command's own results, searched for in the same two folders; None if the command
     writes none."""
@@ -129,11 +129,11 @@ class CommandEnded:
 
     rank: int
     returncode: int
-    """The exit status, or minus the number of the signal that ended the command."""
+    """The exit status, or the negated number of the signal that ended the command."""
     ended_by: Literal["itself", "time_limit"]
     wall_s: float
     cpu_s: float
-    """CPU time of the command and of all its children that it waited for."""
+    """CPU time of the command and of all children that it waited for."""
     begin_monotonic_s: float
     end_monotonic_s: float
     left_behind: int
@@ -150,7 +150,7 @@ class CommandMetrics:
     values: dict[str, float]
     series: dict[str, tuple[float, ...]]
     missing: str | None
-    """Reason if there are no results."""
+    """Why there are no results, if there are none."""
 
 
 @record_kind("collected_files")

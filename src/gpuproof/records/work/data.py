@@ -44,9 +44,9 @@ class DataSpec(Options):
     """Where the samples come from."""
 
     name: Annotated[DatasetName, Limits(read=_canonical_dataset)] = "synthetic"
-    """The data set, in upper or lower case. synthetic is generated; digits is included in gpuproof; CIFAR10,
-    CIFAR100, FashionMNIST, ImageFolder (one folder of images per class) and tokens (for a language model) are
-    read from data.path."""
+    """Name of the data set, in upper or lower case. synthetic is generated; digits is included in gpuproof;
+    CIFAR10, CIFAR100, FashionMNIST, ImageFolder (one folder of images per class) and tokens (for a language
+    model) are read from data.path."""
     path: Text | None = None
     """Location of the data set. For CIFAR, the folder that contains cifar-100-python or cifar-10-batches-py;
     for FashionMNIST, the folder that contains fashion-mnist with the four .gz files; for ImageFolder, the
@@ -85,7 +85,7 @@ class DataSpec(Options):
     """md5:… or sha256:… of that archive; null uses the checksum of the original archive. FashionMNIST's files
     are always checked against the original checksums."""
     image_size: Annotated[int, Limits(ge=8, le=4096)] | None = None
-    """Edge length of the square images in pixels; null uses the model's own."""
+    """Edge length of the square images in pixels; null uses the model's own size."""
 
     @property
     def loader(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How much work fills a device? A fixed table (records/sizes.csv) by memory and cache size.
+"""How much work saturates a device? A fixed table (records/sizes.csv) by memory and cache size.
 
 If a recipe sets a size to `auto`, the case stores `auto`, and the rank that has the device replaces it with a
 number. The rank's setup record contains the number and the reason. A CPU, and a device with less memory than

@@ -63,7 +63,7 @@ class Options:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Return the block's schema: its values are strict, but the block itself may be a mapping."""
+        """Return the block's schema: strict for its values, but the block itself may be a mapping."""
         schema = handler(source)
         handler.resolve_ref_schema(schema)["strict"] = False
         return schema
@@ -81,7 +81,7 @@ class Options:
 
 
 def read_bytes(value: Any) -> Any:
-    """Parse 64, "64", "8K", "128M" or "2G" (binary units, as in nccl-tests); other values fail later.
+    """Parse 64, "64", "8K", "128M" or "2G" (binary units, as in nccl-tests); others are rejected later.
 
     >>> read_bytes("128M"), read_bytes(8)
     (134217728, 8)

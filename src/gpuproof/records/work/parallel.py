@@ -37,7 +37,7 @@ class ParallelSpec(Options):
     nproc: Annotated[int, Limits(ge=1, le=1024)] = 1
     """Number of ranks to start per host."""
     nodes: Annotated[int, Limits(ge=1, le=4096)] = 1
-    """Number of inventory hosts over which the run forms one job; 1 runs it on each host separately."""
+    """Number of inventory hosts that form one job; 1 runs the recipe on each host separately."""
     device: Text = "auto"
     """The type of device: cuda (also ROCm), xpu, mps, cpu, or one that an installed package registers; auto
     uses the first available type, but never a simulated one."""
@@ -95,7 +95,7 @@ class Arrangement:
         return self.replicate * self.shard
 
     def data_rank(self, rank: int) -> int:
-        """Return which part of the samples a rank works on; it is the same for all of a tensor group."""
+        """Return which part of the samples a rank works on; it is the same for a whole tensor group."""
         return rank // self.tensor
 
     def counts_samples(self, rank: int) -> bool:
@@ -160,7 +160,7 @@ def _inner(name: str, size: int | None, world_size: int, *, whole_is: ParallelSt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallelism:
-    """The arrangement that actually ran on several ranks."""
+    """The parallelism that several ranks actually ran with."""
 
     strategy: ParallelStrategy
     arrangement: Arrangement

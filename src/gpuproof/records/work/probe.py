@@ -206,7 +206,7 @@ class ProbeReading:
     unit: str
     labels: Mapping[str, Any] = field(default_factory=dict)
     amount: float | None = None
-    """Work per repeat, in bytes for a bandwidth. None if the time itself is the metric."""
+    """Work per repeat, in bytes if a bandwidth is measured. None if the time itself is the metric."""
     durations_s: tuple[float, ...] = ()
     """The time of each repeat, in order."""
     value: float | None = None
@@ -219,7 +219,7 @@ class ProbeReading:
     """Other observations: addresses of wrong words, how a cache was bypassed, the reference for
     comparisons."""
     is_of_host: bool = False
-    """Whether the result is about the rank's host instead of its device."""
+    """Whether the result applies to the rank's host rather than its device."""
     device: Device | None = None
     """The device that the result is about, if it is not the rank's own."""
     source: Device | None = None

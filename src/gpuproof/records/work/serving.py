@@ -47,7 +47,7 @@ class BoundsSpec(Options):
     ttft_percentile: Percent = 99.0
     """The percentile for the bound on the time to first token."""
     tpot_s: Seconds | None = None
-    """Bound, at its percentile, for the mean time per token after the first token of a response."""
+    """Bound, at its percentile, on the mean time per token after the first token of a response."""
     tpot_percentile: Percent = 99.0
     """The percentile for the bound on the time per token."""
     goodput_percentile: Percent | None = None
@@ -94,7 +94,7 @@ class ServingSpec(Options):
     """Options of a serving workload under load."""
 
     target: ServingTarget = "model"
-    """model serves the recipe's own model on this device; endpoint sends load to an HTTP server; noop
+    """model serves the recipe's own model on this device; endpoint generates load on an HTTP server; noop
     responds immediately, to measure the load generator."""
     scenario: Scenario = "server"
     """server: requests follow a schedule; closed_loop: a fixed number of users, each of whom waits for a
@@ -145,7 +145,7 @@ class ServingSpec(Options):
     """Prompt tokens per request (adjusted to the endpoint's own token count before the window); null is 128
     if text is generated."""
     new_tokens: Annotated[int, Limits(ge=0, le=MAX_TOKENS)] | None = None
-    """Tokens generated per request. A model is served in static batches: a batch reads its prompts and
+    """Tokens generated per request. A model is served in static batches: a batch processes its prompts and
     generates all its tokens before the next batch starts (no continuous batching). null is 64 for an endpoint
     and for a model with a key-value cache; with 0, a model with a cache runs a forward pass over whole
     sequences."""

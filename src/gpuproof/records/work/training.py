@@ -28,8 +28,8 @@ Graphs = Literal[False, True, "auto"]
 Weights = Literal["precision", "fp32"]
 StoredType = Literal["float32", "float16", "bfloat16"]
 STORED_TYPES: Mapping[Precision, StoredType] = {"amp": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
-"""Types in which weights are stored at each precision; under fp8, only for weights that are not used in fp8
-matmuls."""
+"""Data types in which weights are stored at each precision; under fp8, only for weights that are not used in
+fp8 matmuls."""
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
 Checkpointing = Literal["none", "selective", "blocks", "all"]
@@ -53,9 +53,9 @@ class PruningSpec(Options):
     them away from zero (movement), or their absolute value and the second moment of their gradients (state,
     AdamWPrune only)."""
     target_sparsity: Annotated[float, Limits(gt=0, lt=1)] | None = None
-    """The final fraction of these weights that is zero."""
+    """Final fraction of these weights that are zero."""
     schedule: SparsityRamp = "cubic"
-    """How sparsity rises: fast at first, then slowly (cubic, by Zhu and Gupta), or at a constant rate
+    """How sparsity increases: fast at first, then slowly (cubic, by Zhu and Gupta), or at a constant rate
     (linear)."""
     begin_step: Annotated[int, Limits(ge=0, le=MAX_STEPS)] = 0
     """The weight update after which sparsity starts to rise; warm-up updates count."""
@@ -172,8 +172,8 @@ class TrainingSpec(Options):
     cudnn_benchmark: bool = True
     """Let cuDNN benchmark its algorithms and pick the fastest."""
     deterministic: bool = False
-    """Use only deterministic algorithms, and fail if torch has none for an operation; cuDNN does not
-    benchmark."""
+    """Use only deterministic algorithms, and fail if torch has none for an operation; cuDNN benchmarking is
+    off."""
     activation_checkpointing: Checkpointing = "none"
     """Parts that are recomputed in the backward pass to save memory: nothing, each repeated block (blocks),
     each block except its matmuls, convolutions and attention (selective), or the whole model (all)."""

@@ -41,9 +41,9 @@ class WindowSpec(Options):
     measure_steps: Annotated[int, Limits(ge=1, le=10**8)] | None = 2000
     """Steps in the window when measure_by is steps."""
     min_seconds: Annotated[float, Limits(ge=0, le=3600)] | None = None
-    """If measure_by is steps: minimum length of the window, in seconds, after which it continues to the end
-    of an epoch. 0 measures exactly measure_steps; null is 5 on a GPU, but 0 on a CPU and if results depend on
-    the number of steps (pruning, evaluation)."""
+    """If measure_by is steps: minimum length of the window, in seconds; the window then continues to the end
+    of an epoch. 0 measures exactly measure_steps; null means 5 on a GPU, but 0 on a CPU or if results depend
+    on the number of steps (pruning, evaluation)."""
     measure_seconds: Seconds | None = None
     """Length of the window in seconds if measure_by is time. If measure_by is precision, this is the upper
     limit, and null means 60."""
@@ -75,7 +75,7 @@ class WindowSpec(Options):
 
     @property
     def target(self) -> float | None:
-        """Relative half-width of the mean step's interval that ends the window; None for other rules."""
+        """Relative half-width of the mean step's interval at which the window ends; None for other rules."""
         return self.target_precision if self.measure_by == "precision" else None
 
     @property
@@ -96,7 +96,7 @@ class ProfilingSpec(Options):
     """After the window, measure how fast the device multiplies matrices in this precision and how fast it
     moves data: the roofline."""
     breakdown: bool = False
-    """Break down training steps after the window, for a few seconds, into their phases, with communication
+    """After the window, break training steps down into their phases for a few seconds, with communication
     measured in three ways."""
 
 

@@ -1,4 +1,4 @@
-"""The suite for two configurations: launches alternate, and more launches confirm a regression."""
+"""The suite that compares two configurations: launches alternate, and more confirm a regression."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AbSuite(PlannedSuite):
         return plan
 
     def until(self, state: AbPlan) -> str | None:
-        """Return the stopping condition until the pilot's spread has been measured."""
+        """Return the stopping condition, or None once the pilot's spread has been measured."""
         return state.until
 
 

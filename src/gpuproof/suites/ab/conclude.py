@@ -141,7 +141,7 @@ def _measures(
 def _confirm(
     measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
 ) -> ComparedMeasure:
-    """Add the confirmation of a measure if the first run has a regression in it."""
+    """Add a measure's confirmation if the first run shows a regression in it."""
     if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
     again = pair_values(figures, measure.name, range(taken.num_pairs, taken.total))

@@ -1,4 +1,4 @@
-"""The page of a comparison: the result first, then warnings and readings during launches."""
+"""The page for a comparison: the result first, then warnings and readings during launches."""
 
 from __future__ import annotations
 

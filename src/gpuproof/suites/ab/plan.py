@@ -56,7 +56,7 @@ BETTER: Mapping[str, Better] = {
     MEDIAN_TOKEN: "lower",
     MEDIAN_LATENCY: "lower",
 }
-"""The measures used to compare the sides, each with whether higher or lower is better. All of them are
+"""The measures used to compare the sides, and whether higher or lower is better for each. All of them are
 results for a whole run, because a step need not do the same amount of work on both sides."""
 LaunchFigures = Mapping[str, float]
 """The result of one launch, with a value for each measure; empty if nothing was measured."""
@@ -74,7 +74,7 @@ class AbPlan:
 
     @property
     def course(self) -> Course:
-        """Planned launches, as far as they are known."""
+        """Planned launches known so far."""
         return course(self.options, self.figures)
 
     @property
@@ -85,14 +85,14 @@ class AbPlan:
 
     @property
     def until(self) -> str | None:
-        """Condition until which launches may be added; None once everything is planned."""
+        """Launches may be added until this condition is met; None once everything is planned."""
         if self.course.needed is not None:
             return None
         most = f"{self.options.max_pairs} pairs at most"
         return f"a regression of {100 * self.options.find:g} % would be found ({most})"
 
     def settle(self, launch: CaseRecords) -> AbPlan:
-        """Return the plan after a launch finished; a launch that is not in the plan changes nothing."""
+        """Return the plan after a launch has finished; a launch that is not in the plan changes nothing."""
         key = launch_key(launch.case)
         if key not in self.order:
             return self
@@ -160,7 +160,7 @@ class AbOptions:
     """Limit of a gate, e.g. 0.02 for 2 %: a regression beyond it that a second run confirms leads to exit
     code 3. With null, the sides are only compared."""
     find: float = 0.03
-    """Size of the regression that must be found; it determines the number of launches."""
+    """Size of the regression that must be detected; it determines the number of launches."""
     pilot_pairs: int = 10
     """Number of pilot pairs; their spread determines how many pairs are needed."""
     max_pairs: int = 60
@@ -191,7 +191,7 @@ def read_options(config: RunConfig) -> AbOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """Planned pairs, as far as they are known."""
+    """Planned pairs known so far."""
 
     num_pairs: int
     """Number of pairs in the first run."""

@@ -1,4 +1,4 @@
-"""Search for the largest batch: grow until memory runs out, then try between the last two sizes.
+"""Search for the largest batch: grow until memory runs out, then bisect the last interval.
 
 The search ends in one of three cases: the largest batch that fits is known to within `search.step`,
 `search.up_to` fits, or a launch failed for any reason other than running out of memory, since such a failure

@@ -44,7 +44,7 @@ class ByHost:
         )
 
     def settle(self, state: HostStates, launch: CaseRecords) -> HostStates:
-        """Pass the launch to the state of its host."""
+        """Add the launch to its host's state."""
         return state.settle(launch, self.inner)
 
     def next(
@@ -65,7 +65,7 @@ class ByHost:
         return "skip" if meaning == "stop" else meaning
 
     def conclude(self, evidence: Evidence) -> Conclusion:
-        """Conclude each host separately, then all together."""
+        """Draw conclusions for each host separately, then for all together."""
         from gpuproof.suites.by_host.conclude import conclude
 
         return conclude(evidence, self.inner)

@@ -42,7 +42,7 @@ TOLD_TESTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsDetail:
-    """Data for the page of several hosts that is not part of the result."""
+    """Data for the multi-host page that is not part of the result."""
 
     common: Common
     num_headlines: int
@@ -62,7 +62,7 @@ class HostsDetail:
 
 
 def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
-    """Return the result for all hosts and their files."""
+    """Return the result for all hosts, and the files."""
     launched = grouped((launch.case.placement.host, launch) for launch in evidence.launches)
     hosts = [conclude_host(evidence, host, launched.get(host["name"], ()), inner) for host in evidence.hosts]
     currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))

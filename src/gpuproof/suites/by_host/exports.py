@@ -180,7 +180,7 @@ def _tests(host: HostConclusion, point: PointMeasures) -> Iterator[dict[str, Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTests:
-    """The results of a test suite on one host, in S0's form; or where and why the suite failed."""
+    """The results of a test suite on one host, in S0's format; or where and why the suite failed."""
 
     host: str
     document: Mapping[str, Any] | None

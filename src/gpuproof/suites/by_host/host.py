@@ -29,7 +29,7 @@ UNKNOWN_TYPE = "devices of unknown type"
 NOT_BEGUN = "nothing was launched there"
 NOT_ENDED = "not all of its launches ran"
 LAUNCHES_OF_TIMES = 3
-"""Number of launches needed to compare a host by times: with only two, both may hit an intermittent stall."""
+"""Launches needed to compare a host based on times: with only two, both may hit an intermittent stall."""
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 
@@ -81,7 +81,7 @@ class HostConclusion:
 
     @property
     def num_devices(self) -> int | None:
-        """Number of devices that measured something, or else the number in the inventory."""
+        """Number of devices that were measured, or else the number in the inventory."""
         counts = (point.num_devices for point in self.points.values() if point.num_launches)
         return next(counts, self.host.get("gpus"))
 
@@ -135,8 +135,8 @@ class HostConclusion:
     def rate(self, headline: str) -> HostMeasured | None:
         """Return a rate for comparing hosts (for a time, its inverse); None if the result is neither.
 
-        A time needs enough launches to show how much they differ, because a stall raises one launch's
-        percentile tenfold.
+        A time requires enough launches to show their spread, because a stall raises one launch's percentile
+        tenfold.
         """
         measure = self.headlines.get(headline)
         if measure is None or not measure.value:
@@ -210,7 +210,7 @@ class HostConclusion:
 
 
 def _reach(measure: Measure) -> float | None:
-    """Return the uncertainty of a rate or inverse time between launches; None if unknown."""
+    """Return the between-launch uncertainty of a rate or inverse time; None if unknown."""
     interval, value = measure.interval, measure.value
     if not value or interval is None or interval.kind == "within_launch":
         return None
@@ -238,7 +238,7 @@ def titled(measures: Iterable[Measure]) -> dict[str, Measure]:
 
 
 def failure_stage(failure: Failure) -> str:
-    """Return the stage of a failure; failures reported by a rank itself happened during execution."""
+    """Return the stage of a failure; failures reported by a rank itself count as execution failures."""
     return failure.phase if is_host_failure(failure) else "execute"
 
 

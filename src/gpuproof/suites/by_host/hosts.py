@@ -108,7 +108,7 @@ class FleetSummary:
     num_hosts: int
     num_measured: int
     num_devices: int
-    """Number of devices of the hosts that measured something."""
+    """Number of devices on the hosts that measured something."""
     items_per_s_total: float | None
     """Combined rate of all hosts."""
     items_per_s_per_device: Spread | None

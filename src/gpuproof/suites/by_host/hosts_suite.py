@@ -1,4 +1,4 @@
-"""Evaluate many hosts in several tests, in each test separately and in the mean over all tests.
+"""Evaluate many hosts on several tests: on each test separately, and on the mean over all tests.
 
 Tests count very different things, so their results are not added up. Instead, ratios are computed per test,
 and their geometric mean does not depend on which side is the reference (Fleming & Wallace 1986,

@@ -1,4 +1,4 @@
-"""Lay out the page of several hosts: hosts in rows, their points, GPU types, and outliers."""
+"""Lay out the page for several hosts: hosts in rows, their points, GPU types, and outliers."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def _types(detail: HostsDetail, types: Sequence[Measure]) -> Pivot:
 def _by_point(
     title: str, detail: HostsDetail, gpu_type: str | None, find: Find, *, fastest: bool = False
 ) -> Iterator[Section]:
-    """Lay out measured points: middle and spread over the hosts of one type, or over all hosts."""
+    """Lay out measured points: median and spread over the hosts of one type, or over all hosts."""
     rows = [
         (column.name if detail.what == "tests" else f"{column.label}  {column.name}", column.name, gpu_type)
         for column in detail.columns

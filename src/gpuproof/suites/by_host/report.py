@@ -82,7 +82,7 @@ class HostsReport:
 
     @property
     def item(self) -> str:
-        """The item that all columns count; "items" if they count different things."""
+        """The item counted in all columns; "items" if they count different things."""
         items = {column.item for column in self.columns}
         return items.pop() if len(items) == 1 else "items"
 
@@ -148,7 +148,7 @@ def with_reach_of_others(rates: Sequence[HostMeasured]) -> list[HostMeasured]:
     """Return rates with intervals widened by their type's median reach, because launches may vary.
 
     If some launches stall, a host without stalls has the narrowest interval of all, far from the median. If
-    there are too few hosts to estimate a spread, nothing is added, because the comparison uses the reaches of
+    there are too few hosts to estimate a spread, nothing is added, because the comparison uses the reach of
     both sides.
     """
     beside = []
@@ -307,7 +307,7 @@ def _rates(host: HostConclusion, report: HostsReport) -> Iterator[Measure]:
 def _spread(
     kind: FleetSummary | TypeSummary, report: HostsReport, item: str, *, case: str
 ) -> Iterator[Measure]:
-    """Yield the median and spread of a type's hosts, or of all, with their energy and cost per item."""
+    """Yield the median and spread of a type's hosts, or of all hosts, with energy and cost per item."""
     spread = kind.items_per_s_per_device
     if spread is None:
         return

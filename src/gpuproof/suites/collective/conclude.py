@@ -47,7 +47,7 @@ class CollectiveDetail:
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """Return the result and the files of a run of collectives."""
+    """Return the result and the files of a collectives run."""
     config = evidence.config
     launches = [launch for one in evidence.launches if (launch := summarize_collectives(one)) is not None]
     explanations = [
@@ -107,7 +107,7 @@ def _points(launches: Sequence[CollectiveLaunch]) -> list[Point]:
 
 
 def _measures_at(point: Point, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return the results across launches for one operation at one size."""
+    """Return the combined results of all launches for one operation at one size."""
     return [_measure(quantity, point, positions) for quantity in QUANTITIES]
 
 
@@ -242,7 +242,7 @@ class CollectiveQuantity:
     unit: str
     of_launch: OfLaunch
     over: Callable[[Sequence[CollectiveValues]], float | None]
-    """One value of the metric for all launches together."""
+    """The metric's value across all launches."""
     statistic: str
     text: Callable[[float], str]
     better: Better | None = None
@@ -252,7 +252,7 @@ class CollectiveQuantity:
     """Reason why a launch has no value, if some launches may not have one."""
 
     def name_at(self, point: CollectiveValues) -> str:
-        """Return the name of the measure at a size; a name with only the size is for the bus bandwidth."""
+        """Return the name of the measure at a size; a name with only the size means bus bandwidth."""
         at = f"{point.operation} of {units.memory(point.size_bytes)}"
         return at if self.name == BUS_BANDWIDTH else f"{at}, {self.name}"
 

@@ -56,7 +56,7 @@ def _bandwidths(measures: Sequence[Measure], result: Result) -> Chart:
 
 
 def _published(operation: str, conditions: Mapping[str, Any]) -> Iterator[Series]:
-    """Yield published results, at their size, for an operation on the same number of these devices."""
+    """Yield published results for an operation on the same number of these devices, each at its size."""
     measured = {
         "quantity": operation,
         "device": conditions.get("device"),

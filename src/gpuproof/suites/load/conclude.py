@@ -44,7 +44,7 @@ class LoadResult:
 
     @property
     def step_times_s(self) -> list[float]:
-        """Step times of all launches together."""
+        """Step times of all launches combined."""
         return [time_s for launch in self.point.launches for time_s in launch.step_times_s]
 
     @property

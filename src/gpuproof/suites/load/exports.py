@@ -115,7 +115,7 @@ def _test_summary(
 
 
 def _seconds_taken(cases: Sequence[CaseRecords]) -> float | None:
-    """Sum the time from first to last record over launches; None if nothing was launched."""
+    """Sum, over launches, the time from first to last record; None if nothing was launched."""
     total_s, has_ended = 0.0, False
     for records in cases:
         taken_s = [] if records.taken_s is None else [records.taken_s]

@@ -69,7 +69,7 @@ class LoadReadings:
     memory_mib: Quantity
     """Host memory in use, by all processes."""
     gpu_utilization_percent: Quantity
-    """Utilization of all GPUs used by the test, taken together."""
+    """Combined utilization of all GPUs used by the test."""
     gpu_memory_mib: Quantity
     gpus: tuple[GpuReadings, ...]
     interval_s: float | None
@@ -86,7 +86,7 @@ class _Read:
     """UUID of the GPU, which identifies it within a launch; None for the host."""
     series: SeriesSummary | None
     reason: str | None
-    """Reason why there is no reading, if the device reports one."""
+    """Reason for a missing reading, if the device reports a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

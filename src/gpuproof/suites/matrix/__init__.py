@@ -22,7 +22,7 @@ class MatrixSuite(PlannedSuite):
         return config.kind == "command"
 
     def remaining(self, state: Any) -> Remaining:
-        """Report how many launches are left, and the time, based on finished launches of the same kind."""
+        """Report how many launches are left, and the time, estimated from finished ones of the same kind."""
         return Remaining(num_launches=state.num_left, seconds=state.seconds_left)
 
 

@@ -1,4 +1,4 @@
-"""Collect one launch of a case as numbers: time, memory, energy, and its own output.
+"""Collect a launch's results as numbers: time, memory, energy, and its own output.
 
 The input is the records of a launch and the recording made during it. The output is `CaseValues`. Memory and
 energy are for the case alone, or are missing with a reason. If several cases share a device, memory comes
@@ -225,12 +225,12 @@ def _memory(
 
 
 def _shares_its_device(records: CaseRecords) -> bool:
-    """Report whether other cases may have been on the case's device at the same time."""
+    """Report whether other cases may have run on the case's device at the same time."""
     return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
 
 
 def _process_memory(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
-    """Return the memory held by the case's processes on all devices, at each time it changes."""
+    """Return the memory held by the case's processes on all devices, at each change."""
     course = []
     was_seen = False
     for listed in recording.processes:

@@ -1,8 +1,8 @@
-"""Compare configurations: the result of each one over its seeds, and whether one is best.
+"""Compare configurations: each one's result over its seeds, and whether one is best.
 
 The input is the launches of all cases. The output is one row per configuration with intervals, and the best
 configuration, provided that every comparison with another configuration confirms it (all comparisons share
-one error rate); otherwise the reason why there is no best one. Configurations that did not run the same
+one error rate); otherwise the reason why there is no best point. Configurations that did not run the same
 workload (different step counts or schedules) are not ranked.
 """
 
@@ -106,18 +106,18 @@ class MatrixRanking:
     num_compared: int
     """Number of configurations that share one error rate."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """For each excluded configuration, why it can be neither best nor ranked, nor on a Pareto front."""
+    """For each excluded configuration, why it cannot be best, ranked, or on a Pareto front."""
 
 
 def memory_cost(configurations: Sequence[ConfigurationValues]) -> str:
-    """Return the memory metric for fronts: device memory if any value exists, else resident memory."""
+    """Return the memory metric for Pareto fronts: device memory if any value exists, else resident."""
     return MEMORY if any(one.value(MEMORY) is not None for one in configurations) else RESIDENT
 
 
 def choose_metric(
     cases: Sequence[CaseValues], metric: str | None, better: Better | None
 ) -> tuple[str, Better]:
-    """Return what is compared: the given metric, else an accuracy in all cases, throughput, or time."""
+    """Choose the metric: the given one, else an accuracy that all cases have, throughput, or time."""
     done = [case for case in cases if case.status == "done"]
 
     def all_have(name: str) -> bool:
@@ -245,7 +245,7 @@ def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
 
 
 def _differing_schedules(done: Sequence[CaseValues]) -> Iterator[Doubt]:
-    """Compare schedules at the same relative point, between cases with the same final value."""
+    """Compare schedules at the same relative point, among cases with the same final value."""
     for name, limit in (("sparsity", SPARSITY_APART), ("learning_rate", RATE_APART)):
         first: dict[float, tuple[str, tuple[float, ...]]] = {}
         for case in done:
@@ -286,8 +286,8 @@ def pareto_front(
     """Return configurations that trade the metric against a cost, if launches show the difference.
 
     A configuration is dominated by another that is shown to be better in either the metric or the cost, and
-    worse in neither. The Pareto front contains the configurations that are not dominated and have a trade-off
-    with another one on the front: each of the two is shown to be better in one respect. So a single
+    worse in neither. The Pareto front contains the configurations that are not dominated and that trade off
+    against another one on the front: each of the two is shown to be better in one respect. So a single
     configuration is not a front, and neither are configurations between which no difference was detected. All
     comparisons share one error rate. Configurations that are unusable in one of the `figures` are not on any
     front.

@@ -1,6 +1,6 @@
 """Results of a matrix: metrics per configuration, warnings, failures, and the matrix's files.
 
-A model launch is evaluated from its own window. For a command, only its CPU time and its host's load are
+A model launch is evaluated based on its own window. For a command, only the CPU time and the host's load are
 available; a warning is added to its times if other processes, such as cases of the same matrix, kept the CPUs
 busy.
 """
@@ -60,7 +60,7 @@ class MatrixDetail:
     ranking: MatrixRanking
     front_by_memory: tuple[str, ...] = ()
     front_by_time: tuple[str, ...] = ()
-    """Pareto front by time; empty, like the front by memory, if configurations ran different workloads."""
+    """Pareto front by time; empty, like the one by memory, if configurations ran different workloads."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -103,7 +103,7 @@ def matrix_result(
     positions: Mapping[LaunchKey, int] = NO_POSITIONS,
     limits: Sequence[LaunchLimits] = (),
 ) -> Result:
-    """Return the result of cases, regardless of where they were read from."""
+    """Return the result of the cases, regardless of where they were read from."""
     spec, unlike = evidence.config.cases, list(differing_work(cases))
     metric, better = choose_metric(cases, spec.metric, spec.better)
     num_done = sum(case.status == "done" for case in cases)
@@ -177,7 +177,7 @@ def _failures(launches: Sequence[CaseRecords], planned: MatrixPlan) -> list[Fail
 
 
 def _failure_of(alike: Sequence[CaseRecords], num_launches: int, planned: MatrixPlan) -> Failure:
-    """Return one failure for launches with the same reason, and what to do about those not started."""
+    """Return one failure for launches with the same reason, and what to do about unstarted launches."""
     failure, place = alike[0].primary_failure, launch_key(alike[0].case)[0]
     assert failure is not None
     if len(alike) > 1:

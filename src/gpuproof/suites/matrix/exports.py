@@ -1,11 +1,11 @@
-"""Create a matrix's files in S4's form from the run: a folder per case, a summary, and plots.
+"""Create a matrix's files in S4's format from the run: a folder per case, a summary, and plots.
 
 test_matrix_results_<time>/
   config.txt all_results.json summary_report.txt
   <case>/ gpu_stats_<case>_<time>.json, _summary.txt, _plot.png, output.log, error.txt, and what was kept
   graphs/ gpu_memory_timeline.png training_memory_comparison.png comparison.png
 
-The pictures show memory over time, memory as bars, and the compared metric with its intervals.
+The plots show memory over time, memory as bars, and the compared metric with its intervals.
 """
 
 from __future__ import annotations

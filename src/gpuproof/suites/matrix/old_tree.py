@@ -1,9 +1,9 @@
 """Read a folder `test_matrix_results_…` of the older test matrix as cases of this suite.
 
-The input is the folder that contains, as far as they exist, each test's training_metrics.json (in either
-form), its recording in any format, and its row of all_results.json. A tree with only recordings yields only
-memory results. The output is metrics per case, and the same result and page as for a run. A test's memory is
-the memory of its whole GPU, because nothing else was recorded.
+The input is the folder that contains, where they exist, each test's training_metrics.json (in either form),
+its recording in any format, and its row of all_results.json. A tree with only recordings yields only memory
+results. The output is metrics per case, and the same result and page as for a run. A test's memory is the
+memory of its whole GPU, because nothing else was recorded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMES = ("elapsed_time", "total_time", "total_training_time")
 
 
 def is_old_tree(folder: Path) -> bool:
-    """Report whether a folder contains tests of an older matrix, and is not one of gpuproof's runs."""
+    """Report whether a folder contains tests of an older matrix rather than one of gpuproof's runs."""
     if not folder.is_dir() or (folder / "run.json").exists():
         return False
     return (
@@ -118,7 +118,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseValues:
 
 
 def _recorded_case(folder: Path) -> CaseValues:
-    """Return a test of a tree with only recordings; it is done if its recording contains memory."""
+    """Return a test from a tree with only recordings; it is done if its recording contains memory data."""
     case = _case(folder, {"success": not (folder / ERROR).exists(), "error": f"it left {ERROR}"})
     memory = case.memory.mean_bytes
     if case.status == "done" and memory is None:
@@ -152,7 +152,7 @@ def _energy(recording: RecordingData | None) -> tuple[float | None, str | None]:
 
 
 def tree_evidence(folder: Path) -> Evidence:
-    """Return an older tree's description in a run's format; none of its launches is gpuproof's."""
+    """Return an older tree's description in a run's format; gpuproof started none of its launches."""
     description = {"run_id": folder.name, "gpuproof_version": __version__, "source": str(folder)}
     return Evidence(
         description=description,

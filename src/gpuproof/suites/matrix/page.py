@@ -1,4 +1,4 @@
-"""The page of a matrix: configurations, the best one, memory and time trade-offs, and all cases."""
+"""The page for a matrix: configurations, the best one, memory and time trade-offs, and all cases."""
 
 from __future__ import annotations
 

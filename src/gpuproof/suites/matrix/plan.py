@@ -1,7 +1,7 @@
 """Plan the cases of a matrix: which cases, in what order, how many at once, and for how long.
 
 A case is built when it is launched. Its kind is its configuration without the seed. The durations of finished
-launches of a kind are used to predict the others.
+launches are used to predict the others of the same kind.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MatrixPlan:
     on_queue: bool = False
     """Whether a scheduler starts each case as a separate job with its own devices."""
     position: int = 0
-    """Position in the order before which all launches are settled."""
+    """Position in the order; all launches before it are settled."""
     ahead: frozenset[LaunchKey] = frozenset()
     """Settled launches at or after that position."""
     hosts: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ class MatrixPlan:
     """Whether launching has stopped, because a case failed, or because the first launches all failed for the
     same reason."""
     failed_alike: tuple[str, ...] | None = ()
-    """The failure reason shared by all launches so far; None if any launch did not fail for this reason."""
+    """The failure reason shared by all launches so far; None if there is none."""
 
     @property
     def num_left(self) -> int:
@@ -88,7 +88,7 @@ class MatrixPlan:
         return total_s / self.at_once
 
     def settle(self, launch: CaseRecords) -> MatrixPlan:
-        """Return the plan after a launch ended; a launch that is not in the plan changes nothing."""
+        """Return the plan after a launch has ended; a launch that is not in the plan changes nothing."""
         key = launch_key(launch.case)
         if key[0] not in self.cases or key[1] >= self.config.run.repeats:
             return self

@@ -1,4 +1,4 @@
-"""The page of several points: one row per point, how each compares to the best, and charts by axis."""
+"""Page for several points: one row per point, how each compares to the best, and charts by axis."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def limit_text(point: PointMeasures) -> str:
 
 
 def validity_cell(point: PointMeasures) -> Cell:
-    """Return a point's validity, highlighted according to severity."""
+    """Return a point's validity, highlighted by severity."""
     return Cell(point.validity or units.MISSING, TONES.get(point.validity or "", "plain"))
 
 

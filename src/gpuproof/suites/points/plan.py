@@ -165,7 +165,7 @@ class PlannedSuite:
         return False
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Any:
-        """Return the state before the first launch, using `begin` of the suite's `plan`.
+        """Return the state before the first launch, by calling `begin` in the suite's `plan`.
 
         Raises:
             UsageError: the recipe cannot run.
@@ -183,11 +183,11 @@ class PlannedSuite:
         return state.next(running)
 
     def remaining(self, state: PlannedState) -> Remaining:
-        """Count the launches known to be left, and report the condition at which no more are added."""
+        """Count the launches known to remain, and report the condition at which no more are added."""
         return Remaining(num_launches=state.num_left, until=self.until(state))
 
     def until(self, state: Any) -> str | None:
-        """Return the condition at which no more unplanned launches are added; None if there are none."""
+        """Return the condition under which no more unplanned launches are added; None if there are none."""
         del state
         return None
 
@@ -217,7 +217,7 @@ def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
 
 
 def refuse_keys(suite: str, *keys: tuple[str, bool, str]) -> None:
-    """Reject keys that a suite cannot use, each given with whether it is wrong and the next step.
+    """Reject keys that a suite cannot use, each passed with an is-wrong flag and the next step.
 
     Raises:
         UsageError: one of the keys is wrong.

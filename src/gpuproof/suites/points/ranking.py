@@ -79,7 +79,7 @@ class BatchLimits:
 
 
 def side_of(point: PointMeasures) -> ComparedSide:
-    """Return a point as a side of a comparison, by its rate."""
+    """Return a point, represented by its rate, as one side of a comparison."""
     return ComparedSide(
         name=point.case_id,
         values=[launch.value for launch in point.launches],

@@ -238,7 +238,7 @@ def common_of_points(
     labels: tuple[PointLabel, ...] = (),
     is_ranked: bool = False,
 ) -> Common:
-    """Return what all benchmark pages contain; the device's name follows the first part of `title`."""
+    """Return benchmark pages' common content; the device's name follows the first part of `title`."""
     launches = [launch for point in points for launch in point.launches]
     return Common(
         title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),

@@ -81,7 +81,7 @@ def _limits(
 
 
 def _num_places(evidence: Evidence) -> int:
-    """Count the planned locations of the probe: one per host, or one for all hosts together."""
+    """Count the locations planned for the probe: one per host, or one for all hosts together."""
     return max(1, len(evidence.hosts)) if evidence.config.distributed.nodes == 1 else 1
 
 
@@ -166,7 +166,7 @@ def _text(value: float | None, of: ProbeValue) -> str:
 
 
 def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
-    """Yield whether all values in each subject's comparisons were correct, or how many are wrong."""
+    """Yield whether all values in each subject's comparisons were correct, or how many were wrong."""
     by_subject: dict[str, list[Measure]] = {}
     for measure in measures:
         if measure.name == WRONG_VALUES and measure.value is not None and not _is_of_digests(measure):

@@ -1,12 +1,12 @@
-"""Digests of all devices on all hosts, compared by majority: measures, outcomes and warnings.
+"""Digests of all devices on all hosts, compared by majority vote: measures, outcomes, warnings.
 
-Devices are compared only if their model and software are the same: other devices may add up in a different
+Devices are compared only if their model and software are the same: other devices may sum in a different
 order, and both results may be right. For each workload, the digest that more than half of the devices produce
 in more than half of their rounds is taken as correct. If there is no such digest (two devices that differ, or
 only one device), it is impossible to say which device is wrong. However, a device with bits that change from
 round to round contradicts itself, and a device that is wrong in another workload is excluded. A single device
-with the same bits in every round is consistent with itself; whether the bits are correct is determined by
-comparing a matmul with the host's result.
+with the same bits in every round is consistent with itself; comparing a matmul with the host's result
+determines whether they are correct.
 
 >>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
 ...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))
@@ -241,9 +241,9 @@ class FingerprintsCompared:
 
     devices: tuple[DeviceFingerprints, ...]
     disagreeing: Mapping[tuple[str, str, int], int | None]
-    """Number of devices that disagree, by kind, work and round; None if there is no majority."""
+    """Number of devices that disagree, by kind, workload and round; None if there is no majority."""
     differing: tuple[str, ...]
-    """Kinds of devices with differing results, but no way to tell which devices are wrong."""
+    """Device kinds with differing results for which it is unclear which devices are wrong."""
 
 
 def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
@@ -282,7 +282,7 @@ def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
 def _without_wrong(
     groups: Mapping[tuple[str, str], Sequence[Fingerprint]], right: Mapping[tuple[str, str], str | None]
 ) -> dict[tuple[str, str], list[Fingerprint]]:
-    """For a kind of work without a majority, exclude devices that are wrong in another kind."""
+    """Exclude devices that are wrong in another workload from workloads without a majority."""
     wrong = {
         (record.kind, record.subject)
         for key, group in groups.items()

@@ -27,7 +27,7 @@ class ProbePlan:
         return self.plan.num_left
 
     def settle(self, launch: CaseRecords) -> ProbePlan:
-        """Return the plan after a launch ended."""
+        """Return the plan after a launch has ended."""
         return replace(self, plan=self.plan.settle(launch))
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:

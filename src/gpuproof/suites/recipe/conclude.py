@@ -57,7 +57,7 @@ class RecipeDetail:
 
     common: Common
     points: tuple[PointMeasures, ...]
-    """The recipe itself as a single point, in the form used for all suites of recipes."""
+    """The recipe itself as a single point, in the form shared by all suites of recipes."""
     num_shown: int
     """Number of measures that are among the page's results, which come first."""
     options: OptionsInEffect | None
@@ -111,7 +111,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _energy(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> RunEnergy | None:
-    """Return the energy of all launches together."""
+    """Return the total energy of all launches."""
     item = summary.launches[0].setup.item if summary.launches else ""
     return energy_of_run(explanations, num_launches=len(summary.launches), item=item)
 

@@ -84,7 +84,7 @@ def _epoch(launch: Launch) -> int | None:
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
-    """Split the window into epochs, numbered from 1. The time between steps is spread evenly over them."""
+    """Split the window into epochs from 1 on, dividing the time between steps evenly among the steps."""
     steps_per_epoch = -(-samples_per_epoch // max(1, launch.samples_per_step_total))
     times = launch.step_times_s
     row = partial(_epoch_row, launch, samples_per_step=launch.samples_per_step_total)

@@ -168,7 +168,7 @@ def _continued(summary: RunSummary) -> tuple[str, ...]:
 
 
 def _unseen(summary: RunSummary) -> str:
-    """Return which stalls were too rare to be seen; empty if an earlier version did not record this."""
+    """Return which stalls are too rare to detect; empty if an earlier version did not record this."""
     seen = [launch.slowest.rarest_seen_stall for launch in summary.launches]
     least_seen = [one_in for one_in in seen if one_in is not None]
     return (

@@ -37,7 +37,7 @@ class Repeats:
 
     @property
     def until(self) -> str | None:
-        """The condition at which no more launches are added; None if none can be added."""
+        """The condition under which no more launches are added; None if none can be added."""
         if not self._may_grow:
             return None
         return f"±{100 * (self.run.target_precision or 0):g} % or {units.duration(self.run.target_time_s)}"
@@ -67,7 +67,7 @@ class Repeats:
         return self.plan.next(running)
 
     def _needs_another(self) -> bool:
-        """Return whether the interval is too wide, no launch failed, and there is time for another."""
+        """Return whether the interval is too wide, no launch failed, and there is time for one more."""
         num_launches, target = len(self.plan.order), self.run.target_precision
         if target is None or len(self.figures) < num_launches or is_precise(self.figures, target):
             return False

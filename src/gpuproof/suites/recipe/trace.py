@@ -61,19 +61,19 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRow:
-    """All calls of one operator or kernel."""
+    """All calls to one operator or kernel."""
 
     name: str
     calls: int
     self_s: float
-    """Time, excluding called operators, spent on the device if there is one, else on the CPU."""
+    """Time spent on the device if there is one, else on the CPU, excluding called operators."""
     share: float
     """Fraction of the total over all rows, including omitted rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSummary:
-    """Breakdown of the time of the traced steps; times are totals over all steps, in seconds."""
+    """Time breakdown of the traced steps; times are totals over all steps, in seconds."""
 
     steps: int
     looked_at: Literal["gpu", "processor"]
@@ -221,7 +221,7 @@ def _self_times(operators: Sequence[TraceEvent]) -> Iterable[tuple[str, float]]:
 
 
 def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
-    """Sum up calls by name, starting with the longest total."""
+    """Add up the times of calls by name, longest total first."""
     times_us = grouped(calls)
     total_us = sum(map(sum, times_us.values()))
     longest = sorted(times_us.items(), key=lambda item: (-sum(item[1]), item[0]))[:TOP]

@@ -262,7 +262,7 @@ def _estimated_bytes(memory: Memory) -> int:
 
 
 def memory_parts(launches: Sequence[Launch]) -> dict[str, int]:
-    """Return the estimated memory in bytes of the rank that uses the most; only known parts count."""
+    """Return the estimated memory, in bytes, of the rank that uses the most; only known parts count."""
     return _parts_of(max(launches[0].memory, key=_estimated_bytes)) if launches[0].memory else {}
 
 

@@ -40,7 +40,7 @@ batch."""
 
 
 def advise_before(config: RunConfig) -> RuleOfThumb:
-    """Return the rule-of-thumb advice for a recipe's workload and largest batch, from its thresholds.
+    """Return rule-of-thumb advice for a recipe's workload and largest batch, using its thresholds.
 
     Raises:
         UsageError: there is no such workload, or its number of parameters is unknown until it is built.
@@ -86,7 +86,7 @@ def advice_from(
     apart: Sequence[PointBreakdown],
     options: ScaleOptions,
 ) -> AdviceDetail:
-    """Return a study's advice; `averages` are its speed-ups over all batch sizes, each with its law."""
+    """Return a study's advice; `averages` are its mean speed-ups over all batch sizes, and their laws."""
     margin = options.memory_safety_margin
     alone = {
         result.point.config.data.batch_size: [launch.mean_step_s for launch in result.launches]
@@ -199,7 +199,7 @@ class MeasuredAdvice:
 
 
 def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
-    """Return the answer from the average (with its law) that favours several devices the most.
+    """Return the answer based on the average (with its law) that favours several devices the most.
 
     The answer is *yes* if at least one decided average shows a benefit; *no* if all are decided and none is
     beneficial; otherwise not decided, because an interval that contains 1 is inconclusive. It is None if
@@ -247,7 +247,7 @@ class FixedTime:
 
 
 def fixed_time(steps_s: Mapping[int, Sequence[float]], *, confidence: float = 0.95) -> FixedTime | None:
-    """Compare the smallest batch with the largest; `steps_s` maps batches to launches' mean steps.
+    """Compare the smallest batch with the largest; `steps_s`: batch → launches' mean step times.
 
     The result is None if there are fewer than two batch sizes.
 

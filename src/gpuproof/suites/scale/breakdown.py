@@ -2,7 +2,7 @@
 
 This module also checks whether training on several devices matches training on one: losses, gradient norms
 and weights are compared, with the limits from the requirement (losses less than 0.01 apart, gradient norms
-correlated above 0.95, weights less than 1e-4 apart). The result is the worst one of all ranks and launches.
+correlated above 0.95, weights less than 1e-4 apart). The result is the worst over all ranks and launches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAYS = (
 """Communication measures by field, each with the part of a step that it describes."""
 MOST_LOSS, LEAST_CORRELATION, MOST_WEIGHT = 0.01, 0.95, 1e-4
 MOST_NORM = 0.05
-"""Largest allowed relative difference of a gradient norm."""
+"""Largest allowed relative difference between gradient norms."""
 NOTHING_LEARNT = "all gradients were zero, so there is nothing to compare"
 STEADY = 1e-6
 """Relative spread of norms below which a correlation only reflects rounding errors."""
@@ -47,7 +47,7 @@ class MemoryHeld:
 
     estimate: MemoryParts
     counted: MemoryParts | None
-    """Memory of the actual tensors."""
+    """Memory occupied by the actual tensors."""
     activations_bytes: int | None
     activations_missing: str | None
     peak_bytes: int | None

@@ -1,4 +1,4 @@
-"""Results of a scaling study: speed-up and efficiency of each point, and what to use."""
+"""Results of a scaling study: speed-up and efficiency of each point, and advice on what to use."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _state(row: ScaleRow, study: ScaleStudy) -> PointState:
 
 
 def _add_doubts(result: Result, study: ScaleStudy) -> Result:
-    """Return the result with warnings for impossible speed-ups, and for devices that train differently."""
+    """Return the result with warnings for impossible speed-ups and for diverging training results."""
     fast = [row for row in study.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in study.apart if apart.alike is not None and not apart.alike.is_alike]
     if result.validity is None or not (fast or otherwise):

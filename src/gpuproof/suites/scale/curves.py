@@ -1,8 +1,8 @@
 """Compute the curves of a study: their laws, breaks and predictions, and the overhead of steps.
 
-A curve is one batch size under strong or weak scaling. A law applies to a single communication method. If
-communication changes at the next number of devices (to another backend, another algorithm, or a second host),
-the curve is broken there, and nothing is fitted or predicted across the break.
+A curve covers one batch size under strong or weak scaling. A law applies to a single communication method. If
+communication changes at the next device count (to another backend, another algorithm, or a second host), the
+curve is broken there, and nothing is fitted or predicted across the break.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StepOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleCurve:
-    """One batch size under one law of growth, from one device up to the largest number of devices."""
+    """One batch size under strong or weak scaling, from one device to the largest number of devices."""
 
     batch_size: int
     scaling: Law
@@ -145,7 +145,7 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveBreak:
-    """A break between two device counts at which the communication method changes."""
+    """A break between two device counts, where the communication method changes."""
 
     before: int
     after: int
@@ -164,7 +164,7 @@ def fabric_of(launches: Sequence[Launch]) -> Fabric:
 
 
 def breaks_of(fabrics: Sequence[tuple[int, Fabric]]) -> Iterator[CurveBreak]:
-    """Yield the breaks of a curve, by number of devices; a single device does not communicate."""
+    """Yield the breaks in a curve, by number of devices; a single device does not communicate."""
     several = [item for item in fabrics if item[0] > 1]
     for (before, near), (after, far) in pairwise(several):
         if reason := _difference(near, far):
@@ -187,7 +187,7 @@ def _difference(near: Fabric, far: Fabric) -> str | None:
 def overhead(
     single_s: Sequence[float], several_s: Sequence[float], *, ideal_share: float, confidence: float
 ) -> Interval | Unavailable:
-    """Return the seconds by which a step on several devices exceeds its share of one device's step.
+    """Return how far, in seconds, a step on several devices exceeds its share of one device's step.
 
     `single_s` and `several_s` are the mean step times of launches. `ideal_share` is the fraction of one
     device's step time that a step would take if devices only divided the work: 1 / N under strong scaling, 1

@@ -1,4 +1,4 @@
-"""The files of a scaling study in S2's form: JSON for one device, JSON for several, and the report."""
+"""Files of a scaling study in S2's format: JSON for one device, JSON for several, and the report."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
     """Return a rank's allocated memory before and after each examined step, in MiB as in S2.
 
     The reported rank is the one that uses the most memory. An allocator that keeps freed memory for the next
-    step reports the same value before and after a step; the additional memory that a step needs appears in
+    step reports the same usage before and after a step; the additional memory that a step needs appears in
     `memory_usage_mb`, which is the peak.
     """
     measured = [phases for phases in launch.step_phases if phases.allocated_before_bytes]

@@ -2,8 +2,8 @@
 
 With N devices and throughput X(N), the USL (Gunther 2007, Guerrilla Capacity Planning) is N / X(N) = (1 + σ(N
 − 1) + κN(N − 1)) / X(1): σ is the fraction of the work that only one device can do at a time, and κ is the
-cost per pair of devices. Amdahl's law is the same with κ = 0. Both are linear in 1/X(1), σ/X(1) and κ/X(1),
-and the noise is additive in seconds, so least squares weighted by each point's own error yields these
+cost per pair of devices. Amdahl's law is the special case κ = 0. Both are linear in 1/X(1), σ/X(1) and
+κ/X(1), and the noise is additive in seconds, so least squares weighted by each point's own error yields these
 directly. If each device has its own batch, summing gradients over a ring costs 2(N − 1)/N times their bytes
 over a link, and this law is also used for prediction. If all devices share one batch, the ring cost has the
 same form as Amdahl's law.
@@ -13,8 +13,8 @@ predict what was measured there. κ, which grows with the square of the number o
 from few devices. So the interval is the union of the intervals of the USL, of Amdahl's law and, if the points
 may follow it, of the ring cost, whichever law provides the value itself. Intervals use Student's t with
 Satterthwaite's degrees of freedom, based on the scatter of each point's launches. A law is first tested for
-scatter that it leaves unexplained beyond that, and a law that fails is not a fit.
-`benchmarks/scaling_fits.py` shows how often intervals contain the true value.
+unexplained scatter beyond that, and a law that fails is rejected. `benchmarks/scaling_fits.py` shows how
+often intervals contain the true value.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class LawTrial:
     predicted: Interval
     """Efficiency."""
     reach: float
-    """Half the width of the interval for predicted minus measured time, relative to the measured time (0.1 is
-    10 %)."""
+    """Half-width of the interval for predicted minus measured time, relative to the measured time (0.1 is 10
+    %)."""
     measured: float
     passed: bool
 
@@ -183,7 +183,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawFit:
-    """A law that the points follow."""
+    """A scaling law fitted to the points."""
 
     law: LawName
     serial: Interval

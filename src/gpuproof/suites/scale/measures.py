@@ -58,7 +58,7 @@ def study_measures(study: ScaleStudy) -> Iterator[Measure]:
 
 
 class _Place:
-    """The point that a result belongs to: a batch size on a number of devices."""
+    """The point that a result belongs to: a batch size and a device count."""
 
     def __init__(self, batch_size: int, num_devices: int, law: Law | None, *, case: str = "main") -> None:
         self.labels = {"batch_size": batch_size, "num_devices": num_devices, "scaling": law}
@@ -78,7 +78,7 @@ class _Place:
         better: Better | None = None,
         **labels: Any,
     ) -> Measure:
-        """Return a result that belongs to this point."""
+        """Return a measure for this point."""
         return Measure(
             name=f"{quantity}, {self.text}",
             case=self.case,
@@ -220,7 +220,7 @@ def _predictions(curve: ScaleCurve) -> Iterator[Measure]:
 
 
 def average_lines(averages: Sequence[Average]) -> Iterator[str]:
-    """Yield the speed-up over all batch sizes, one line for each number of devices and law."""
+    """Yield the speed-up over all batch sizes, one line for each device count and law."""
     for average in averages:
         ratio = average.speed_up.comparison.ratio
         ratio_text = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
@@ -316,7 +316,7 @@ def launch_lines(rows: Sequence[ScaleRow]) -> Iterator[str]:
 
 
 def thumb_lines(study: ScaleStudy) -> Iterator[str]:
-    """Report what the rule of thumb says."""
+    """Report what the rule of thumb recommends."""
     rule = study.rule_of_thumb
     if rule is not None and study.num_parameters is not None:
         yield f"{rule.reason}: {rule.advice}"

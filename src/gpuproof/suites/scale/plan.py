@@ -3,8 +3,8 @@
 *Strong* scaling fixes the total batch of all devices; *weak* scaling fixes the batch per device. On one
 device both are the same, so it is measured once.
 
-Whether more devices pay off is decided from prices given by the user. *By the piece*: host and devices are
-paid for while they are in use (rented, or bought and depreciated), so several devices pay off if the speed-up
+Whether more devices pay off is decided from prices given by the user. *By usage*: host and devices are paid
+for while they are in use (rented, or bought and depreciated), so several devices pay off if the speed-up
 exceeds the price ratio. *By the hour saved*: the additional devices are bought once, and pay for themselves
 through the hours saved on the same workload.
 """
@@ -35,7 +35,7 @@ class ScaleOptions(Thresholds):
     """The `scale` block of a recipe: what to measure, and the thresholds of the rule of thumb."""
 
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128)
-    """Batch sizes, in samples per step: the total of all devices (strong) or per device (weak)."""
+    """Batch sizes, in samples per step: the total over all devices (strong) or per device (weak)."""
     num_devices: tuple[int, ...] = (1,)
     """Device counts to run on, with one rank per device."""
     laws: tuple[Law, ...] = ("strong", "weak")
@@ -44,7 +44,7 @@ class ScaleOptions(Thresholds):
     """Number of launches per point that, after the window, also time the phases of a step and measure
     communication in three ways; 0 for none."""
     device_price: float | None = None
-    """Price of one device, in any currency, as a purchase price or for any period; null disables costs."""
+    """Price of one device, in any currency: for purchase, or for any period; null disables costs."""
     host_price: float = 0.0
     """Price of everything that is needed regardless of the number of devices, in the same currency and for
     the same period."""
@@ -87,7 +87,7 @@ class ScaleOptions(Thresholds):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
-    """One batch size on one number of devices."""
+    """One batch size at one device count."""
 
     batch_size: int
     num_devices: int

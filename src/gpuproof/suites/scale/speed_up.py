@@ -94,7 +94,7 @@ class SpeedUp:
 
     @property
     def recommendation(self) -> str:
-        """Recommend what to use if the interval excludes 1; else report what could not be demonstrated."""
+        """Recommend a choice if the interval excludes 1; else report what could not be demonstrated."""
         comparison = self.comparison
         if comparison.verdict == "cannot tell":
             return f"cannot tell: {comparison.reason}"

@@ -1,7 +1,7 @@
 """Results of request windows: the highest rate found or the latency at a rate, and all warnings.
 
-Text results also include the time to the first tokens, between chunks and per token, and token counts. The
-rate that the load client can achieve alone is included too, since a search may end at that limit.
+Text results also include the time to the first token, between chunks and per token, and token counts. The
+rate that the load client can achieve on its own is included too, since a search may end at that limit.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _explain(evidence: Evidence) -> list[LaunchExplanation]:
 
 
 def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
-    """Combine the launches; `observed` contains the warnings from readings during them."""
+    """Combine the launches; `observed` contains the warnings from readings during the launches."""
     config, cases = evidence.config, evidence.launches
     launches = [served for launch in cases if (served := summarize_requests(launch)) is not None]
     settled = [launch for launch in cases if launch.status != "unfinished"]
@@ -232,7 +232,7 @@ def _unseen(run: ServingRun) -> list[str]:
 
 
 def client_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the client's highest rate, and its lateness at half that rate, with a stand-in endpoint."""
+    """Yield a client's highest rate, and its lateness at half that rate, against a stand-in endpoint."""
     for alone in [served.window.client for served in run.launches if served.window.client][:1]:
         rate = units.rate(alone.rate_per_s, "requests")
         yield Measure(
@@ -252,7 +252,7 @@ def client_measures(run: ServingRun) -> Iterator[Measure]:
 
 
 def client_doubts(run: ServingRun) -> Iterator[Doubt]:
-    """Report that the search ended at the client's limit and not the server's."""
+    """Report that the search ended at the client's limit rather than the server's."""
     limit_per_s = run.search.client_limit_per_s if run.search else None
     alone = next((served.window.client for served in run.launches if served.window.client), None)
     if limit_per_s is not None:
@@ -270,7 +270,7 @@ def client_doubts(run: ServingRun) -> Iterator[Doubt]:
 
 
 def token_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    """Return token times and counts, and prompt and answer lengths; none if there are no tokens."""
+    """Return token times and counts, and prompt and response lengths; none if there are no tokens."""
     if not any(served.first_token_s for served in run.main):
         return []
     measures = [
@@ -306,7 +306,7 @@ def _token_rate(run: ServingRun) -> Measure:
 
 
 def _length_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the mean lengths of an endpoint's prompts and answers: as counted and as requested."""
+    """Yield the mean lengths of an endpoint's prompts and responses: as counted and as requested."""
     for name in ("prompts", "answers"):
         sides = [getattr(served, name) for served in run.main]
         asked = [tokens for counts in sides for tokens in counts.asked]

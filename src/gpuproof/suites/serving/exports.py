@@ -1,9 +1,9 @@
-"""All windows and rates of a serving run: page measures, file rows, and the curve of a search.
+"""Windows and rates of a serving run: measures for pages, rows for files, and a search's curve.
 
-The curve shows p50 and p99 of the latency at every offered rate. A percentile is not drawn if its window had
-too few requests. The bound is a horizontal line; the highest rate that met it and the knee of the median are
-vertical lines. The latency axis is logarithmic: above the highest rate, the queue grows for as long as the
-window is open.
+The curve shows p50 and p99 latency at every offered rate. A percentile is not drawn if its window had too few
+requests. The bound is a horizontal line; the highest rate that met it and the knee of the median are vertical
+lines. The latency axis is logarithmic: above the highest rate, the queue grows for as long as the window is
+open.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def rate_measures(run: ServingRun) -> Iterator[Measure]:
-    """Yield the combined result of the launches at each rate, and what more would be needed."""
+    """Yield the combined result of the launches at each rate, and what is still needed."""
     for rate_per_s, judgement in run.rates.items():
         goodput = _mean([served.goodput_per_s for served in run.at(rate_per_s)])
         for standing in judgement.standings:

@@ -205,7 +205,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
 
 
 def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
-    """Return the highest confirmed rate; the true one is between it and the lowest refuted rate."""
+    """Return the highest confirmed rate; the true rate is between it and the lowest refuted rate."""
     met, refuted, client = search.met_per_s, search.not_met_per_s, search.client_limit_per_s
     condition = bounds_text(run.config)
     upper = "no rate was refuted" if refuted is None else f"refuted at {_rate(refuted)}"
@@ -239,7 +239,7 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
 
 
 def _why_none(search: RateSearch, upper: str) -> str | None:
-    """Report why the highest rate is unknown: the client limits it, or no rate is confirmed."""
+    """Report why the highest rate is unknown: the client is the bottleneck, or no rate is confirmed."""
     met = search.met_per_s
     if search.client_limit_per_s is not None:
         return f"{upper}; {'none' if met is None else _rate(met)} is confirmed, and the server may reach more"
@@ -254,7 +254,7 @@ def _remedy(refuted_per_s: float | None) -> str:
 
 
 def bounds_text(config: RunConfig) -> str:
-    """Describe what is required of requests."""
+    """Describe the bounds that requests must meet."""
     percentile_of_all = config.serving.bounds.goodput_percentile
     if percentile_of_all is not None:
         return f"{percentile_of_all:g} % of requests with {limits_together(config)}"
@@ -267,7 +267,7 @@ def limits_together(config: RunConfig) -> str:
 
 
 def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
-    """Return the limits that are set: name, seconds, and the percentile compared with it."""
+    """Return the limits that are set: name, seconds, and the percentile compared with each."""
     serving, bounds = config.serving, config.serving.bounds
     limits = (
         ("latency", serving.latency_bound_s, serving.latency_percentile),

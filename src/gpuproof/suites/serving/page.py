@@ -54,7 +54,7 @@ def _windows(measures: Iterable[Measure]) -> Pivot:
 
 
 def _rates(measures: Iterable[Measure]) -> Pivot:
-    """For each rate, show the combined result of its launches, and what more would be needed."""
+    """For each rate, show the combined result of its launches, and what is still needed to decide."""
     quantities = (*BEFORE_GOODPUT, "percentile at most", "goodput", "to decide")
     return pivot(
         "Rates, by all launches at each",

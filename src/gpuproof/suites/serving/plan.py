@@ -44,7 +44,7 @@ class Load:
     is_repeated: bool = False
     replicate: int = 0
     num_requests: int | None = None
-    """Number of requests for a launch of the search; None to use the recipe's value."""
+    """Number of requests in one launch of the search; None to use the recipe's value."""
 
 
 def is_search(serving: ServingSpec) -> bool:
@@ -64,7 +64,7 @@ class ServingPlan:
     used_s: float = 0.0
     """The total time of the launches."""
     beside_s: float = STARTING_S
-    """The longest time that a launch took beyond its arrivals."""
+    """The longest time that a launch took beyond its arrival period."""
 
     def settle(self, launch: CaseRecords) -> ServingPlan:
         """Return the plan after a launch ended."""
@@ -89,7 +89,7 @@ class ServingPlan:
 
     @property
     def client_per_s(self) -> float:
-        """Return the rate up to which the client is not the limit; infinite if it was not tested."""
+        """Return the rate up to which the client is not the bottleneck; infinite if it was not tested."""
         return min((trial.client.rate_per_s for trial in self.trials if trial.client), default=inf)
 
     @property
@@ -155,7 +155,7 @@ class ServingPlan:
 
 
 def case_of_load(config: RunConfig, load: Load, replicate: int, *, case_id: str | None = None) -> Case:
-    """Return a launch of a load; if `case_id` is None, the load's own name is used.
+    """Return a launch with this load; if `case_id` is None, the load's own name is used.
 
     Raises:
         UsageError: the recipe cannot run.
@@ -198,7 +198,7 @@ def next_loads(serving: ServingSpec, trials: Sequence[Trial], search: RateSearch
 
 
 def confirmations(config: RunConfig) -> int:
-    """Return the minimum number of launches that confirm a rate."""
+    """Return the minimum number of launches needed to confirm a rate."""
     return max(MIN_CONFIRMATIONS, config.run.repeats)
 
 
@@ -209,7 +209,7 @@ def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
 
 
 def _loads_in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
-    """Return the curve points for which there is time; high rates need the least time."""
+    """Return the curve points that fit in the available time; high rates need the least time."""
     chosen: list[float] = []
     for rate in sorted(rates, reverse=True):
         num_requests = search.effort.first_requests(rate)

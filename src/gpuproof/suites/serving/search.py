@@ -1,4 +1,4 @@
-"""The search for the highest rate at which requests stay within bounds, and the run around it.
+"""Search for the highest rate at which requests stay within bounds, and the run it belongs to.
 
 Input: the finished launches. Output: which rates are confirmed, refuted or undecided, and the next launch.
 Nothing is guessed: an offline launch measures the server's maximum, and bisection between the highest
@@ -31,8 +31,8 @@ MOST_UNTOLD = 2
 """Number of undecided rates after which the search for the lower edge of the gap stops; twice as many for the
 upper edge."""
 HOPELESS = 3.0
-"""Limit for a decision: if it needs more than this multiple of the requests left for a rate, the remaining
-requests are not sent."""
+"""Limit on the requests that a decision needs: beyond this multiple of the requests left for a rate, the
+remaining ones are not sent."""
 MIN_LATE_LAUNCHES = 2
 """Minimum number of launches in which the client must be late: in a single one, something else may have
 delayed it."""
@@ -132,11 +132,11 @@ class Trial:
     """The evaluation stored by a version that used a single launch per rate; None for later versions."""
     is_client_late: bool = False
     client: ClientAlone | None = None
-    """The client's own limit, from the launch before a search with an endpoint."""
+    """The client's own limit, measured by the launch before a search with an endpoint."""
 
     @classmethod
     def of(cls, served: Served) -> Trial:
-        """Build it from the results of a window."""
+        """Build a trial from the results of a window."""
         verdict = served.verdict
         return cls(
             scenario=served.window.scenario,
@@ -196,7 +196,7 @@ class RateSearch:
     time_left_s: float = inf
     """Time limit for the entire search."""
     beside_s: float = 0.0
-    """Time that a launch needs in addition to its arrivals: to start, and to answer the last requests."""
+    """Time that a launch needs beyond its arrival period: to start, and to answer the last requests."""
     lowest_per_s: float = 0.0
     """Rates below this are not tried."""
     client_per_s: float = inf
@@ -216,7 +216,7 @@ class RateSearch:
 
     @property
     def untold(self) -> list[float]:
-        """Return the rates between the edges that are undecided with no time left, lowest first."""
+        """Return the rates between the edges that are still undecided with no time left, lowest first."""
         low, high = self.met_per_s or 0.0, self._upper
         return [
             rate
@@ -239,7 +239,7 @@ class RateSearch:
         return min(edge for edge in edges if edge is not None)
 
     def requests_left(self, rate_per_s: float) -> int:
-        """Return the number of requests in a rate's next launch; 0 if the rate is settled or given up."""
+        """Return the number of requests in a rate's next launch; 0 if the rate is settled or abandoned."""
         first, most = self.effort.first_requests(rate_per_s), self.effort.most_requests(rate_per_s)
         judgement = self.rates.get(rate_per_s)
         if judgement is None:
@@ -259,7 +259,7 @@ class RateSearch:
 
     @property
     def next_launch(self) -> tuple[float, int] | None:
-        """Return rate and requests of the next launch; None if the search is over or has not started."""
+        """Return rate and requests for the next launch; None if the search is over or has not started."""
         wanted = self.wanted
         return wanted if wanted is not None and self.fits(*wanted) else None
 
@@ -289,7 +289,7 @@ class RateSearch:
         return below or above
 
     def _proof(self) -> tuple[float, int] | None:
-        """Return the highest rate and how many more requests fit in its time; more reveal rare stalls."""
+        """Return the highest rate and how many more requests its budget allows; more reveal rare stalls."""
         rate = self.met_per_s
         # empty in runs from a version that evaluated a single launch per rate
         if rate is None or not self.rates[rate].standings:
@@ -306,5 +306,5 @@ class RateSearch:
 
     @property
     def is_finished(self) -> bool:
-        """Report whether there is nothing left to launch for the search."""
+        """Report whether the search has nothing left to launch."""
         return self.ceiling_per_s is not None and self.next_launch is None

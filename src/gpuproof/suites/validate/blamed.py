@@ -48,7 +48,7 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
 
 
 def blame_measures(order: StageOrder) -> Iterator[Measure]:
-    """Yield each test's result in a search; tests are evaluated together, so no rule applies to one."""
+    """Yield each test's result in a search; tests are evaluated together, so none has its own rule."""
     for suspect in order.followed():
         for search in suspect.searches:
             for number, test in enumerate(search.search.findings().tests):
@@ -262,7 +262,7 @@ def substitute(judged: Sequence[Judged], order: StageOrder, results: Sequence[St
 
 
 def _is_of(item: Judged, case: StageCase, again: Collection[str]) -> bool:
-    """Report whether a non-passing outcome is about this entire case, and was evaluated `again`."""
+    """Report whether a non-passing outcome concerns this entire case, and was evaluated `again`."""
     outcome, host = item.outcome, case.places[0].name
     if outcome.status not in ("FAIL", "WARN", "ERROR") or "/gpu/" in outcome.subject:
         return False

@@ -128,7 +128,7 @@ def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
 
 
 def first_line(readiness: Readiness, ready_for: str | None) -> str:
-    """Explain the verdict: the detectable loss, and what was agreed, failed or is undecided."""
+    """Explain the verdict: the detectable loss, what was agreed, and what failed or is undecided."""
     if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
         cells = [cell for cell in readiness.cells if cell.standing == "passed"]
         titles = ", ".join(dict.fromkeys(cell.title for cell in cells if cell.aspect in RATES))

@@ -88,11 +88,11 @@ class ValidateDetail:
     drain: tuple[NodeToDrain, ...] = ()
     """The nodes that failed; gpuproof itself does not drain them."""
     chosen: ChosenHosts | None = None
-    """Which hosts to run on, if there are spare ones."""
+    """Which hosts to run on, if there are spare hosts."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """Return the verdict of a validation and its files."""
+    """Return a validation's verdict and files."""
     options, order = read_options(evidence.config), settle_order(evidence)
     recipes = Recipes(evidence.config)
     results = [
@@ -144,7 +144,7 @@ def _unsettled(results: Sequence[StageResult]) -> dict[str, Doubt]:
 
 
 def _choose_hosts(facts: FleetFacts, readiness: Readiness, *, num_spares: int) -> ChosenHosts | None:
-    """Choose the hosts to run on, if some of them are spare."""
+    """Choose the hosts to run on, if some are spares."""
     if not num_spares:
         return None
     return choose_hosts(facts.hosts_there, readiness.tree, facts.measures, num_spares=num_spares)

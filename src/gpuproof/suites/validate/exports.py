@@ -36,7 +36,7 @@ def validation_export(results: Sequence[StageResult]) -> Export | None:
 def notes_of_training(
     results: Sequence[StageResult], stages: Collection[str], origins: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield notes about the training over all devices, or about its absence.
+    """Yield notes about training across all devices, or about its absence.
 
     The notes explain each null in validation_result.json, or why there is no such file. They also list
     command-line keys that had no effect because no stage trains.

@@ -1,7 +1,7 @@
-"""A gate before a job: one word, one line and one exit code, from a short validation's result.
+"""A gate before a job: a verdict, a line and an exit code, from a short validation's result.
 
-The gate fails (exit code 3) only for something that was measured and is wrong. Anything that could not be
-checked is an error with another code, so that a node is never removed because a result is missing.
+The gate fails (exit code 3) only if something was measured and is wrong. Anything that could not be checked
+is an error with another code, so that a node is never removed because a result is missing.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def rules_of(options: ValidateOptions) -> tuple[Rules, Rules]:
     """Read the recipe's rules, except those that the file replaces, followed by the file's rules.
 
     Raises:
-        UsageError: a rule cannot be evaluated; every mistake is listed with its line.
+        UsageError: a rule cannot be evaluated; every mistake is listed with its line number.
     """
     of_recipe = rules_of_entries(
         options.rules, source=options.rules_recipe or options.rules_source, lines=options.rules_lines
@@ -106,7 +106,7 @@ def judge_all(
 
 
 def _of_cells(facts: FleetFacts, options: ValidateOptions) -> FleetFacts:
-    """Keep the measures that READY requires; the others do not need a reference."""
+    """Keep only the measures that READY requires; the others do not need a reference."""
 
     def is_asked_for(measure: Measure) -> bool:
         of_name = (row.labels for row in options.aspects if row.measure == measure.name)
@@ -120,7 +120,7 @@ def short_of_rules(
 ) -> dict[str, Shortfall]:
     """Return, by case, the collective that misses a rule by the most; unevaluated ones do not count.
 
-    It is evaluated as at the end of the run, using only the launches of the collective stage.
+    It is evaluated the same way as at the end of the run, using only the launches of the collective stage.
     """
     cases = [case for case in stage.cases if launches.get(case.case_id)]
     recipes = Recipes(config)
@@ -215,7 +215,7 @@ def _left_out(name: str, reason: str) -> Judged:
 
 
 def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[Rule]:
-    """Yield the rules that options imply: whether training kept its pace, and how well it scales."""
+    """Yield the rules that options imply: whether training speed was stable, and how well it scales."""
     bounds = {"step-time drift": options.max_drift, "spread of launches": options.max_spread}
     for measure in measures:
         is_training = measure.labels.get("stage") in ("training", "soak")

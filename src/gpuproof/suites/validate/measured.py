@@ -44,7 +44,7 @@ PARTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """One case of a stage: its records, and the conclusion of its suite."""
+    """One case of a stage: its records, and its suite's conclusion."""
 
     stage: Stage
     case: StageCase
@@ -56,7 +56,7 @@ class StageResult:
     summary: Mapping[str, Any]
     """Contents of its run_summary.json; empty if its suite does not write one."""
     subject: str
-    """The device or host that the result belongs to, or the whole."""
+    """The device or host that the result belongs to, or the entire run."""
 
 
 OF_WINDOWS = (
@@ -66,8 +66,8 @@ OF_WINDOWS = (
     ("model.options.m, model.options.n and model.options.k", "validate.gemm_size"),
     ("model.options.buffer_bytes", "validate.memory_buffer_bytes"),
 )
-"""Texts in remedies, each with the validation key to show instead; stages that use a model keep the recipe's
-own keys."""
+"""Phrases in remedies, each with the validation key to show instead; stages that use a model keep the
+recipe's own keys."""
 
 
 def _with_own_keys(result: Result | None, case: StageCase) -> Result | None:
@@ -83,7 +83,7 @@ def _renamed(doubt: Doubt, names: Iterable[tuple[str, str]]) -> Doubt:
 
 
 def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Recipes) -> StageResult:
-    """Conclude the launches of a case with its recipe's suite."""
+    """Evaluate the launches of a case with its recipe's suite."""
     launched = _stage_result(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
     if not launched.launches:
         return launched
@@ -117,7 +117,7 @@ def _stage_result(
 def measures_of_collectives(
     stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
-    """Yield a collective case's measures, as in its conclusion, before that is written."""
+    """Yield a collective case's measures, as in its conclusion, before the conclusion is written."""
     launched = _stage_result(stage, case, recipes, launches)
     yield from (_label(measure, launched, _labels(launched)) for measure in collective_measures(launches))
 
@@ -230,7 +230,7 @@ def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measur
 
 
 def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
-    """Return the fraction by which steps became longer, with its interval; None with too few steps.
+    """Return the relative increase in step time, with its interval; None if there are too few.
 
     Uses medians of the first and the last quarter, so that stalls of single steps do not count as drift. If
     steps are so autocorrelated that a quarter amounts to fewer than ten independent pieces, there is no
@@ -314,7 +314,7 @@ def _flops_per_watt(measures: Sequence[Measure]) -> Iterator[Measure]:
 
 
 def efficiency(results: Sequence[StageResult]) -> Iterator[Measure]:
-    """Yield T_N ÷ (N · T_1) for training: launches over all devices compared with launches on one.
+    """Yield T_N ÷ (N · T_1) for training: launches on all devices compared with launches on one.
 
     The interval is the widest that the intervals of both sides allow.
     """

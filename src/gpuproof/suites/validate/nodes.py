@@ -7,8 +7,8 @@ is then not evidence about the GPU, and a node must not be drained because of it
 
 If there are spare hosts, a host may be chosen only if it passed all its checks; one that failed or is
 undecided may not. Among those that passed, hosts with the smallest loss come first. The loss is how far the
-lowest of a host's rates is below the median of all hosts (for the worst kind of rate). Such small differences
-may be chance: they only decide which host to leave out if all are good.
+lowest of a host's rates falls below the median of all hosts (for the worst kind of rate). Such small
+differences may be chance: they only decide which host to leave out if all are good.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def nodes_to_drain(judged: Sequence[Judged], indices: Mapping[str, int]) -> tupl
     """Return nodes with a failed required check: of the node itself, or of a device or link in it.
 
     Slowness between nodes, or of the whole cluster, belongs to no single node. `indices` maps each GPU to its
-    number.
+    index.
     """
     by_node: dict[str, list[Judged]] = {}
     for item in judged:
@@ -229,7 +229,7 @@ def _value(item: Judged) -> tuple[str, float | None]:
 
 
 def _shared_values(results: Sequence[StageResult]) -> Iterator[tuple[tuple[str, float | None], str]]:
-    """Yield metrics of launches during which other processes used a device, with these processes."""
+    """Yield metrics of launches in which other processes used a device, along with those processes."""
     for one in results:
         doubts = () if one.result is None else one.result.doubts
         why = next((doubt.reason for doubt in doubts if doubt.code == NEIGHBOURS), None)

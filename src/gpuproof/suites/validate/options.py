@@ -55,7 +55,7 @@ HARDWARE = tuple(
 
 
 def rows_of_stage(stage: str) -> tuple[RequiredAspect, ...]:
-    """Return what READY requires for a single stage: its own rows, and its hardware's state."""
+    """Return what READY requires for a single stage: its own rows, and the state of its hardware."""
     rates = {row.aspect for row in HARDWARE if row.labels.get("stage") == stage} - {"right results"}
     return tuple(
         row for row in HARDWARE if row.aspect in ("state", *rates) or row.labels.get("stage") == stage
@@ -85,7 +85,7 @@ class ValidateOptions:
     gemm_precisions: tuple[Precision, ...] | Auto = ("bf16",)
     """Data types of the matmuls, one launch each; auto means bf16 on GPUs and fp32 elsewhere."""
     memory_buffer_bytes: Bytes | Auto = AUTO
-    """Length of each buffer of the memory stage, in bytes or e.g. as 1G; auto depends on each device's memory
+    """Size of each buffer of the memory stage, in bytes or e.g. as 1G; auto depends on each device's memory
     and cache: 4G on an H100, 64M on a CPU."""
     host_memory_buffer_bytes: Bytes = 2**31
     """Length of each of host_memory's three buffers, in bytes or e.g. as 2G; larger than the CPU's caches."""
@@ -105,8 +105,8 @@ class ValidateOptions:
     strategies: tuple[ParallelStrategy, ...] = ()
     """Additional ways of sharding the first model over all devices, e.g. fsdp."""
     on_gpus: dict[str, Any] = field(default_factory=dict)
-    """Recipe keys, by dotted name, with other values for training on GPUs, e.g. a model that saturates them
-    if the recipe's own model is sized for a laptop."""
+    """Recipe keys, by dotted name, that have different values for training on GPUs, e.g. a model that
+    saturates them if the recipe's own model is sized for a laptop."""
     training_minutes: float = 4.0
     """Expected time of one training launch, since its length is given in steps and not in seconds."""
     soak_s: float = 3600.0
@@ -138,7 +138,7 @@ class ValidateOptions:
     CUDA_VISIBLE_DEVICES does not change it."""
     sku: str | None = None
     """Product name of each host, as in hardware/skus.toml: it sets how many GPUs are expected, unless
-    expected_gpus does. With null it is detected, and anything missing is advisory."""
+    expected_gpus does. With null it is detected, and missing parts are only advisory."""
     allow_cpu: bool = False
     """Whether to try the validation without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
@@ -150,7 +150,7 @@ class ValidateOptions:
     detects: float = 0.2
     """Largest loss of a rate, as a fraction, that may go undetected if the verdict is READY."""
     ready_for: str | None = None
-    """What the machine is ready for, e.g. a job, if that requires less than everything the hardware has."""
+    """What the machine is ready for, e.g. a job, if it needs less than the full hardware."""
     rules: tuple[Mapping[str, Any], ...] = ()
     """Rules for metrics and hosts (docs/guides/rules.md); without metric rules, nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
@@ -160,7 +160,7 @@ class ValidateOptions:
     rules_lines: tuple[int, ...] = ()
     """The line of each rule in the recipe; also set by the reader."""
     file_rules: str | None = None
-    """The text of a file of additional rules (--rules); a rule of the same name replaces the recipe's."""
+    """The text of an additional rules file (--rules); a rule of the same name replaces the recipe's."""
     file_source: str = "--rules"
     """The rules file, as named in reports."""
     references: str | None = None

@@ -3,7 +3,7 @@
 These outcomes are not about speed: something that ran is not necessarily fast. Skipped cases are SKIP, cases
 that could not be measured are ERROR, and cases with nothing to measure are NOT-APPLICABLE, with the evidence.
 Wrong values are attributed to the device that produced them, by probes and checked matmuls. A probe evaluates
-its own results, and its outcomes are named after their stage here. Fingerprints of all hosts are compared
+its own results; here, its outcomes are named after their stage. Fingerprints of all hosts are compared
 together, regardless of each host's own result.
 """
 
@@ -34,7 +34,7 @@ NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
 PLAN = "the plan of this recipe"
 RESUMED = "Finish the run with --resume"
 LAUNCHES = "launches"
-"""The subject of launch outcomes, named as in the rows of aspects."""
+"""The subject of launch outcomes, as named in the aspect rows."""
 FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 
 
@@ -245,7 +245,7 @@ def _presence(expected: Collection[str], answered: Collection[str], lost: Collec
 
 
 def wrong_outcomes(results: Sequence[StageResult]) -> Iterator[Judged]:
-    """Evaluate every device for which values were compared."""
+    """Evaluate every device whose values were compared."""
     for result in results:
         if result.result is not None and reason_for_nothing(result) is None:
             outcomes = result.result.outcomes if result.config.kind == "probe" else _product_outcomes(result)

@@ -56,7 +56,7 @@ NOTHING_WRONG = "no problems found"
 STILL_OPEN = "undecided (% of the data sheet)"
 MOST_REASONS, MOST_OF_REASON, MOST_DRAINED, MOST_FAILED = 6, 240, 2, 24
 MOST_ALONE = 4
-"""Maximum number of subjects with the same result that get a row each."""
+"""Maximum number of subjects with the same result that each get a row."""
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
 OPEN_WORDS = {"passed": "passed", "undecided": "open", "failed": "failed"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
@@ -131,7 +131,7 @@ def _verdict(result: Result, readiness: Readiness, rates: Sequence[RateRow]) -> 
 
 
 def _open_names(cells: Sequence[AspectCell], rates: Sequence[RateRow]) -> Iterator[str]:
-    """List what is undecided: rates with their values, and their fraction of data sheets or the MFU."""
+    """List what is undecided: rates with their values, and their data-sheet fractions or the MFU."""
     yield from dict.fromkeys(what_of(cell) for cell in cells if cell.aspect not in RATES)
     for row in (row for row in rates if row.standing == "undecided"):
         sheet = f" ({row.share_of_sheet})" if row.share_of_sheet else ""
@@ -146,7 +146,7 @@ def _next_step(reason: str, judged: Sequence[Judged], cells: Sequence[AspectCell
 
 
 def _reasons(result: Result, readiness: Readiness) -> Iterator[str]:
-    """Yield why the verdict is not better, except for undecided aspects, each reason in a few lines."""
+    """Yield reasons why the verdict is not better, except for undecided aspects, in a few lines each."""
     reasons = [reason for reason in readiness.reasons if not reason.startswith(OPEN)]
     reasons = [named(reason, result.device_indices) for reason in reasons]
     yield from (one_line(reason, room=MOST_OF_REASON) for reason in reasons[:MOST_REASONS])
@@ -189,9 +189,9 @@ def _advisory(measures: Sequence[Measure]) -> Iterator[str]:
 
 
 def still_open(readiness: Readiness) -> Iterator[Section]:
-    """Report why aspects are undecided, in one line per reason, and how to get them decided.
+    """Report why aspects are undecided, in one line per reason, and how to decide them.
 
-    A baseline should not be recorded on a machine on which something failed.
+    A baseline should not be recorded on a machine where something failed.
     """
     cells = readiness.cells
     alike = grouped(((cell.reason, cell.next_step), cell) for cell in cells if cell.standing == "undecided")
@@ -242,7 +242,7 @@ def _cells_table(title: str, cells: Sequence[AspectCell]) -> Table:
 
 
 def _subjects(cells: Sequence[AspectCell]) -> str:
-    """Name a single subject, or count several; reasons name the undecided ones."""
+    """Name a single subject, or count several; reasons list the undecided subjects."""
     if cells[0].subject == WHOLE:
         return "all"
     kind = NOUNS.get(kind_of(cells[0].subject), "subjects")
@@ -291,7 +291,7 @@ def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequenc
 
 
 def _row_key(branch: Branch) -> object:
-    """Return the content of a branch's row and of the rows below it; equal rows are shown only once."""
+    """Return the content of a branch's row and of the rows below it; identical rows are shown once."""
     parts = frozenset(_row_key(part) for part in branch.branches)
     return branch.standing, branch.failed, branch.undecided, parts
 

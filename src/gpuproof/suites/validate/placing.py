@@ -41,7 +41,7 @@ class Site:
     beforehand."""
 
     def count_on(self, place: HostPlace) -> int:
-        """Count the devices of a host that are tested."""
+        """Count the tested devices of a host."""
         return place.num_devices or self.num_devices
 
 
@@ -103,7 +103,7 @@ class Stage:
 
 
 def seconds_of(launches: Iterable[StageCase]) -> float:
-    """Return the expected duration of launches on the busiest host, as hosts run in parallel."""
+    """Return the expected duration of launches on the busiest host, since hosts run in parallel."""
     by_host: defaultdict[str, float] = defaultdict(float)
     for case in launches:
         for place in case.places:

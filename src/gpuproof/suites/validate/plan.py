@@ -68,7 +68,7 @@ class StageOrder:
 
     @property
     def seconds_left(self) -> float:
-        """Expected duration of these launches, running stage by stage."""
+        """Expected duration of these launches when run stage by stage."""
         return sum(seconds_of(case for case, _ in self._open(stage)) for stage in self.stages)
 
     def settle(self, launch: CaseRecords) -> StageOrder:
@@ -180,7 +180,7 @@ class StageOrder:
                     yield case, replicate
 
     def can_be_placed(self, case: StageCase) -> bool:
-        """Check whether any hosts are left for a case; one job over several hosts needs at least two."""
+        """Check whether any hosts are left for a case; one job across several hosts needs at least two."""
         return len(self.places_of(case)) >= min(2, len(case.places))
 
     def fits(self, case: StageCase) -> bool:
@@ -232,7 +232,7 @@ def planned_order(config: RunConfig, places: Sequence[HostPlace], options: Valid
 
 
 def _taken_ms(launch: CaseRecords) -> int:
-    """Return how long a launch took, by the clocks of its ranks: each host measures its own time."""
+    """Return how long a launch took, by its ranks' clocks: each host measures its own time."""
     starts = {start.rank: start.monotonic_s for start in launch.of(Start)}
     ends = {end.rank: end.monotonic_s for end in launch.of(RankResult)}
     taken = [ends[rank] - starts[rank] for rank in starts.keys() & ends.keys()]
@@ -254,7 +254,7 @@ class FollowedUp:
 
     @property
     def searches(self) -> tuple[Blaming, ...]:
-        """All searches that follow up the suspicion."""
+        """All searches that follow up on the suspicion."""
         return (self.search, *self.inside.values())
 
     @property

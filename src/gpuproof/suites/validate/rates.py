@@ -1,6 +1,6 @@
 """The page's first table: measured values, expected values, and data-sheet fractions.
 
-A row is one rate for all subjects of a kind: GEMM with one data type, the memory, one link direction, a
+Each row is one rate for all subjects of a kind: GEMM with one data type, memory, one link direction, a
 collective, or a training run. Its text comes from measures, outcomes and known facts about the boards. The
 charts are also built here: hosts by checks, how much slower each subject is, and the tests of each search.
 """

@@ -91,7 +91,7 @@ def nccl_ras(config: RunConfig, options: ValidateOptions, site: Site) -> Iterato
 
 
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    """Yield a file write and a file read on each host, in the user's folder; none without a folder."""
+    """Yield a file write and read test for each host, in the user's folder; none without a folder."""
     if options.storage_dir is not None:
         folder = {"folder": options.storage_dir}
         yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, values=folder)

@@ -48,7 +48,7 @@ than the whole."""
 NOTHING_THROUGH = 0.9
 """The slowdown to search for if results are wrong or a job hangs; such tests have the value 0."""
 MOST_NOISE = 0.9
-"""Upper limit for noise; larger scatter is treated as this much."""
+"""Upper limit for noise; larger scatter is capped at this value."""
 TWO_SIDED_95 = 1.96
 EVERY_LINK: tuple[Operation, ...] = ("all_to_all", "all_to_all_v")
 """Operations in which each rank sends to every other rank; the others use a ring or a tree."""
@@ -77,7 +77,7 @@ class Shortfall:
     why: str | None
     """Description of the problem; None if there is no problem, but a search was requested."""
     share: float
-    """Shortfall as a fraction of what the collective should reach; 1 if nothing correct gets through."""
+    """Shortfall as a fraction of what the collective should reach; 1 if no correct data gets through."""
     operation: str | None = None
     size_bytes: int | None = None
     """None for both operation and size means the first requested operation, at its largest size."""
@@ -192,7 +192,7 @@ def _breakage(launches: Sequence[CollectiveSeen]) -> Shortfall | None:
 
 
 def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> Shortfall | None:
-    """Return how much slower a collective is than on other hosts, or than its other launches were."""
+    """Return how much slower a collective is than on other hosts, or than in its other launches."""
     best, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if best is not None and len(peers) >= MIN_PEERS and best < median(peers) * (1 - bound):
         short = 1 - best / median(peers)
@@ -236,7 +236,7 @@ class Blaming:
         return self.with_figures({**self.figures, launch.case.case_id: value_of(launch)})
 
     def with_figures(self, figures: Mapping[str, float | None]) -> Blaming:
-        """Return the state after these test results, by case; tests of other searches change nothing."""
+        """Return the state after these test results, by case; tests from other searches have no effect."""
         state = replace(self, figures=figures)
         while (groups := state._round()) and all(case_id in state.figures for case_id in groups):
             results = {group: state.figures[case_id] for case_id, group in groups.items()}

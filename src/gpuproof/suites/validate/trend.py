@@ -13,9 +13,9 @@ from gpuproof.records.result import Measure, MeasureInterval
 from gpuproof.statistics.distributions import student_t_quantile
 
 FEWEST = 5
-"""Number of launches needed for a line with an interval; fewer launches are divided into blocks."""
+"""Minimum launches to fit a line with an interval; fewer launches are divided into blocks."""
 BLOCKS = 12
-"""Total number of blocks into which the launches are divided if there are too few."""
+"""Total number of blocks into which the launches are divided if there are too few launches."""
 LEAST_STEPS = 10
 """Minimum number of steps per block."""
 LEVEL = 0.95
@@ -71,7 +71,7 @@ def _blocks(times_s: Sequence[float], *, num_launches: int) -> list[np.ndarray]:
 
 
 def _reach(x: np.ndarray, residuals: np.ndarray) -> float:
-    """Return half the width of the interval of the slope."""
+    """Return the half-width of the slope's interval."""
     num = len(x)
     variance = float(residuals @ residuals) / (num - 2)
     spread = float(((x - x.mean()) ** 2).sum())

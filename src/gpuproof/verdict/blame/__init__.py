@@ -1,1 +1,1 @@
-"""Find what slows or hangs a group that works together, using a search with group tests."""
+"""Find what slows or hangs a group that works together, using group testing."""

@@ -22,8 +22,8 @@ from typing import Literal, Protocol
 SLOW = log(1000.0)
 """Weight above which a group is slow: it is then a thousand times more likely than not."""
 FAST = -log(100.0)
-"""Weight below which a group is not slow. Mistaking a slow group for a fast one costs tests; the opposite
-error blames a healthy member."""
+"""Weight below which a group does not count as slow. Mistaking a slow group for a fast one costs extra tests;
+the opposite error blames a healthy member."""
 FAILED = log(1000.0) / 3
 """Weight of a test without a value: three of them in a row, with no value in between, count as slow."""
 MOST_TRIES = 9
@@ -33,7 +33,7 @@ LONGEST_MEMORY = 3
 """Maximum number of values that a level from earlier rounds counts as, so that the level can follow a
 drift."""
 CHANCE = 1.4
-"""The fastest of eight groups is on average this many standard deviations above the middle."""
+"""The fastest of eight groups is on average this many standard deviations above the mean."""
 FOLLOWED = 1 / 3
 """Maximum difference from the level of earlier rounds, as a fraction of the slowdown, for a value to update
 that level."""
@@ -82,9 +82,9 @@ def level_of(
     """Return the level of one kind of group; None if no two values agree on it.
 
     Values of groups with only good members take precedence; then values that agree with the previous level.
-    Otherwise the fastest groups determine the level, if there are two values, and either most groups are as
-    fast or the fastest one was fast twice: a slow group is never fast, and a group that is fast by chance is
-    not fast again.
+    Otherwise the fastest groups determine the level, if they have at least two values, and either most groups
+    are as fast or the fastest one was fast twice: a slow group is never fast, and a group that is fast by
+    chance is not fast again.
     """
     trusted = [value for group in figures if group.is_trusted for value in group.values]
     if trusted:
@@ -97,7 +97,8 @@ def level_of(
         return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
-    # The fastest of several is partly chance: a group that is only this far below its median is not slower.
+    # Which of several groups is fastest is partly chance: a group that is only this far below its median is
+    # not slower.
     fastest = max(figures, key=lambda group: median_low(group.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
     close = [group for group in figures if median_low(group.values) >= slowest]
@@ -107,7 +108,7 @@ def level_of(
 
 
 def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:
-    """Return the log-likelihood ratio of a value: a slow group versus a group at the level.
+    """Return the log-likelihood ratio of a value: a slow group versus a group at the normal level.
 
     `noise` is the relative standard deviation of one value.
     """
@@ -117,7 +118,7 @@ def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float
 
 
 def _log_density(deviation: float) -> float:
-    """Log density of Student's t, without its constant."""
+    """Log density of Student's t, up to a constant."""
     return -(DEGREES + 1) / 2 * log(1 + deviation * deviation / DEGREES)
 
 
@@ -148,7 +149,7 @@ class Accusation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Members for which it is unknown whether they, or a link between them, are slow."""
+    """Members left undecided: they, or a link between them, may be slow."""
 
     members: tuple[str, ...]
     why: str
@@ -171,7 +172,7 @@ class Step(Protocol):
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """The members it is about; until it is settled, they are not used as partners."""
+        """The members that it concerns; until it is settled, they are not used as partners."""
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
         """Return the groups to test, padded with `partners`; None if there are too few.

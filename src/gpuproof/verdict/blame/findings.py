@@ -19,7 +19,7 @@ NOTHING = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blamed:
-    """The culprit, as a subject of the result, with the evidence in words."""
+    """The culprit, as a subject of the result, with a description of the evidence."""
 
     subject: str
     part: Literal["gpu", "link", "nic", "host"]
@@ -51,7 +51,7 @@ def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> 
 
 
 def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator[Blamed]:
-    """Name the faulty part of a host, as far as tests among its devices can tell."""
+    """Identify the faulty part of a host, as far as tests among its devices allow."""
     if inside is not None and (inside.accused or inside.links):
         for accusation in inside.accused:
             yield Blamed(
@@ -114,7 +114,7 @@ class GroupTest:
     """One test of a group."""
 
     round: int
-    """Number of the round, starting from 0."""
+    """Round number, starting from 0."""
     group: Group
     value: float | None
     """The result; None if the test produced no value."""
@@ -135,8 +135,8 @@ class Finding:
 
     members: tuple[str, ...]
     slower_by: float | None
-    """Mean slowdown over the tests that confirmed it; None if these returned no value: tests that include it
-    fail."""
+    """Mean slowdown over the tests that confirmed it; None if those tests returned no value because they
+    failed."""
     directions: tuple[tuple[str, str], ...]
     tests: tuple[GroupTest, ...]
     """The evidence: every test that included it."""

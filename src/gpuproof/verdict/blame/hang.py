@@ -1,7 +1,8 @@
-"""Analyse hangs: which collective operation ranks wait at, and which ranks did not reach it.
+"""Analyse hangs: which collective operation ranks wait in, and which ranks did not reach it.
 
-Input: the last report of every rank, with the progress of its device. A waiting rank and one that is waited
-for look the same from the host; they are distinguished by how many operations each has requested and started.
+Input: the last report of every rank, with the progress of its device. A waiting rank and a rank that others
+wait for look the same from the host; they are distinguished by how many operations each has requested and
+started.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Hang:
 
     @property
     def stopped_hosts(self) -> tuple[str, ...]:
-        """Hosts of ranks that others wait for: silent ones if any, as late ones may wait for these too."""
+        """Hosts of ranks that others wait for: silent ones if any, as late ones may be waiting for them."""
         ranks = (self.silent or self.late) if self.waiting else ()
         return tuple(dict.fromkeys(self.hosts[rank] for rank in ranks if rank in self.hosts))
 
@@ -90,7 +91,7 @@ def explain_hang(records: CaseRecords) -> Hang | None:
 
 
 def _late(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> tuple[int, ...]:
-    """Return the ranks that are behind: by operations requested, else by those that devices started."""
+    """Return the ranks that are behind: by operations requested, else by those started on devices."""
     requested = {rank: state.collectives for rank, state in progress.items() if state.collectives is not None}
     if len(set(requested.values())) > 1:
         foremost = max(requested.values())

@@ -42,7 +42,7 @@ class Quarters:
     size: int
 
     def _both(self) -> Iterator[tuple[str, ...]]:
-        """Yield all pairs of quarters, such that pairs with nothing in common are next to each other."""
+        """Yield all pairs of quarters, ordered so that disjoint pairs are adjacent."""
         quarters = [quarter for half in halves(self.suspects) for quarter in halves(half)]
         for one, other in ((0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2)):
             yield (*quarters[one], *quarters[other])
@@ -95,7 +95,7 @@ class AllPairs:
         return tuple(pairs_in_rounds(self.suspects))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Clear members of fast pairs; a slow pair of cleared members is a slow link. Evaluate the rest."""
+        """Clear members of fast pairs, flag slow pairs of cleared members as slow links, test the rest."""
         fast = {
             member for group, verdict in verdicts.items() if verdict == "fast" for member in group.members
         }
@@ -157,7 +157,7 @@ class OneByOne:
     once: tuple[tuple[str, str], ...] = ()
     """Members that were slow once, each with the partner it was slow with."""
     in_doubt: tuple[str, ...] = ()
-    """Members that must be tested, too, if any of the suspects is slow."""
+    """Members that must also be tested if any of the suspects is slow."""
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class OneByOne:
         return (*(member for member, _ in self.once), *self.todo)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request as many pairs as partners allow, and one pair of two good members."""
+        """Request as many pairs as the partners allow, plus one pair of two good members."""
         if len(partners) < 1 + CONTROL:
             return None
         control, free = Group(tuple(partners[:CONTROL])), list(partners[CONTROL:])
@@ -204,7 +204,7 @@ class OneByOne:
         return self._doubting(merged(outcomes, left))
 
     def _doubting(self, outcome: StepOutcome) -> StepOutcome:
-        """Add the members in doubt if one of the tested members was found to be slow."""
+        """Also test the doubtful members if one of the tested members was found to be slow."""
         if not (self.in_doubt and outcome.accused):
             return outcome
         tried = {*self.suspects, *outcome.cleared}
@@ -217,7 +217,7 @@ class OneByOne:
 
 
 def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
-    """Return the combined outcome of several members, with the step for the remaining ones."""
+    """Return the combined outcome of several members, with the next step for the remaining ones."""
     return StepOutcome(
         steps=(*(step for part in outcomes for step in part.steps), *((left,) if left.suspects else ())),
         cleared=tuple(member for part in outcomes for member in part.cleared),
@@ -228,7 +228,7 @@ def merged(outcomes: Sequence[StepOutcome], left: OneByOne) -> StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmLink:
-    """Tests a slow pair again, and its ends with others: only slow, fast, fast confirms the link."""
+    """Retests a slow pair, and each end with other members: only slow, fast, fast confirms the link."""
 
     ends: tuple[str, str]
     confirmed: tuple[Group, ...] = ()
@@ -241,14 +241,14 @@ class ConfirmLink:
         return self.ends
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request the pair, and both ends with partners; with the same partner if there is only one."""
+        """Request the pair, and each end with a partner; with the same partner if there is only one."""
         if not partners:
             return None
         first, second = self.ends
         return Group(self.ends), Group((first, partners[0])), Group((second, partners[-1]))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Test the link's directions once it is confirmed often enough; examine a slow end separately."""
+        """Test both directions once the link is confirmed often enough; examine a slow end separately."""
         results = list(verdicts.items())
         if [verdict for _, verdict in results] != ["slow", "fast", "fast"]:
             ends = [group.members for group, verdict in results[1:] if verdict == "slow"]
@@ -264,7 +264,7 @@ class ConfirmLink:
         return StepOutcome(steps=(Directions(ends=self.ends, confirmed=again.confirmed),))
 
     def instead(self) -> Step | None:
-        """Return None: without another partner, a pair shows nothing."""
+        """Return None: without another partner, a pair proves nothing."""
         return None
 
 
@@ -302,5 +302,5 @@ class Directions:
         return StepOutcome(accused=(Accusation(members=self.ends, groups=groups, directions=ways),))
 
     def instead(self) -> Step | None:
-        """Blame the link without stating directions: comparing directions requires two partners."""
+        """Blame the link but not a direction: comparing directions requires two partners."""
         return replace(self, is_tried=False) if self.is_tried else None

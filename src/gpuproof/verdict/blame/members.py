@@ -18,7 +18,7 @@ from gpuproof.verdict.blame.evidence import (
 from gpuproof.verdict.blame.links import CONTROL, ConfirmLink, OneByOne, search_links
 
 HALVED_FOR = 2
-"""Number of members found in one group by halving before the rest are tested one by one, which costs less."""
+"""Number of members to find in a group by halving; testing the rest one by one then costs less."""
 SPOT_PAIRS = 8
 MANY_PAIRS = 2
 
@@ -30,7 +30,7 @@ class Suspicion:
     origin: tuple[str, ...]
     """The group that was slow as a whole."""
     size: int
-    """Size to which test groups are filled up."""
+    """Size to which test groups are padded."""
     every_link: bool
     num_accused: int = 0
     """Number of members blamed so far."""
@@ -60,7 +60,7 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Tests all members in groups of one size; the remainder follows, filled up to that size."""
+    """Tests all members in groups of one size; the remainder follows, padded to that size."""
 
     suspects: tuple[str, ...]
     size: int
@@ -118,7 +118,7 @@ class SpotCheck:
     def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Accept the groups, unless one end of a slow pair turns out to be slow: then test all others.
 
-        If several pairs are slow, many members are slow, and only the fast pairs are reliable.
+        If several pairs are slow, many members must be slow, and only the fast pairs are reliable.
         """
         slow = [group.members for group, verdict in verdicts.items() if verdict == "slow"]
         if len(slow) >= MANY_PAIRS:
@@ -187,7 +187,7 @@ class Halve:
         return self.about.origin
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request both halves, each filled up with its own partners."""
+        """Request both halves, each padded with its own partners."""
         return self.about.fill(*halves(self.about.origin), partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
@@ -229,7 +229,7 @@ class Narrow:
         return (*self.candidates, *self.skipped)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request the first half, padded."""
+        """Request the first half, padded with partners."""
         return self.about.fill(halves(self.candidates)[0], partners=partners)
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
@@ -261,7 +261,7 @@ class Confirm:
         return (self.member, *self.rest)
 
     def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
-        """Request the pair, a pair of good partners, and the rest filled up with partners."""
+        """Request the pair, a control pair of good partners, and the rest padded with partners."""
         members = set(self.about.origin)
         free = sorted(partners, key=members.__contains__)
         if len(free) < 1 + CONTROL:

@@ -55,7 +55,7 @@ class GroupRequest:
     is_due: bool = True
     """Whether to test it in the next round that has room for it."""
     waiting: tuple[float, ...] = ()
-    """Values still waiting for a level to be compared with."""
+    """Values still waiting for a level to compare them with."""
     weight: float = 0.0
     tries: int = 0
     verdict: Verdict | None = None
@@ -129,7 +129,7 @@ class BlameSearch:
     # Planning.
 
     def _planned(self) -> BlameSearch:
-        """Return the search after its steps requested groups, oldest first, dropping steps that cannot."""
+        """Return the search with groups requested by its steps, oldest first, dropping steps that cannot."""
         if self.most_tests is not None and len(self.tests) >= self.most_tests:
             return self._abandoned(f"the limit of {self.most_tests} tests is used up")
         search = self
@@ -159,7 +159,7 @@ class BlameSearch:
         return replace(self, open=tuple(now))
 
     def _partners(self) -> tuple[str, ...]:
-        """Return good members, rotated each round, so that one that is slow after all is used only once."""
+        """Return good members, rotated each round, so that one that turns out slow is used only once."""
         offset = self.num_rounds * 7 % len(self.good) if self.good else 0
         return (*self.good[offset:], *self.good[:offset])
 

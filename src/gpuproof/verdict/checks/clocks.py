@@ -1,8 +1,8 @@
-"""Do the clocks of hosts agree? If not, records from several hosts cannot be put in order.
+"""Do the hosts' clocks agree? If not, records from several hosts cannot be put in order.
 
 Input: launches across several hosts. All ranks of a launch end their window together, after waiting for each
-other, and each rank reported its host's wall-clock time together with the time of the clock used to time
-windows. So the end of the window is known on every host's wall clock, to within the duration of the last
+other, and each rank reports its host's wall-clock time together with the time of the clock used to time
+windows. So the window's end can be expressed on every host's wall clock, to within the duration of the last
 wait.
 """
 

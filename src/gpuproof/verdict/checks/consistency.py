@@ -17,7 +17,7 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 SOURCE = "the other hosts of the same run"
 GPUS_SOURCE = "the other GPUs of its type in the same run"
 OF_THE_HOST_ITSELF = ("NCCL_SOCKET_IFNAME",)
-"""Settings with the name of a host component; the name differs between hosts that are otherwise equal."""
+"""Settings that name a host component; the name differs between hosts that are otherwise identical."""
 
 
 def _stack(key: str) -> Callable[[HostFacts], str | None]:
@@ -104,7 +104,7 @@ def _judge_hosts(what: str, facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def _judge_gpus(what: str, facts: FleetFacts) -> Sequence[Outcome]:
-    """Compare one fact of all GPUs, type by type."""
+    """Compare one fact across all GPUs, type by type."""
     types = gpus_by_type(facts).items()
     return with_unlisted((x for name, group in types for x in _of_type(what, name, group)), facts)
 

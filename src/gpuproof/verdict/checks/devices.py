@@ -25,8 +25,8 @@ NEVER = (
     *("the amdgpu driver has no file", "only measured for the whole GPU", "this driver's NVML is too old"),
     *("the driver does not report XIDs", "amdgpu only announces events", "Intel's drivers report resets"),
 )
-"""Prefixes of the reason if the board or its driver never reports a fact; all but the first are from runs of
-older versions. Every other reason means that the fact could not be read this time."""
+"""Prefixes of reasons that mean the board or its driver never reports a fact; all but the first are from runs
+of older versions. Every other reason means that the fact could not be read this time."""
 
 
 def _static(device: Device, fact: str) -> object:
@@ -139,7 +139,7 @@ def _are_numbers(*values: object) -> bool:
 
 @gpu_check("memory health", "no GPU has failed memory, or memory awaiting a reset")
 def judge_memory(subject: str, device: Device) -> Outcome:
-    """Check for rows that failed or are pending until a reset, and for uncorrectable errors."""
+    """Check for rows that failed or are pending a reset, and for uncorrectable errors."""
     state = device.get("state") or {}
     counters = {name: state[name] for name in MEMORY_COUNTERS if state.get(name) is not None}
     bad = [f"{name} {value:g}" for name, value in counters.items() if value]

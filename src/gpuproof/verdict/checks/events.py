@@ -29,7 +29,7 @@ Concluded = tuple[Incident, EventKind]
 
 @check("xid", "no driver reported a GPU error")
 def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
-    """Evaluate driver reports about each GPU; events that are only advisory pass, and are listed."""
+    """Evaluate driver reports about each GPU; advisory events pass, but are listed."""
     subjects = [subject for subject, _ in listed_gpus(facts)]
     if facts.events is None and subjects:
         return [unanswered("whole", "driver events were not recorded", "Run with monitoring to record them")]

@@ -36,7 +36,7 @@ def has_active_port(facts: HostFacts) -> bool:
 
 
 def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
-    """Return these settings that reduce speed, with values and effects; None without a report."""
+    """Return which of these settings reduce speed, with values and effects; None without a report."""
     settings = facts.get("environment")
     if settings is None:
         return None
@@ -127,7 +127,7 @@ def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
 
 @check("peer to peer", "GPUs of a host copy directly to each other")
 def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
-    """Check whether GPUs of one host were prevented from copying directly to each other."""
+    """Check whether GPUs in one host were prevented from copying directly to each other."""
     gpus = gpus_by_host(facts)
 
     def judge(subject: str, node: HostFacts) -> Outcome:

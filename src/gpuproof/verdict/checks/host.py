@@ -1,8 +1,8 @@
 """How is each host set up? The facts of `records/host_facts.csv`, compared with their sources.
 
 Input: the facts that hosts report about themselves. Output: for each host, one line with everything that is
-fine or only reported, and a WARN for each setting that differs from the advice of its source. All of it is
-advisory.
+fine or reported for information only, and a WARN for each setting that differs from the advice of its source.
+All of it is advisory.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def _applies(to: str, node: HostFacts, gpus: Sequence[Mapping[str, Any]]) -> boo
 
 
 def _is_good(row: Mapping[str, Any], value: str | None) -> bool:
-    """Return whether a value is fine; missing values and values without an expectation are."""
+    """Return whether a value is acceptable; missing values and values without an expectation are."""
     return value is None or not row["good"] or re.fullmatch(row["good"], value) is not None
 
 
 def _fine(
     subject: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 ) -> Iterator[Outcome | Judged]:
-    """Yield one line for all that is fine or has no expectation, and one for all that is unreadable."""
+    """Yield a line for rows that are fine or have no expectation, and a line for unreadable rows."""
     read = [row for row in rows if facts.get(row["name"], {}).get("value") is not None]
     unread = [row["name"] for row in rows if row["good"] and row not in read]
     reasons = "; ".join(f"{name} ({facts.get(name, {}).get('missing')})" for name in unread)

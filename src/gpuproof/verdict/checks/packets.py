@@ -25,8 +25,8 @@ from gpuproof.verdict.checks.fallbacks import has_active_port
 from gpuproof.verdict.facts import FleetFacts
 
 MOST_LOST = 0.02
-"""Fraction of segments that may be lost. Hosts on a shared busy machine were observed to resend up to 1.3 %
-without a loss."""
+"""Fraction of segments that may be lost. Hosts on a shared busy machine were observed to retransmit up to 1.3
+% without any loss."""
 WARNED = 0.005
 """Fraction of resent segments above which a passing link gets a warning."""
 CHUNK_SEGMENTS = 45
@@ -35,7 +35,7 @@ bytes."""
 ACCUSING = 0.01
 """Probability that a link that loses `MOST_LOST` of its packets looks as bad as a flagged link."""
 PASSING = 0.05
-"""Probability that a link that loses too much looks as good as a link that passes."""
+"""Probability that a link that loses too many packets looks as good as a link that passes."""
 FEWEST_SENT = 150
 """Minimum number of segments to rule out such a loss if none were resent. With fewer, there was only
 rendezvous traffic, and the link is untested."""
@@ -82,7 +82,7 @@ class _Counted:
 
 @check("lost packets", "links between hosts lose hardly any packets")
 def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
-    """Evaluate every host by the packets that it had to resend to each other host."""
+    """Evaluate every host by the packets that it had to retransmit to each other host."""
     began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))
     hosts = dict.fromkeys([*facts.all_hosts, *began])
     if len(hosts) < 2:
@@ -101,7 +101,7 @@ def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
 
 
 def _add(counted: _Counted, launch: CaseRecords) -> None:
-    """Add what the ranks of a launch sent each other; a peer must be the only host with its address."""
+    """Add the traffic between the ranks of a launch; a peer must be the only host with its address."""
     hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
     connections = [(hosts[record.rank], record) for record in launch.of(Connections) if record.rank in hosts]
     owners: defaultdict[str, set[str]] = defaultdict(set)

@@ -1,7 +1,7 @@
-"""Did a port count errors during a launch? Ports of InfiniBand, RoCE and Ethernet, and PCIe links.
+"""Did a port count errors during a launch? InfiniBand, RoCE and Ethernet ports, and PCIe links.
 
 `records/ports.csv` defines each counter, with its source. No source specifies a limit, so an increase is only
-a warning that does not affect the verdict. It becomes a failure if something over that port was slow or
+a warning that does not affect the verdict. It becomes a failure if something that used that port was slow or
 wrong, or if packets were lost: then the port and its link count as a cause. A counter that stays at 0 is
 evidence only if there was traffic over the port and its driver maintains the counter.
 """
@@ -21,7 +21,7 @@ from gpuproof.records.result import WHOLE
 from gpuproof.verdict.check import ask, check
 from gpuproof.verdict.facts import FleetFacts
 
-if TYPE_CHECKING:  # this needs numpy, and doctor does not
+if TYPE_CHECKING:  # this needs numpy, which doctor does not need
     from gpuproof.readings.ports import PortChange, PortsDuringLaunch
 
 NAME = "port errors"
@@ -31,7 +31,7 @@ EXPECTATION: Final[Mapping[str, Any]] = {
     "source": "https://docs.kernel.org/admin-guide/abi-stable.html",
 }
 OVER_PORTS = ("links", "collective", "lost packets")
-"""Stages and checks for which a FAIL is about something that used ports."""
+"""Stages and checks where a FAIL involves something that used ports."""
 
 
 @check(NAME, "no error counter of a port increases")
@@ -60,7 +60,7 @@ def port_findings(facts: FleetFacts, judged: Sequence[Judged]) -> Iterator[Judge
 
 
 def _hosts_at_ends(item: Judged, facts: FleetFacts) -> tuple[str, ...]:
-    """Return the hosts between or within which something failed; for the whole, only if two exist."""
+    """Return the hosts between or within which something failed; for the fleet, only if two exist."""
     subject, stage = item.outcome.subject, item.labels.get("stage")
     is_over_ports = item.name.startswith("who slows ") or {item.name, stage} & {*OVER_PORTS}
     if item.outcome.status != "FAIL" or not is_over_ports:

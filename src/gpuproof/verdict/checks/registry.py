@@ -29,7 +29,7 @@ def check_names() -> list[str]:
 
 
 def find_check(name: str) -> FactCheck:
-    """Return one of gpuproof's checks, or one that another package registered.
+    """Return a check that gpuproof defines or that another package registered.
 
     Raises:
         UsageError: the check does not exist, or cannot be loaded.

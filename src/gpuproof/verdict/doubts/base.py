@@ -1,10 +1,10 @@
 """The input of a validity rule, and how the rule reports its findings.
 
 INVALID: the results contradict each other, what is physically possible, or the request.
-SUSPECT: something disturbed or weakened the measurement. VALID: none of this was found.
+SUSPECT: something disturbed or weakened the measurement. VALID: none of these was found.
 
-One disturbance has several symptoms: if other processes use the CPUs, steps scatter and drift, and launches
-differ. So the warning that likely causes the others comes first, and is reported in one line.
+One disturbance has several symptoms: if other processes use the CPUs, step times scatter and drift, and
+launches differ. So the warning that likely causes the others comes first, and is reported in one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuproof.launches.launch import Launch
 from gpuproof.records.result import DOUBTS, Doubt, Validity
 from gpuproof.statistics.power_cap import PowerCapWindow
 
-if TYPE_CHECKING:  # a launch has one kind of work, so modules of other kinds are not imported
+if TYPE_CHECKING:  # a launch runs one kind of workload, so modules for other kinds are not imported
     from gpuproof.launches.collectives import CollectiveLaunch
     from gpuproof.launches.probes import ProbeLaunch
     from gpuproof.launches.served import Served
@@ -31,7 +31,7 @@ SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
 """The code of the warning about a window that ended before the power controller had settled at the cap."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
-"""Cause of each warning in a few words, keyed by its code and ordered by how likely it is to cause the
+"""Cause of each warning in a few words, keyed by warning code and ordered by how likely it is to cause the
 others. Warnings that identify a specific cause come first, those that only describe a symptom later, and last
 those that depend on how much was requested or how results may be quoted."""
 LAST = len(LIKELY)

@@ -16,8 +16,8 @@ RANKS_APART = 0.2
 """Allowed difference, as a fraction of the fastest rank's mean time: ranks of a symmetric operation wait for
 each other and finish together."""
 SCATTER = 0.25
-"""Maximum interquartile range of the iterations, divided by their median; an operation is short compared with
-a step."""
+"""Maximum interquartile range of the iteration times, divided by their median; an operation is short compared
+with a step."""
 FEW_ITERATIONS = 10
 SAID_OF: Mapping[Basis, str] = {
     "own steps": "without gradient sync, after the window; in the window all ranks wait for the slowest",
@@ -79,7 +79,7 @@ def uneven_ranks(measured: Measured) -> Iterator[Doubt]:
 
 
 def scattered(measured: Measured) -> Iterator[Doubt]:
-    """Find sizes at which iteration times scatter, or iterations are too few to evaluate."""
+    """Find sizes at which iteration times scatter, or that have too few iterations to evaluate."""
     figures = _figures(measured)
     if few := [operation for operation in figures if len(operation.iterations_s) < FEW_ITERATIONS]:
         yield suspect(
@@ -216,7 +216,7 @@ def rank_name(rank: RankValues) -> str:
 
 
 def device_name(rank: RankValues) -> str:
-    """Describe a rank's device so that it can be found: by its permanent identity if it has one."""
+    """Describe a rank's device so that it can be identified: by its permanent identity if it has one."""
     device = rank.device
     which = device.uuid or ("" if device.index is None else f"{device.kind}:{device.index}")
     return f"{device.name} {which}".rstrip()

@@ -16,12 +16,12 @@ FAULT = "device-fault"
 NEIGHBOURS_CODE = "cpu-neighbours"
 """The code of the warning about other processes on the CPUs."""
 NEIGHBOUR_CPUS = 0.25
-"""Number of CPUs used by other processes above which they may affect results."""
+"""Number of CPUs used by other processes above which those may affect results."""
 RUN_QUEUE_SHARE = 0.02
 """They matter if this case's threads also waited for a CPU for more than this fraction of their working
 time."""
 FULL_HOST = 0.95
-"""Utilisation of the host's CPUs that is used instead if the waiting time is unknown."""
+"""Threshold for the host's CPU utilisation, used instead if the waiting time is unknown."""
 STEAL_SHARE = 0.02
 
 

@@ -33,8 +33,7 @@ OWN_MACHINE: Final = (
 LAUNCH = re.compile(r" \(launch (\d+)\)")
 GPU = re.compile(r"\bGPU (\d+)")
 FIGURE = re.compile(r"\d[\d,.]*(?= (?:%|→|MHz|°C|W|s|ms)(?!\w))")
-"""Numbers that differ between launches or devices with the same fault; the number of an XID is not one of
-them."""
+"""Numbers that differ between launches or devices with the same fault; XID numbers are not among them."""
 SHARE_OF_LAUNCHES = re.compile(r"in (\d+) of (\d+) launches")
 
 

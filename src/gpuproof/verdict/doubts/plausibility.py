@@ -1,7 +1,7 @@
 """Are a launch's results consistent with each other, with the request, and with what is possible?
 
-A result is labelled with its precision, so it is mislabelled if its FLOPs ran in another one: INVALID if most
-of them did; SUSPECT above a fraction that a part deliberately kept in fp32 does not reach.
+A result is labelled with its precision, so it is mislabelled if its FLOPs ran in another precision: INVALID
+if most of them did; SUSPECT above a fraction that a part deliberately kept in fp32 does not reach.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _compilation(compilation: Compilation) -> Iterator[Doubt]:
 
 
 def work_disagrees(measured: Measured) -> Iterator[Doubt]:
-    """Find FLOPs and bytes that disagree with each other, or exceed a device's capabilities."""
+    """Find FLOP and byte counts that disagree with each other, or exceed a device's capabilities."""
     launch = measured.launch
     yield from _counts(launch)
     yield from _over_data_sheet(measured)

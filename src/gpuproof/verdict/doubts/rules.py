@@ -41,7 +41,7 @@ WIDE_INTERVAL = 0.05
 """Maximum distance from the centre to the farther end of the interval, relative to the centre; if it is
 larger, the run reveals little."""
 FEW_LAUNCHES = 10
-"""If at most this many launches would be enough, launches do not differ much; there are just too few."""
+"""If at most this many launches would be enough, the launches do not vary much; there are just too few."""
 OF_STEPS: tuple[Rule, ...] = (
     contradictions,
     over_ceiling,
@@ -147,7 +147,7 @@ def joined_doubts(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:
 
 
 def _counted(same: Sequence[Sequence[Doubt]], *, num_launches: int) -> Doubt:
-    """Merge warnings with one code, given per launch; several per launch come from different ranks."""
+    """Merge per-launch warnings with the same code; several per launch come from different ranks."""
     first = same[0][0]
     counts = []
     if len(same[0]) > 1:

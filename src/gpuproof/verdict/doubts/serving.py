@@ -20,7 +20,7 @@ FAILED_SHARE = 0.001
 OTHER_SHARE = 0.01
 """Allowed fraction of prompts or responses with lengths that differ from the requested ones."""
 STEADY = ("poisson", "constant", "gamma")
-"""Arrivals at a constant rate, for which a growing queue shows that the rate is too high."""
+"""Arrivals at a constant rate: a growing queue shows that the rate is too high."""
 
 
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:

@@ -32,11 +32,11 @@ NOISE = 0.10
 """Maximum interquartile range of the step times, divided by their median."""
 STEADINESS_UNKNOWN = "steadiness-unknown"
 GROWTH = 0.05
-"""Threshold for the growth of decode steps over a window, above which an unknown cause counts."""
+"""Growth of decode step times over a window above which an unknown cause is reported."""
 PRECISION_REACHED = "precision reached"
 """Reason that a worker reports if it ended a window because the mean step time was known precisely enough."""
 LIMITS: Mapping[str, str] = {"host": "host-bound", "data loading": "data-bound"}
-"""Codes for limits that do not disturb a launch: the host or the loader sets the rate."""
+"""Codes for limits that do not disturb a launch: the host or the loader limits the rate."""
 FASTER_LOADER = (
     "Raise data.num_workers or data.prefetch_factor, or measure only the device with data.loading=device"
 )
@@ -51,7 +51,7 @@ produced the rest in time, so it keeps up with at least 1 - 0.10 = 90 % of the r
 
 
 def too_short(measured: Measured) -> Iterator[Doubt]:
-    """Find a window that is shorter than requested, or too short to be useful."""
+    """Flag a window that is shorter than requested, or too short to be useful."""
     launch = measured.launch
     window = launch.slowest
     if window.requested_steps is not None and window.num_steps < window.requested_steps:
@@ -303,7 +303,7 @@ def made_before(measured: Measured) -> Iterator[Doubt]:
 
 
 def batches_ready_share(launch: Launch) -> float | None:
-    """Return the fraction of used batches that may predate the window; None with no loader."""
+    """Return the fraction of used batches that may predate the window; None without a loader."""
     used, window = launch.setup.data_used, launch.slowest
     if used is None or used.loading != "loader":
         return None

@@ -1,4 +1,4 @@
-"""Thresholds that come with other tools, read from their files, and what is wrong with them."""
+"""Thresholds shipped with other tools, read from their files, and the errors found in them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _contradicted(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
 
 
 def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find memory floors out of proportion to the board's compute rate."""
+    """Find memory floors that are out of proportion to the board's compute rate."""
     compute = {
         t.conditions.get("board"): t.value for t in thresholds if t.quantity == "sm stress" and t.value
     }
@@ -155,7 +155,7 @@ def _against_siblings(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresho
 
 
 def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find values that are the same with an option off as with it on."""
+    """Find values that are the same whether an option is on or off."""
     groups: defaultdict[tuple[object, ...], dict[str, Threshold]] = defaultdict(dict)
     for threshold in thresholds:
         labels = threshold.conditions
@@ -170,7 +170,7 @@ def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold
 
 
 def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find kinds of training with the same threshold although they cannot be equally fast."""
+    """Find types of training that share a threshold although they cannot be equally fast."""
     groups: defaultdict[tuple[object, ...], list[Threshold]] = defaultdict(list)
     for threshold in thresholds:
         if threshold.quantity == "training" and threshold.value:
@@ -185,7 +185,7 @@ def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, 
 
 
 def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors for no specific machine: too high for one machine, meaninglessly low for another."""
+    """Find floors for unspecified machines: too high for one machine, meaninglessly low for another."""
     for threshold in thresholds:
         if threshold.conditions.get("any_machine") and threshold.value:
             yield threshold, "vacuous", "it names no machine: one number cannot judge all of them"
@@ -227,7 +227,7 @@ def _unknown(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault
 
 
 def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
-    """Find floors that all boards with the chip pass, or none pass, using the same test as rules."""
+    """Find floors that every board with the chip passes, or none does, using the same test as rules."""
     for threshold in thresholds:
         value = threshold.value or 0.0
         if not threshold.is_floor or value <= 0:

@@ -2,7 +2,7 @@
 
 *Table*: CSV with the columns name, quantity, value, unit, and any known conditions: board, chip, dtype,
 direction, operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_bytes_per_s, option, setting,
-model, and comment. An empty cell is unknown. A row with an empty board applies to any machine.
+model, and comment. An empty cell means an unknown value. A row with an empty board applies to any machine.
 
 *DCGM* (`diag-skus.yaml`): a list of boards, with a floor for each test. Bandwidths are in approximate MB/s,
 compute rates in GFLOP/s, power in W. The comment above a number often says what was measured, and what
@@ -140,7 +140,7 @@ def _of_board(
 
 
 def read_superbench(text: str, *, source: str) -> list[Threshold]:
-    """Read `value` and `variance` rules; rules that count others (`multi_rules`) are separate.
+    """Read `value` and `variance` rules; rules that count violations (`multi_rules`) are separate.
 
     Raises:
         UsageError: the file is not YAML, or has no rules.
@@ -286,8 +286,8 @@ def needing_some(thresholds: Sequence[Threshold], *, source: str, form: str) -> 
     """Return the thresholds.
 
     Raises:
-        UsageError: there are no thresholds; otherwise a file of the wrong type would be reported as
-            faultless.
+        UsageError: there are no thresholds; otherwise a file of the wrong type would be reported as free of
+            errors.
     """
     if not thresholds:
         cause = f"no threshold was found: it is not a {form} file"

@@ -150,7 +150,7 @@ def highest_rate(
 ) -> tuple[float, str] | None:
     """Return the maximum in FLOP/s or B/s over all known boards, and which board reaches it; else None.
 
-    `labels` select the data type (`dtype`), or say that the measure uses links (`num_ranks`, `kind`).
+    `labels` select the data type (`dtype`), or show that the measure uses links (`num_ranks`, `kind`).
     """
     if unit == "FLOP/s":
         parts, headroom = types_of(labels.get("dtype")), UNKNOWN_HEADROOM
@@ -171,7 +171,7 @@ def types_of(dtype: object) -> list[str]:
 
 
 def board_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
-    """Return the rates of these parts of each board, with its name; skips a part that a board lacks."""
+    """Return each board's rates for these parts, with its name; skips a part that a board lacks."""
     return [(_rate(peak), name) for name in names for part in parts if (peak := _find(name, part))]
 
 

@@ -102,7 +102,7 @@ def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
 
 
 def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerGroup]]:
-    """Compare peers for each required, or each advisory, rule that asks for it."""
+    """Compare peers for each rule that requests it; all rules are required, or all are advisory."""
     return {
         rule.name: peer_groups(
             [m for m, fault in _with_faults(standards.matched(rule), standards.facts) if fault is None],
@@ -116,14 +116,14 @@ def _peers(rules: Sequence[Rule], standards: _Standards) -> dict[str, list[PeerG
 
 
 def _past(rules: Sequence[Rule], standards: _Standards, *, is_required: bool) -> Past:
-    """Return the baseline's predictions for measures compared with its spread by one kind of rule."""
+    """Return the baseline's predictions for the measures one kind of rule compares with its spread."""
     by_spread = [rule for rule in rules if is_by_spread(rule)]
     measures = [m for rule in by_spread for m in standards.matched(rule) if reason_no_value(m) is None]
     return past_of(measures, standards.facts, error_rate=len(by_spread) * standards.error_rates[is_required])
 
 
 def _error_rates(rules: Rules) -> dict[bool, float]:
-    """Return one rule's equal share of the error rate for required, or for advisory, rules."""
+    """Return each rule's equal share of the error rate, for required and for advisory rules."""
     num = Counter(rule.required for rule in rules if isinstance(rule, Rule))
     return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
 
@@ -261,7 +261,7 @@ def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
 
 
 def judge_equal(rule: Rule, measures: Sequence[Measure]) -> MeasureOutcomes:
-    """Check if all measures of the same workload agree in their digest or, without one, their value."""
+    """Check if all measures of one workload have the same digest or, without one, the same value."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
         work = key_of(measure), str(measure.labels.get("round"))

@@ -121,7 +121,7 @@ def rule_sets() -> list[str]:
 
 
 def _check_entries(document: Document) -> None:
-    """Validate each entry only against its own form, so that mistakes are reported once."""
+    """Validate each entry only against its own schema, so that mistakes are reported once."""
     assert isinstance(document.data, dict)
     entries = document.data["rules"]
     mistakes: list[Mistake] = []
@@ -259,7 +259,7 @@ def _built(entry: Entry, document: Document, number: int) -> Rules:
 def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rules:
     """Return a required rule per measure in a baseline, so that a run is compared with all of them.
 
-    `share` is the fraction of the centre that is enough; None uses the baseline's own spread.
+    `share` is the required fraction of the centre; None uses the baseline's own spread.
     """
     source = f"baseline {baseline.name}"
     return tuple(_rule_of(entry, source=source, share=share) for entry in baseline.entries)

@@ -2,8 +2,9 @@
 
 A rule selects measures by name and labels, and states which subjects must each have one, and what is
 expected. A check runs a registered query about the environment. Both say whether READY requires them.
-gpuproof's measures are listed here with their units; a plug-in's become known when they are measured.
-Published results, and thresholds from other tools, have quantities, which are listed in their table.
+gpuproof's measures are listed here with their units; a plug-in's measures become known when they are
+measured. Published results, and thresholds from other tools, refer to quantities, which are listed in their
+table.
 
 >>> reason_no_limit("at_most", 1000.0, "step-time drift", "1")
 'at most 1,000 is not a valid limit: nothing that works exceeds 1'
@@ -77,7 +78,7 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
     rf"(p[\d.]+|mean|shortest|longest) ({'|'.join(LATENCIES)})": ("s",),
 }
 MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
-"""Upper limit for each unit, which no value exceeds; boards shut down below 110 °C."""
+"""Upper limit for each unit, which no valid value exceeds; boards shut down below 110 °C."""
 OWN_UNITS: Mapping[str, tuple[str, ...]] = {
     **{"network loopback": ("B/s",), "share of a baseline": ("1",), "value": ("1",)},
     **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
@@ -88,7 +89,7 @@ NUMBERS = ("at_least", "at_most")
 
 
 class MeasureMatch(StrictModel):
-    """Selects the measures for a rule: those with this name and all labels; `case` is a label."""
+    """Selects the measures for a rule: by this name and all these labels; `case` is a label."""
 
     name: Text
     """The measure's name, such as throughput."""
@@ -126,7 +127,7 @@ class Expected(StrictModel):
     baseline: Annotated[float, Field(gt=0, le=1)] | Literal["measured"] | None = None
     """The fraction of the fleet's baseline that is enough, or `measured` to use the baseline's own spread."""
     peers: Literal[True] | None = None
-    """Whether no subject may be an outlier among subjects of its type."""
+    """Whether a subject fails if it is an outlier among subjects of its type."""
     equal: Literal[True] | None = None
     """Whether all subjects must have the same value."""
 
@@ -165,7 +166,7 @@ class RuleEntry(StrictModel):
     measure: MeasureMatch
     """The measures that the rule applies to."""
     expect: Expected
-    """The expectation for each of them."""
+    """The expectation for each measure."""
     tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
     """Tolerated deviation, as a fraction; `measured` uses the measured spread."""
     contract: bool = False
@@ -183,7 +184,7 @@ class Rule(RuleEntry):
     place: str
     """FILE:LINE."""
     basis: Basis | None = None
-    """Basis of its outcome, if its form does not imply the right one: a steady rate is not necessarily
+    """Basis of its outcome, if its form does not imply the right basis: a steady rate is not necessarily
     fast."""
 
     @property
@@ -204,7 +205,7 @@ class Rule(RuleEntry):
 
 
 class CheckEntry(StrictModel):
-    """One check of the environment."""
+    """One environment check."""
 
     check: Text
     """Name of a registered check."""
@@ -229,7 +230,7 @@ Rules = tuple[Rule | CheckRule, ...]
 
 
 def speaks_of_speed(measure: Measure) -> bool:
-    """Report whether a measure is about speed: a rate, or how long a step or a request takes.
+    """Report whether a measure describes speed: a rate, or the duration of a step or a request.
 
     Utilisation, temperature, power, memory, counts of wrong values, and ratios of two values from the same
     machine (drift, spread, scaling efficiency) are not about speed: a slow subject may score well on them.
@@ -270,7 +271,7 @@ def is_unit_of(unit: str, units: tuple[str, ...]) -> bool:
 
 
 def edge_of(form: Form, number: float, tolerance: float | None) -> float:
-    """Return the worst value that still passes a stated number, including its tolerance.
+    """Return the worst value that still meets a stated number, including its tolerance.
 
     >>> edge_of("at_least", 100.0, 0.1), edge_of("at_most", 100.0, None)
     (90.0, 100.0)

@@ -53,7 +53,7 @@ class Limit:
 
     expected: float
     slack: float
-    """Tolerated deviation on the bad side."""
+    """Tolerated deviation in the worse direction."""
     better: Literal["higher", "lower"]
     source: str
     how: str
@@ -248,7 +248,7 @@ def reason_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> st
 
 
 def published_to_show(measure: Measure, facts: FleetFacts) -> str:
-    """Return the lowest published result for the same workload, from any tool or source, or empty.
+    """Return the lowest published result for the same workload, from any tool or source, if any.
 
     It is shown next to the measurement, and does not affect the outcome.
     """

@@ -1,4 +1,4 @@
-"""Rules that compare with a baseline, by a stated fraction of it or by its own scatter.
+"""Rules that compare with a baseline, within a stated fraction of it or within its own scatter.
 
 A subject is compared with its own history and with the fleet's values, and fails if it is beyond either
 limit. A subject with no history (new, replaced, renamed) is compared only with the fleet's values, and its
@@ -78,7 +78,7 @@ def is_by_spread(rule: Rule) -> bool:
 
 
 def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Past:
-    """Collect the baseline's predictions for measures that rules of one kind compare with its spread.
+    """Collect the baseline's predictions for measures that one kind of rule compares with its spread.
 
     `error_rate` covers all of them together.
     """
@@ -179,7 +179,7 @@ def _judged(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Outc
 
 
 def _detectable(limit: Limit, expected: HealthyValue | None) -> float | None:
-    """Return the smallest loss that fails a healthy subject in 95 % of cases, as a fraction."""
+    """Return the smallest loss that makes a healthy subject fail in 95 % of cases, as a fraction."""
     if expected is None or not expected.centre:
         return None
     side = 1 if limit.better == "higher" else -1
@@ -211,8 +211,8 @@ class Resolution:
 
 
 MOST_DAYS, MOST_RUNS = 5, 12
-"""Maximum number of days, and of runs per day, in a plan. If more were needed, the values do not repeat well
-enough."""
+"""Maximum number of days, and of runs per day, in a plan. If a plan would need more, the values are not
+repeatable enough."""
 
 
 def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
@@ -230,7 +230,7 @@ def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
 def _resolution(
     entry: BaselineEntry, repeats: Repeatability | None, error_rate: float, wanted: float
 ) -> Resolution:
-    """Return an entry's resolution, and the runs needed if further runs are as repeatable as these."""
+    """Return an entry's resolution, and how many runs it needs if further ones are as repeatable."""
     if repeats is None:
         return Resolution(entry=entry, detectable=None, planned=None)
     subjects = entry.sessions().values()

@@ -32,8 +32,8 @@ ALONE_SHARE, FAST_SHARE = 0.2, 0.05
 """Fractions of a rule's error rate allotted to single values that are worse than their peers, and to single
 values that are better …"""
 HOST_SHARE = 0.2
-"""… and the fraction allotted to tests of hosts, out of the error rate of the joint tests over all rules of
-one kind."""
+"""… and, of the error rate of the joint tests over all rules of one kind, the fraction allotted to tests of
+hosts."""
 MUCH = 0.2
 """If a peer is off by this much without being flagged, no subject passes."""
 TOO_DIFFERENT = "they differ too much from each other"
@@ -130,7 +130,7 @@ def _low(off: Mapping[str, float], error_rate: float) -> tuple[list[str], float]
 
 
 def sides_of(groups: Iterable[PeerGroup]) -> Sides:
-    """Return subjects that are slow on average over all groups of a kind, or as a whole host."""
+    """Return subjects that are slow on average over all groups of a kind, or slow as a whole host."""
     families = grouped((group.family, group) for group in groups if len(group.differences) >= LEAST_FIGURES)
     accused: dict[str, str] = {}
     for (kind, _), family in families.items():
@@ -149,7 +149,7 @@ def sides_of(groups: Iterable[PeerGroup]) -> Sides:
 def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
     """Return how far off each subject is on average over tests; noisier tests get less weight.
 
-    A subject that lacks one of the family's tests is evaluated only by single values.
+    A subject that lacks one of the family's tests is evaluated only on single values.
     """
     weights = [1 / group.scatter for group in family]
     everywhere = set.intersection(*(set(group.differences) for group in family))
@@ -164,7 +164,7 @@ def _means(family: Sequence[PeerGroup]) -> dict[str, float]:
 
 
 def judge_peers(rule: Rule, groups: Sequence[PeerGroup], sides: Sides) -> MeasureOutcomes:
-    """Judge outliers; `sides` covers all groups under required, or under advisory, rules."""
+    """Judge outliers; `sides` covers all groups under rules of the same kind: required or advisory."""
     for group in groups:
         unclear = _reason_none_passes(group, sides)
         for measure in group.measures:

@@ -73,7 +73,7 @@ def reason_unjudged(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
         return f"it is in {expected.unit}, but the measure is in {', '.join(units)}"
-    # such a rule never passes anything, and the options set a wide bound to switch it off
+    # such a rule never passes anything, and options switch it off by setting a wide bound
     if rule.basis == "none":
         return None
     edge = edge_of(expected.form, expected.number, rule.tolerated)
@@ -207,10 +207,9 @@ def past_centre(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None
 
 
 def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
-    """Return a measure's conditions in the terms of published results; unknown ones are omitted.
+    """Return a measure's conditions as published results express them; unknown ones are omitted.
 
-    gpuproof's own measurements have `gpuproof` as their tool, since no other tool's result is quite
-    equivalent.
+    For gpuproof's own measurements, the tool is `gpuproof`, since no other tool's result is quite equivalent.
     """
     labels = dict(measure.labels)
     conditions: dict[str, Any] = {"tool": "gpuproof", **labels, "device": device_of(measure, facts)}

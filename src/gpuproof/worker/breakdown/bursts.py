@@ -1,4 +1,4 @@
-"""Short bursts of steps after the window, timed by the clock of the window.
+"""Short bursts of steps after the window, timed by the window's clock.
 
 `BusyQueue` keeps the device busy while a burst is queued, so that none of its steps waits for the host. Times
 between events then contain only the device's own work, as with nvbench's blocking kernel. The device is kept
@@ -43,7 +43,7 @@ waits for it."""
 
 
 def without_sync(step: TrainingStep) -> StepFunction:
-    """Return a step that keeps its gradients on this rank."""
+    """Return a step that does not synchronize gradients between ranks."""
 
     def local_step() -> None:
         with step.without_sync():
@@ -68,7 +68,7 @@ def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tu
 
 
 def steady_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
-    """Return the seconds of each step in a burst run by all ranks, without the first step."""
+    """Return the step times, in seconds, of a burst run by all ranks, without the first step."""
     prepared.ranks.barrier()
     return timed_burst(prepared, step, num_steps=LEFT_OUT + num_steps)[LEFT_OUT:]
 
@@ -102,7 +102,7 @@ class BusyQueue:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the device runs asynchronously to the host that times it."""
+        """Whether the device runs asynchronously with respect to the host that times it."""
         return self._product_s > 0
 
     def hold(self, host_s: float, *, longest_s: float = LONGEST_S) -> None:

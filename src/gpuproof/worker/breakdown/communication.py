@@ -42,7 +42,7 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 LONGEST_S = 10.0
-"""Maximum time to keep a device busy, chosen for hosts with ranks that share few CPUs."""
+"""Maximum time to keep a device busy, chosen for hosts where ranks share few CPUs."""
 COMPRESSED = "gradients are compressed before they are sent ({}), so the sizes sent are unknown"
 NUM_ROUNDS = 5
 MIN_STEPS, MAX_STEPS = 2, 20

@@ -1,4 +1,4 @@
-"""How long does each part of a step take? Steps with marks between parts, in a separate window.
+"""How long does each part of a step take? Steps with marks between their parts, in a separate window.
 
 The time before a mark belongs to the phase named by the mark. On a device that runs asynchronously, the marks
 are events, and whole steps are queued behind a busy device, so that no phase includes a wait for the host.
@@ -48,7 +48,7 @@ class _MarkedStep:
 
 
 def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
-    """Break steps down into phases and record these, or record why there are none."""
+    """Break steps down into phases and record them, or record why there are none."""
     rank, clock, step = prepared.identity.rank, prepared.clock.name, prepared.step
     if not isinstance(step, TrainingStep):
         missing = "a captured graph is one launch, and its parts cannot be distinguished"
@@ -157,7 +157,7 @@ class HostMarks:
         self._moments.append((phase, perf_counter()))
 
     def take_s(self) -> Mapping[PhaseOfStep, float]:
-        """Return the seconds of each phase since `begin`, and clear the marks."""
+        """Return the duration of each phase since `begin`, in seconds, and clear the marks."""
         moments, self._moments = self._moments, []
         return _added((phase, here - before) for (_, before), (phase, here) in pairwise(moments))
 

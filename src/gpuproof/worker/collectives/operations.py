@@ -101,7 +101,7 @@ def task_for(
 
 
 def whole_elements(operation: Operation, size_bytes: int, dtype: ElementType, num_ranks: int) -> int:
-    """Return the number of whole elements in a size; divisible among the ranks if each has a part.
+    """Return the number of whole elements in a size; a multiple of the rank count if each has a part.
 
     >>> whole_elements("all_reduce", 100, "float32", 3), whole_elements("all_gather", 100, "float32", 3)
     (25, 24)

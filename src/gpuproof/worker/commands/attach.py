@@ -124,8 +124,8 @@ def dismiss(arguments: Sequence[str]) -> int:
 def _tell_ranks(
     meeting: Any, ranks: Sequence[int], message: Mapping[str, Any], *, patience_s: float
 ) -> list[int]:
-    """Tell other ranks why no case follows; wait until they read it, and return those that have not."""
-    with suppress(RuntimeError):  # raised by torch: the store ended along with the process that hosted it
+    """Tell other ranks why they get no case; wait until they read it, and return those that have not."""
+    with suppress(RuntimeError):  # raised by torch: the store went down with the process that hosted it
         meeting.set("assignment", json.dumps(message))
         return _late(_of_launch(meeting, message["launch"]), ranks, patience_s=patience_s)
     return list(ranks)
@@ -263,7 +263,7 @@ def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]
 
 
 def _message_of(meeting: Any, options: argparse.Namespace, deadline_s: float) -> dict[str, Any] | None:
-    """Return rank 0's message in this store; None if time is up, or this rank is no longer needed."""
+    """Return rank 0's message from this store; None if time is up, or this rank is no longer needed."""
     while monotonic() < deadline_s:
         if meeting.check(["assignment"]):
             message: dict[str, Any] = json.loads(meeting.get("assignment"))

@@ -25,7 +25,7 @@ from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 
 SHORTEST_INTERVAL_S = 0.01
 OPEN_PATIENCE_S = 0.3
-"""How long the recording waits for drivers; slower drivers are added when they respond."""
+"""How long the recording waits for drivers; devices of slower drivers are added when they respond."""
 READY_AFTER_S = 0.4
 """Maximum time a caller waits for the recording to start, even if drivers hang."""
 
@@ -62,7 +62,7 @@ def seconds(text: str) -> float:
     """Parse an interval or a duration.
 
     Raises:
-        argparse.ArgumentTypeError: it is not a number of seconds, or is too short to sustain.
+        argparse.ArgumentTypeError: it is not a number of seconds, or is too short.
     """
     try:
         value = float(text)

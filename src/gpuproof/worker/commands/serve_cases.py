@@ -1,8 +1,8 @@
 """`python -m gpuproof.worker serve-cases`: fork a process per command, with torch imported.
 
 Importing torch takes seconds, which would dominate a sweep of short cases. This process imports it once, runs
-no tensor operation and never calls CUDA. It forks a child for each requested command, so that the child is in
-the same state as a fresh process after its imports. In: a socket with one JSON object per line. `{"id": 1,
+no tensor operations and never calls CUDA. It forks a child for each requested command, so that the child is
+in the same state as a fresh process after its imports. In: a socket with one JSON object per line. `{"id": 1,
 "words": ["run", …], "output": PATH}` starts a child, `{"id": 1, "signal": 15}` signals the child and whatever
 it started. Out, on the same socket: `{"ready": true}`, `{"id": 1, "pid": 4711}`, `{"id": 1, "status": 0}`
 (negative if a signal ended it). When the socket closes, or on SIGTERM, every child is stopped, and then this

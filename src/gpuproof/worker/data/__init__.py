@@ -1,1 +1,1 @@
-"""Sources of a step's batches."""
+"""Data sources for a step's batches."""

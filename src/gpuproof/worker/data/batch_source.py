@@ -1,7 +1,7 @@
 """The interface through which a step gets its batches, whichever way samples reach the device.
 
 A `SamplePool` puts batches on the device before the window; a `LoaderSource` builds them during the window,
-with a DataLoader. A step calls `next_batch` and knows nothing else.
+with a DataLoader. A step calls `next_batch` and knows nothing else about the source.
 """
 
 from __future__ import annotations

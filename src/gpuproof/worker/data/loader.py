@@ -1,11 +1,12 @@
-"""The loader: a torch DataLoader as the batch source, and the time that steps wait for it.
+"""The loader: a torch DataLoader as the batch source, and the time steps spend waiting for it.
 
 Mirrors the user's own training job: processes build samples; the step fetches a batch and copies it to the
 device. The stream is endless (a new epoch starts when one ends), and every batch is full. The wait is
-measured on the steps' clock. On CUDA, that is the time between two events with no work between them, so that
-a wait counts only once the device has run out of work, however far ahead the host is. All ranks use the same
-shuffled order, derived from seed and epoch, and each uses every n-th sample of that order. These shards are
-disjoint and together cover the whole set, except for leftover samples that do not fill a batch on every rank.
+measured with the same clock as the steps. On CUDA, that is the time between two events with no work between
+them, so that a wait counts only once the device has run out of work, however far ahead the host is. All ranks
+use the same shuffled order, derived from seed and epoch, and each uses every n-th sample of that order. These
+shards are disjoint and together cover the whole set, except for leftover samples that do not fill a batch on
+every rank.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def _data_loader(samples: SampleSet, batches: ShardedBatches, settings: LoaderSe
 
 
 def _kill_children() -> None:
-    """On an unexpected exit, kill loader processes, or it would wait for them: they ignore SIGTERM."""
+    """On an unexpected exit, kill loader processes: they ignore SIGTERM, so it would wait for them."""
     for process in active_children():
         process.kill()
 

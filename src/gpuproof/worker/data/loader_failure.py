@@ -1,6 +1,6 @@
-"""How the loader's processes failed: the cause, and what to do about it.
+"""Why the loader's processes failed, and what to do about it.
 
-An error in a process comes back as an error of the same class, with a traceback in its message. A killed
+An error in a process is re-raised as an error of the same class, with a traceback in its message. A killed
 process leaves an exit code, and either a broken connection or a queue that stays empty.
 """
 
@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
 
 DYING_S = 1.0
-"""Maximum time from the break of a connection to the exit of the process behind it."""
+"""Maximum time from a broken connection to the exit of the process behind it."""
 _RAISED = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread)")
 NO_SHARED_MEMORY = ("shared memory", "No space left on device", "unable to write to file </torch")
 
@@ -53,7 +53,7 @@ def describe_exit(pid: int | None, exit_code: int | None) -> GpuproofError:
 
 
 def explain_loader_error(error: BaseException) -> BaseException:
-    """Return the cause of an error that a loader process passed on; any other error is unchanged."""
+    """Return the cause of an error that a loader process passed on; other errors are returned as is."""
     cause = error.cause if isinstance(error, GpuproofError) else str(error)
     if not isinstance(error, Exception) or not _RAISED.match(cause):
         return error

@@ -1,4 +1,4 @@
-"""Number of batches in a sample pool: too many for any cache, but no more than are read."""
+"""Number of batches in a sample pool: too many to fit in any cache, but no more than are read."""
 
 from __future__ import annotations
 

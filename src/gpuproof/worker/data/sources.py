@@ -132,7 +132,7 @@ class _Opening:
     place: RankData
 
     def pool(self) -> SamplePool:
-        """Load all data that a window reads onto the device."""
+        """Load onto the device all data that a window reads."""
         shape, content, device = self.shape, self.content, self.place.device
         share = self.place.share(self.work)
         if isinstance(content, TokenFile):
@@ -265,8 +265,9 @@ class SamplePool:
 def draw_samples(shape: InputShape, num_samples: int, *, seed: int, device: torch.device) -> Batch:
     """Draw random samples on the device.
 
-    Images are standard normal, and their classes uniform. Features and their targets follow the data set of
-    S2. Tokens are uniform over the vocabulary, and the target of each token is the next token.
+    Pixel values are standard normal, and classes uniform. Features and their targets are distributed as in
+    S2's data set. Tokens are drawn uniformly from the vocabulary, and the target of each token is the next
+    token.
     """
     generator = torch.Generator(device).manual_seed(seed)
     if shape.kind == "tokens":

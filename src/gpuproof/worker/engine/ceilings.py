@@ -1,4 +1,4 @@
-"""The current limits of this device: matmuls and memory passes at full speed.
+"""This device's current limits, measured with matmuls and memory passes at full speed.
 
 No real device reaches its data sheet's peak: power, clocks and cooling keep it below. So the ceilings of a
 roofline (Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785) are measured on the
@@ -41,7 +41,7 @@ BACK_TO_BACK = 100
 LEAST_LAUNCHES = 2.0
 """A pass shorter than this many launch times measures only launch overhead, not the cache."""
 IN_CACHE = 8
-"""Divisor of the cache size that yields the size of each of three buffers; this leaves room in the cache."""
+"""Ratio of the cache size to the size of each of three buffers; this leaves room in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def reason_no_product(precision: str) -> str | None:
 
 
 def _room_bytes(device: torch.device, plan: CeilingPlan) -> int:
-    """Return the memory that operands may use; if free memory is unknown, the plan is small anyway."""
+    """Return how much memory operands may use; if free memory is unknown, the plan is small anyway."""
     memory = accelerator_of(device).free_and_total_bytes(device)
     if memory is None:
         return BUFFERS["triad"] * plan.buffer_bytes
@@ -170,7 +170,7 @@ def _products(dtype: torch.dtype, bench: _Bench, *, room_bytes: int) -> Iterator
 
 
 class _Bench:
-    """Times one kind of work repeatedly."""
+    """Times one kind of operation repeatedly."""
 
     def __init__(
         self, *, device: torch.device, clock: StepClock, plan: CeilingPlan, beat: Callable[[], None]
@@ -181,7 +181,7 @@ class _Bench:
 
     @torch.inference_mode()
     def time(self, work: Callable[[], None], *, caches: Literal["cold", "any"]) -> tuple[float, ...]:
-        """Return the seconds of each repeat; an untimed one runs first, so that algorithms are chosen."""
+        """Return each repeat's time in seconds; an untimed one runs first, so that algorithms are chosen."""
         work()
         self._clock.synchronize()
         for _ in range(self.plan.repeats):

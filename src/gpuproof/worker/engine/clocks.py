@@ -2,7 +2,7 @@
 
 Events are recorded without synchronising, in a ring of pairs that are read as they complete, so timing a step
 never makes the host wait for the device. `SynchronisedClock` does wait, on request (`benchmark.sync_cuda`);
-that makes the time of a single step more precise, but all steps slower. `time_repeats` uses such a clock to
+that measures single steps more precisely, but makes all steps slower. `time_repeats` uses such a clock to
 time the same computation repeatedly.
 """
 
@@ -106,8 +106,8 @@ def time_repeats(
 
     `before` (e.g. restoring an input or evicting a cache) runs before each repeat, untimed. At `meet`, all
     ranks wait for each other: before the first timed repeat and, with `is_blocking`, after every repeat, once
-    the device has finished it. `beat` is called when the device has finished further repeats, not when the
-    host has merely launched them.
+    the device has finished it. `beat` is called when the device has finished more repeats, not when the host
+    has merely launched them.
     """
     for _ in range(warmup_iterations):
         before()

@@ -18,7 +18,7 @@ class HostClock:
     name: ClockName = "host"
     capacity: int = 65_536
     caught_up: int | None = None
-    """Always None: this clock cannot see it."""
+    """Always None: this clock cannot detect it."""
 
     def __init__(self) -> None:
         self._begin_s = 0.0

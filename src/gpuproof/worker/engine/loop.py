@@ -22,11 +22,11 @@ StepFunction = Callable[[], None]
 StepTimesSink = Callable[[Sequence[float]], None]
 
 CHUNK_S = 0.25
-"""Planned length of a chunk: long compared with the work between chunks, short enough to stop on time."""
+"""Planned duration of a chunk: long compared with the work between chunks, short enough to stop on time."""
 IN_FLIGHT_S = 0.25
 """Maximum duration of work queued on a device: long compared with the host's work between chunks."""
 LEAST_IN_FLIGHT = 2
-"""Minimum number of steps in flight: one that runs, and one queued behind it."""
+"""Minimum number of steps in flight: one running, and one queued behind it."""
 
 
 class StepClock(Protocol):

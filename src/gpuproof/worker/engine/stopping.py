@@ -100,7 +100,7 @@ class BatchMeans:
         return lag_one + (1 + 3 * lag_one) / count  # Kendall 1954, https://doi.org/10.1093/biomet/41.3-4.403
 
     def relative_half_width(self) -> float:
-        """Half the 95 % interval of the mean, divided by the mean; infinite with too few batches."""
+        """Half-width of the mean's 95 % interval, divided by the mean; infinite with too few batches."""
         count = len(self.means)
         if count < MIN_BATCHES:
             return inf
@@ -173,7 +173,7 @@ def student_quantile(freedom: int) -> float:
 
 
 class PrecisionLimit:
-    """Stop once the mean step time is precise enough: all ranks at the same step, for one reason.
+    """Stop once the mean step time is precise enough: all ranks at one step, for the same reason.
 
     `agree` returns the smallest of the ranks' proposals. Every step time must be passed to `take`.
     """
@@ -236,7 +236,7 @@ class PrecisionLimit:
         return NO_HELP if self._grows_no_narrower() else MORE
 
     def _drift_is_excluded(self, elapsed_s: float) -> bool:
-        """Return whether the steps rule out a drift that moves the mean by the target within the limit."""
+        """Return whether the steps rule out that drift shifts the mean beyond the target by the limit."""
         done = self._batches.num_values
         if done < EARLY_STEPS:
             return False

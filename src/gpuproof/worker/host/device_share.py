@@ -1,9 +1,10 @@
-"""Choose the device for a case if several cases of a run share a host: the freest one available.
+"""Choose a case's device if several cases of a run share a host: the least used one available.
 
-In: the case's requirements, and the run's folder on this host. In this folder, each case that has a device
-locks a file, and the lock is released however the case's process exits. Out: the device, or an error that
-lists what each device lacked. Free memory is as reported by the driver, minus the memory that other cases
-have requested but not allocated yet. Nothing is ever reset, and other users' processes are never touched.
+In: the case's requirements, and the run's folder on this host. Each case that has a device locks a file in
+this folder, and the lock is released no matter how the case's process exits. Out: the device, or an error
+that lists what each device lacked. Free memory is as reported by the driver, minus the memory that other
+cases have requested but not allocated yet. Nothing is ever reset, and other users' processes are never
+touched.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _documented() -> frozenset[str]:
 def describe_interfaces() -> list[dict[str, Any]]:
     """Return the name, state, MTU in bytes and addresses of each interface in this network namespace.
 
-    `up` is what the administrator configured; `running` means that there is also a carrier. The message
+    `up` is the state set by the administrator; `running` means that there is also a carrier. The message
     formats are described in https://man7.org/linux/man-pages/man7/rtnetlink.7.html.
 
     Raises:
@@ -210,7 +210,7 @@ def _aligned(length: int) -> int:
 
 
 def check_named_interfaces(environment: Mapping[str, str]) -> None:
-    """Check that the interface in GLOO_SOCKET_IFNAME exists and is up; gloo reports only a failure.
+    """Check that the interface in GLOO_SOCKET_IFNAME exists and is up; gloo only reports a failure.
 
     Raises:
         EnvironmentUnfitError: it is missing or down, or has no address.

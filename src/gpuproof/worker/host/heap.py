@@ -1,7 +1,7 @@
 """Keep the memory that the process frees in one step for the next one, for steps on a CPU.
 
 glibc's allocator returns freed blocks to the kernel, either from the end of the heap or, for large blocks,
-immediately. The next step then gets new pages, which the kernel clears first. The time of those page faults
+immediately. The next step then gets new pages, which the kernel zeroes first. The time of those page faults
 varies, especially on virtual machines. GPU steps are not affected, since torch keeps its own memory.
 
 Source: https://man7.org/linux/man-pages/man3/mallopt.3.html

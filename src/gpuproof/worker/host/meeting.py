@@ -1,8 +1,8 @@
 """Can a run's hosts reach each other? Node 0 listens as its ranks will; other hosts contact it.
 
-A host that is reachable is also contacted on a port chosen by its system, in both directions, because ranks
-use such ports after the rendezvous. To distinguish a firewall, a host that is down, and a port without a
-listener, the error is combined with the response from another port on the same host.
+A host that is reachable is also contacted on a port chosen by its operating system, in both directions,
+because ranks use such ports after the rendezvous. To distinguish a firewall, a host that is down, and a port
+without a listener, the error is combined with the response from another port on the same host.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _receive(place: MeetingPoint) -> dict[str, Any]:
 
 
 def _greet(connection: socket.socket, address: str, data_port: int, visitors: list[dict[str, Any]]) -> None:
-    """Answer a visitor, connect back to its own port, and record it; ignore other connections."""
+    """Answer a node, connect back to its own port, and record it; ignore other connections."""
     with connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -94,7 +94,7 @@ def _greet(connection: socket.socket, address: str, data_port: int, visitors: li
             visitor = {"node_rank": int(hello["node_rank"]), "host": str(hello["host"]), "address": address}
             visitors.append({**visitor, "called_back": called_back})
             _write(connection, {"called_back": called_back})
-            connection.recv(1)  # until the visitor has read the reply and disconnected
+            connection.recv(1)  # until the other node has read the reply and disconnected
         except (OSError, ValueError, KeyError):
             return
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 SUMMARY = "store a pod's files, and send them"
 LOOK_S = 2.0
-"""Interval for checking whether the ranks have ended: a check of a few files, too short to affect the
-measurement."""
+"""Interval for checking whether the ranks have ended: each check looks at a few files, too briefly to affect
+the measurement."""
 LAST_S, LAST_LOOK_S = 30.0, 0.2
 """How long unfetched files are kept once the pod has to end, because a Job deletes its remaining pods as soon
 as one of them is evicted. This is longer than the launcher's polling interval, and shorter than a pod's grace
@@ -64,7 +64,7 @@ def _state(folder: Path) -> tuple[int, ...]:
 
 
 def send(folder: Path) -> None:
-    """Write the launch's files to standard output as a compressed tar, cutting off growing files."""
+    """Write the launch's files to standard output as a compressed tar, truncating growing files."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|gz") as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name not in ("spec.json", SENT):

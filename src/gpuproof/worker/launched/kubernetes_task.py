@@ -22,13 +22,13 @@ from gpuproof.worker.commands.node_task import parted, run_commands
 
 SUMMARY = "start a pod's ranks, or stop them"
 RANKS = ("PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX")
-"""Variables with a pod's node number in a launch: Kubeflow's, then the variable of an Indexed Job."""
+"""Variables for a pod's node number in a launch: Kubeflow's, then an Indexed Job's."""
 TASK = "task-{}.pid"
 OUTPUT = "launcher-output-{}.txt"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start the commands and wait for the ranks or a request to stop; return the ranks' status.
+    """Start the commands and wait for the ranks to exit or a stop request; return the ranks' status.
 
     Raises:
         EnvironmentUnfitError: this pod does not know its rank, has already been started before, or cannot

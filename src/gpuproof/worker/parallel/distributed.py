@@ -47,8 +47,8 @@ PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
     },
 }
 """Variables set by each profile. With `no_fabric`, hosts can use only IP sockets; with `no_gpudirect`,
-network cards copy through host memory. `pcie` is the published set for two GPUs that cannot copy to each
-other directly, including its debug output."""
+network cards copy through host memory. `pcie` is the published set of variables for two GPUs that cannot copy
+to each other directly, including its debug output."""
 
 
 def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:

@@ -4,8 +4,8 @@ Operands, weights and samples are drawn on the CPU, so that every device starts 
 cannot be its own reference, since it may return the same wrong result in every round. So digests are recorded
 here, and compared across all devices of all hosts when the run is summarised. In addition, one matmul of each
 kind is compared with the host's own result, the only reference for a single device. Matrices are as large as
-a device can process in time. Sizes are tried from small to large, and the ranks of a launch agree on the
-smallest result.
+a device can process within the time limit. Sizes are tried from small to large, and the ranks of a launch
+agree on the smallest result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SMALLEST_EDGE = 256
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeReading]:
-    """Yield a digest per round, number format and kind of work; report unavailable formats."""
+    """Yield a digest per round, number format and workload; report unavailable formats."""
     accelerator = accelerator_of(bench.device)
     choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
     arithmetic = accelerator.arithmetic(bench.device)
@@ -119,7 +119,7 @@ def _stack(bench: Bench) -> str:
 
 @dataclass(slots=True)
 class _Drawn:
-    """Operands on the device, from one seed: created on the CPU in fp32, rounded where they are used."""
+    """Operands on the device, from one seed: created on the CPU in fp32, rounded only when used."""
 
     left: torch.Tensor
     right: torch.Tensor
@@ -131,7 +131,7 @@ class _Drawn:
         self.samples = torch.randn(SAMPLES, edge, generator=source).to(device)
 
     def works(self, dtype: torch.dtype) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
-        """Yield the name and the results of each kind of work."""
+        """Yield the name and the results of each workload."""
         yield "gemm", (self.product(dtype),)
         yield "model", self.model(dtype)
 
@@ -153,7 +153,7 @@ class _Drawn:
 
 
 def _heat(seconds: float, drawn: _Drawn, bench: Bench) -> None:
-    """Multiply continuously for this long."""
+    """Run matmuls continuously for this long."""
     until_s = monotonic() + seconds
     while monotonic() < until_s:
         drawn.product(torch.float32)
@@ -177,7 +177,7 @@ def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
 def fitting_edge(edge: int, limit_s: float | None, attempt: Callable[[int], object], bench: Bench) -> int:
     """Return the largest width up to `edge` at which one attempt fits in `limit_s` on every rank.
 
-    Doubling the width is expected to take eight times as long as a repeat with its kernels already loaded.
+    A run at twice the width is expected to take eight times as long as a repeat with kernels already loaded.
     """
     tried = min(SMALLEST_EDGE, edge)
     while limit_s is not None and tried < edge:

@@ -82,7 +82,7 @@ class _Way:
         self._copy(0)
 
     def second(self) -> None:
-        """Make the timed copy."""
+        """Perform the timed copy."""
         self._copy(1)
 
     def _copy(self, place: int) -> None:
@@ -219,7 +219,7 @@ def _timed(
 
 
 def _wrong(way: _Way, bench: Bench, **labels: Direction) -> ProbeReading:
-    """Report how many words of all copies differed from what was sent, and in how many copies."""
+    """Report how many words across all copies differed from what was sent, and in how many copies."""
     num_wrong = way.num_wrong()
     bad = [place for place, num in enumerate(num_wrong, start=1) if num]
     first = f": {len(bad)} wrong, the first was number {bad[0]}" if bad else ""

@@ -53,7 +53,7 @@ def ask_nccl_ras(spec: NcclRasSpec, bench: Bench) -> Iterator[ProbeReading]:
 
 
 def value_of(status: Mapping[str, Any], reason: str | None, *, num_ranks: int) -> ProbeReading:
-    """Return the number of faults, with our own ranks for comparison, or why there is none."""
+    """Return the number of faults, with our own rank count for comparison, or why there is none."""
     faults, sizes = list(ras_faults(status)), [one.get("size") for one in status.get("communicators") or ()]
     compared = f"NCCL {status.get('nccl_version')}: communicators of {sizes} ranks; our {num_ranks}"
     return ProbeReading(

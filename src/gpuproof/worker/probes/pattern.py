@@ -1,9 +1,9 @@
 """Does every word of memory retain what is written to it?
 
 The whole area is written before any of it is read, which reveals two addresses that map to the same cell. The
-patterns are those that memory tests have long used: a walking one (or zero), the word's own address, and
-random words and their inverse. The data read back is compared on the device. Words that differ are copied to
-the host, with their address in the area and the bits that are wrong.
+patterns are classics of memory testing: a walking one (or zero), the word's own address, and random words and
+their inverse. The data read back is compared on the device. Words that differ are copied to the host, with
+their address in the area and the wrong bits.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Area:
         self.extent = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of the free memory{less}"
 
     def _fitting_words(self, spec: PatternSpec) -> int:
-        """Return how many words can be tested with all patterns in time, estimated from a few words."""
+        """Estimate from a few words how many words can be tested with all patterns in the time limit."""
         if spec.time_limit_s is None:
             return sys.maxsize
         self._blocks = _allocate(CHUNK_WORDS, self._bench.device)

@@ -103,7 +103,7 @@ def _check(folder: Path, spec: StorageSpec) -> None:
 
 
 def file_system_of(folder: Path, mounts: str) -> str | None:
-    r"""Return the type of a folder's file system, according to the kernel; None if it is not listed.
+    r"""Return a folder's file system type, according to the kernel; None if it is not listed.
 
     >>> mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\ntmpfs /a\\040b tmpfs rw 0 0"
     >>> file_system_of(Path("/dev/shm/x"), mounts), file_system_of(Path("/a b"), mounts)

@@ -107,7 +107,7 @@ def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Evaluate the model on the samples that steps used, and on the held-out ones."""
+    """Evaluate the model on the samples used in its steps, and on the held-out ones."""
     workload, rank = prepared.workload, prepared.identity.rank
     held_out = open_held_out(prepared.work, workload.shape, prepared.data)
     pools = [(prepared.pool, False), *([] if held_out is None else [(held_out, True)])]

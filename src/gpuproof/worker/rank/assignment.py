@@ -68,7 +68,7 @@ class Assignment:
     store: Store | None = None
     """The store to which the ranks of the user's own launcher are already connected."""
     on_done: Callable[[Path], None] = lambda _journal: None
-    """Called with the finished journal, once the process group has been left."""
+    """Called with the finished journal, once the rank has left its process group."""
     on_failure: Callable[[Path], None] = lambda _journal: None
     """Called with the journal once a rank's failure is recorded. The callback must always return, and
     quickly."""

@@ -16,7 +16,7 @@ from gpuproof.records.work.parallel import ParallelSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIdentity:
-    """This process's position among the ranks."""
+    """This process's global and local rank."""
 
     rank: int
     world_size: int
@@ -61,7 +61,7 @@ def _check_place(name: str, place: int, size_name: str, size: int) -> None:
 
 
 def effective_threads(parallel: ParallelSpec, identity: RankIdentity) -> int:
-    """Return one rank's number of threads: as requested, or else its part of the usable CPUs."""
+    """Return the thread count of one rank: as requested, or else its share of the usable CPUs."""
     return threads_per_rank(
         parallel.threads_per_rank, num_ranks=identity.local_world_size, users=users_threads()
     )

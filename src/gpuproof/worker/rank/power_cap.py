@@ -2,9 +2,9 @@
 
 Between chunks, about once a second, the driver is queried about the cap: for its counter of capped time, and
 for the current state, since a counter that does not change proves nothing. If the cap is never reached, the
-window is as requested. All ranks settle, and continue, for as long as any of them has to. The controller's
-period is determined with the method of `statistics.power_cap`, but without numpy, which may be missing on a
-node. This takes 5 to 10 ms, which does not affect a device with queued work.
+window is as requested. All ranks settle and keep measuring for as long as any of them has to. The
+controller's period is determined with the method of `statistics.power_cap`, but without numpy, which may be
+missing on a node. This takes 5 to 10 ms, which does not affect a device with queued work.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SETTLE_S = 3.0
 """Time for the controller to settle: three times the observed period of one second."""
 EVERY_S = 1.0
 NEEDED_PERIODS, NEEDED_S = 20, 20.0
-"""Values as in `statistics.power_cap`. A shorter period may be a rhythm of the workload (e.g. every tenth
-step takes longer), and a window based on it could contain only a few periods of the controller."""
+"""Values as in `statistics.power_cap`. A shorter period may be a cycle of the workload itself (e.g. every
+tenth step takes longer), and a window based on it could contain only a few periods of the controller."""
 BINS = 512
 """Number of parts into which a window is divided to search for a period; a power of two."""
 PERIODIC = 0.5
@@ -53,7 +53,7 @@ FUNDAMENTAL = 0.5
 """… and the shortest lag with a score of at least this fraction of the best score is the period."""
 SAME_PERIOD = 0.15
 FLAT = 1e-3
-"""Minimum difference between rates: smaller ones come from the rounding of a clock, not from a controller."""
+"""Minimum difference between rates: smaller differences come from clock rounding, not from a controller."""
 
 
 class CapMeter:
@@ -102,7 +102,7 @@ class CapMeter:
 
 
 class Settling:
-    """Run until the cap is not reached for some time, or its controller has had time to settle."""
+    """Run until the cap has not been reached for some time, or its controller has had time to settle."""
 
     def __init__(self, meter: CapMeter, *, agree: Callable[[int], int], step_s: float | None) -> None:
         self.stop_reason = "settled"
@@ -168,7 +168,7 @@ class LongEnoughAtCap:
         return self._agree(min(capacity, steps_within(chunk_s, step_s=step_s)))
 
     def _left_s(self, elapsed_s: float) -> float:
-        """Return how much longer the window has to be, based on a period that is present in all of it."""
+        """Return how much longer the window has to be, based on a period that persists throughout it."""
         if elapsed_s >= self._look_s:
             self.find_period()
             self._look_s = max(elapsed_s + EVERY_S, self.needed_s if self.period_s else 0.0)
@@ -176,7 +176,7 @@ class LongEnoughAtCap:
 
 
 def _any(wish: bool, agree: Callable[[int], int]) -> bool:
-    """Return whether any rank wants it; `agree` returns the smallest of all proposals."""
+    """Return whether any rank requests it; `agree` returns the smallest of all proposals."""
     return agree(-int(wish)) < 0
 
 
@@ -217,7 +217,7 @@ def settle(
 ) -> PowerCapWatch | None:
     """Run steps until a power cap has settled; None if the window is too short or does not wait.
 
-    `step_s` is the time of a warm-up step; `steps` is the number of steps in the window, if the window is
+    `step_s` is the duration of a warm-up step; `steps` is the number of steps in the window, if the window is
     limited by step count.
     """
     window, agree = prepared.work.window, prepared.ranks.agree

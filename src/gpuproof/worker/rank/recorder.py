@@ -49,10 +49,10 @@ class Recorder:
             self._journal.reserve_room()
 
     def write_last_words(self, record: Any) -> None:
-        """Append a failure record, if need be in the reserved space; only a rank's first is written.
+        """Append a failure record, in the reserved space if necessary; only a rank's first is written.
 
-        Later failures are consequences of the first: a hung rank that the watchdog ends also loses contact
-        with its peers.
+        Later failures are consequences of the first: a hung rank that the watchdog terminates also loses
+        contact with its peers.
         """
         with self._lock:
             if not self._ended:
@@ -132,7 +132,7 @@ class StepTimesWriter:
         self._flushed_s = monotonic()
 
     def __call__(self, times: Sequence[float]) -> None:
-        """Receive the times of finished steps; write them once a second has passed."""
+        """Receive the times of finished steps; write them after a second has passed."""
         self._num_pending += len(times)
         if self._keep_times:
             self._pending += [round(t, NANOSECOND_DIGITS) for t in times]

@@ -199,7 +199,7 @@ def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """Facts about the warm-up that the window needs."""
+    """Warm-up facts that the window needs."""
 
     step_s: float | None
     peak_bytes: int | None

@@ -1,10 +1,10 @@
 """The watchdog: a thread that writes the final record when the main thread cannot.
 
-It detects three endings that Python code in the main thread would not survive or not notice: a signal while
-the main thread is inside a collective, no progress for too long, and the death of the launcher. In each case,
-it writes a failure record with the stacks of all threads and ends the process. If native code holds the GIL,
-so that no Python thread runs, a C-level timer prints the stacks instead. A host that waits for its device
-appears to be alive even if every device hangs. So `look_at_progress` reads the device's own marks, and
+It detects three endings that Python code in the main thread would not survive or would not notice: a signal
+while the main thread is inside a collective, no progress for too long, and the death of the launcher. In each
+case, it writes a failure record with the stacks of all threads and ends the process. If native code holds the
+GIL, so that no Python thread runs, a C-level timer prints the stacks instead. A host that waits for its
+device appears to be alive even if every device hangs. So `look_at_progress` reads the device's own marks, and
 torch's count and flight recorder of collective operations, from a separate thread with a deadline, since a
 failing driver may not respond.
 """
@@ -33,8 +33,8 @@ from gpuproof.records.run import FailureCause
 POLL_S = 0.5
 LINGER_S = 2.0
 """How long a rank stays alive after its final record so that other ranks can write theirs. It must exceed the
-difference (a chunk of steps, a poll) in when ranks that hang together notice the hang, since the exit of one
-rank makes the others exit too."""
+delay (a chunk of steps, a poll) between the first and last rank that notice a shared hang, since the exit of
+one rank makes the others exit too."""
 ANSWER_S = 2.0
 """Timeout for a response from a driver or NCCL."""
 LAST_CALLS = 3
@@ -120,7 +120,7 @@ class Watchdog:
             sleep(ANSWER_S)  # sleeps until the process ends
 
     def rest(self) -> None:
-        """Register that everything is written; from now on, a signal ends the process without a record."""
+        """Note that everything has been written; from now on, a signal ends the process without a record."""
         self._resting.set()
 
     def _watch(self) -> None:

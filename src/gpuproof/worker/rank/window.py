@@ -1,4 +1,4 @@
-"""Both ends of a window: the plan, from the case's request, and the record, from the timings.
+"""The plan of a window, from the case's request, and its record, from the timings.
 
 They are independent of any framework: the same functions plan and record torch's and TensorFlow's steps.
 """
@@ -31,7 +31,7 @@ class WindowPlan:
     least_s: float | None = None
     """Minimum duration of a window limited by steps, which is extended if necessary."""
     limit_s: float | None = None
-    """Maximum duration of a window limited by precision; it always ends by then."""
+    """Maximum duration of a window that ends at a target precision; it always ends by then."""
 
     @property
     def expected_s(self) -> float | None:
@@ -97,7 +97,7 @@ def plan_window(
 
 
 def least_window_s(work: ModelWork, min_window_s: float) -> float:
-    """Return the minimum duration of a window limited by steps; 0 means exactly the requested steps."""
+    """Return the minimum duration of a step-limited window; 0 means exactly the requested steps."""
     window = work.window
     if not window.enabled:
         return 0.0

@@ -61,7 +61,7 @@ class ServedRequests:
     first_token_s: array[float] = field(default_factory=lambda: array("d"))
     """Times of the first tokens; empty if no tokens are generated."""
     batches: Counter[int] = field(default_factory=Counter)
-    """Number of batches for each batch size, measured in requests."""
+    """Number of batches of each size (in requests)."""
 
 
 def serve(
@@ -130,7 +130,7 @@ def model_target(prepared: Prepared) -> RunBatch:
 def text_target(
     step: AnswerStep, synchronize: Callable[[], None], *, clock: Callable[[], float] = monotonic
 ) -> RunBatch:
-    """Return a function that reads a given number of prompts and generates all tokens for each.
+    """Return a function that processes a given number of prompts and generates all tokens for each.
 
     It waits for the device twice: after the first tokens, and after the last.
     """

@@ -7,7 +7,7 @@ is only one client, it is this process itself. Each client runs in an event loop
 (`run_precisely`). `epoll_wait` accepts only whole milliseconds, and `selectors` rounds up, so a request due
 in 0.1 ms would be sent 1 ms late. Here, `select` waits for the epoll object itself, with microsecond
 resolution. On two busy cores, the median delay of a sleep of 2.37 ms was 0.78 ms with asyncio's loop, and
-0.14 ms with this one.
+0.14 ms with this loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def num_clients(spec: ServingSpec, *, cpus: int) -> int:
-    """Return the number of clients: as requested, else as `cpus` allow; each has a connection.
+    """Return the number of clients: as requested, or else as `cpus` allow; each has a connection.
 
     >>> from gpuproof.records.work.serving import EndpointSpec
     >>> here, there = (ServingSpec(endpoint=EndpointSpec(url=f"http://{x}/v1")) for x in ("[::1]:80", "gpu1"))

@@ -208,7 +208,7 @@ class EndpointLoad:
         """Reject an incomplete response.
 
         Raises:
-            ProtocolError: the tokens, the token count or the end of the stream did not arrive.
+            ProtocolError: the tokens, the token count or the end of the stream is missing.
         """
         if not times.is_finished:
             raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
@@ -220,7 +220,7 @@ class EndpointLoad:
             raise ProtocolError("no usage arrived, although the server had sent it before")
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
-        """Run a plan; return the requests in order of issue. `on_done` receives the number done so far."""
+        """Run a plan and return its requests in order of issue; `on_done` receives how many are complete."""
         times_s = plan.schedule() if plan.concurrency is None else None
         await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
         try:

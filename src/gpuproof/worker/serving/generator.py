@@ -4,9 +4,9 @@ The generator shares only two kernel counters (eventfd) with the server: request
 Adding to a counter neither blocks nor needs buffer space, so a busy server cannot delay the generator;
 reading a counter returns everything added since the last read. In: a plan as JSON, and the numbers of the two
 descriptors. Out, on standard output, once everything has been issued: the issue times as raw doubles, in
-seconds from the window's start. Schedules are drawn before the window, from a seed. Generator and server draw
-the same schedule, so it need not be sent. Latency is measured from the issue times, not from when a request
-could be sent, so a server that stalls does not delay the next requests (no coordinated omission).
+seconds from the window's start. Schedules are generated from a seed before the window. Generator and server
+draw the same schedule, so it need not be sent. Latency is measured from the issue times, not from when a
+request could be sent, so a server that stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WATCH_S = 0.5
 END_S = 30.0
 """Time limit for a generator to send its issue times."""
 CLOSED_LOOP_STRETCH = 10.0
-"""Maximum duration of a closed loop that has too few requests after its window, in windows."""
+"""Maximum duration of a closed loop that has too few requests after its window, in window lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +264,7 @@ def traffic_plan(spec: ServingSpec, *, begin_monotonic_s: float, seed: int) -> T
 
 
 class Traffic:
-    """Source of requests as they arrive: counts them, and reports which are done."""
+    """Source of requests as they arrive: counts them, and reports which ones have finished."""
 
     def __init__(self, wire: Wire, process: subprocess.Popen[bytes]) -> None:
         self._wire = wire

@@ -24,7 +24,7 @@ MAX_ANSWER_BYTES = 2**26
 memory."""
 MAX_HEADERS = 200
 PIECE_BYTES = 2**16
-"""Maximum number of bytes read at a time, however many the server announces."""
+"""Maximum number of bytes read at a time, regardless of how many the server announces."""
 CLOSED = "the connection was closed in the middle of a response"
 
 

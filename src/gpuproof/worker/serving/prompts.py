@@ -3,10 +3,10 @@
 In: the recipe's lengths, prefixes and trace, and a seed. Out: for each request number, always the same text.
 Texts consist of short common words. How many words make up a token depends on the server, so a few prompts
 are sent before the window, and a line is fitted to the server's own counts (`Calibration`). No two prompts
-start the same way, so that no prefix cache answers them, unless prefixes are shared on purpose. A trace uses
-Mooncake's format (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), with one line per request:
-`{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash identifies a
-block of 512
+start the same way, so that no prefix cache can serve them, unless prefixes are shared on purpose. A trace
+uses Mooncake's format (https://github.com/kvcache-ai/Mooncake, FAST25-release/traces), with one line per
+request: `{"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [...]}`. A hash
+identifies a block of 512
 tokens: prompts that start with the same hashes start with the same text. A file without timestamps provides
 only lengths.
 """
@@ -47,7 +47,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Number of tokens that a server counts for a prompt: a number per word, plus the template's."""
+    """Tokens that a server counts for a prompt: a fixed number per word, plus the template's."""
 
     tokens_per_word: float = 1.0
     added_tokens: float = 0.0

@@ -145,8 +145,8 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     """Load-test an HTTP endpoint from the event loop of this process, or of several client processes.
 
     Raises:
-        EnvironmentUnfitError: the endpoint answered no request, or does not report enough for the required
-            metrics.
+        EnvironmentUnfitError: the endpoint did not answer any request, or does not report enough for the
+            required metrics.
     """
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):

@@ -1,9 +1,9 @@
 """A twin of an endpoint: our own server that answers as configured, to measure only the client.
 
-In: the number of chunks per answer, and the seconds to the first chunk and between chunks. Out: the port, as
-the first line on standard output, and then responses to POST requests on any path, in the form of
-`/completions`. Times are measured from when the request was complete. The twin is a separate process, and
-exits with its parent.
+In: the number of chunks per response, and the seconds to the first chunk and between chunks. Out: the port,
+as the first line on standard output, and then responses to POST requests on any path, in the form of
+`/completions`. Times are measured from when the request was fully received. The twin is a separate process,
+and exits with its parent.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Answering(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Answer a request once it is complete; the client sends one at a time."""
+        """Respond to a request once it has fully arrived; the client sends one at a time."""
         self._came += data
         head, mark, body = self._came.partition(b"\r\n\r\n")
         length = LENGTH.search(head)

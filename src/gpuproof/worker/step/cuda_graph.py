@@ -40,7 +40,7 @@ class Capture(Protocol):
         """Run the step on a side stream, with a wait before and after."""
 
     def capture_graph(self, run: Step) -> Step:
-        """Record the operations that `run` submits to the device without running them; return the replay."""
+        """Record, but do not run, the operations that `run` submits to the device; return the replay."""
 
 
 class Uncaptured:
@@ -217,7 +217,7 @@ def read_counts() -> CompilerCounts:
 def compilation_record(
     compute: TrainingSpec, *, rank: int, before: CompilerCounts, after: CompilerCounts
 ) -> Compilation:
-    """Describe what was compiled; `before` and `after` are readings from before and after the window."""
+    """Describe what was compiled; `before` and `after` are readings taken before and after the window."""
     return Compilation(
         rank=rank,
         mode=compute.compile.mode,

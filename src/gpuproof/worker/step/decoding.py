@@ -30,7 +30,7 @@ def bucket_end(num_places: int) -> int:
 
 
 def bucket_ends(first: int, last: int) -> range:
-    """Return the ends of the buckets for steps that need from `first` to `last` positions.
+    """Return the upper ends of the buckets for steps that need from `first` to `last` positions.
 
     >>> list(bucket_ends(60, 64)), list(bucket_ends(64, 200))
     ([64], [64, 128, 192, 256])
@@ -71,7 +71,7 @@ class Decoding:
             self.go_on_from(self.outputs.argmax(dim=-1))
 
     def go_on_from(self, tokens: torch.Tensor) -> None:
-        """Use these tokens as the latest ones, after the current content of the cache."""
+        """Continue from these tokens, placed after the current content of the cache."""
         self.tokens, self._placed = tokens, None
 
     def step_from_host(self) -> None:

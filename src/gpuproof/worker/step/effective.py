@@ -134,11 +134,11 @@ class OperatorMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, or torch would import its compiler (takes seconds) just to skip this class."""
+        """Return False; otherwise torch imports its compiler (takes seconds) just to skip this class."""
         return False
 
     def stays_whole(self, func: Any) -> bool:
-        """Return whether an operator is observed as a whole, even though it has parts."""
+        """Return whether an operator is observed as a whole, even if it can be decomposed."""
         return False
 
     @abstractmethod
@@ -239,7 +239,7 @@ def attention_flops(query: Shape, key: Shape, value: Shape, *_: object, **__: ob
 def attention_backward_flops(
     _gradient: Shape, query: Shape, key: Shape, value: Shape, *_: object, **__: object
 ) -> int:
-    """Count the gradients of Q, K, V and P: twice the forward pass."""
+    """Count the operations for the gradients of Q, K, V and P: twice the forward pass."""
     return 2 * attention_flops(query, key, value)
 
 

@@ -39,7 +39,7 @@ class UncountableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductFlops:
-    """FLOPs of matrix products, convolutions and attention."""
+    """FLOPs of matmuls, convolutions and attention."""
 
     total: int
     hidden: float
@@ -61,7 +61,7 @@ def count_flops(work: Callable[[], object]) -> ProductFlops:
 
 
 class _Counter(OperatorMode):
-    """Adds up the FLOPs of multiplications by torch's formulas and ours; records those without one."""
+    """Adds up the FLOPs of multiplications with torch's formulas and ours; records those without one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,8 +174,8 @@ class CountedFlops:
 def count_step_flops(prepared: Prepared) -> CountedFlops:
     """Count the FLOPs of one step; uses one batch from the pool.
 
-    If torch cannot count a model, the case does not fail: the reason is recorded. Running out of memory is a
-    failure, since a step needs even more.
+    If torch cannot count a model's FLOPs, the case does not fail: the reason is recorded. Running out of
+    memory is a failure, since a step needs even more.
 
     Raises:
         torch.OutOfMemoryError: the device lacks the memory for one forward and backward pass.

@@ -2,7 +2,7 @@
 
 Every operand is scaled so that its largest magnitude becomes the largest value of its format, then rounded,
 multiplied with fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights in training
-keep their precision, and are rounded anew in each step; the weights of a deployed model are rounded once.
+keep their precision, and are rounded again at each step; the weights of a deployed model are rounded once.
 torch's own matmul is used; on a CPU it is computed in software. In eager mode, every operand is read and
 written several times before its matmul: for the largest magnitude, the division, the rounding, and a
 transpose for the backward pass. A compiler fuses these into one or two passes. So without a compiler, the
@@ -169,7 +169,7 @@ def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False, 
     weights once, for inference.
 
     Raises:
-        UsageError: the model called `name` has no such layer, or is to be `split` over ranks.
+        UsageError: the model called `name` has no such layer, or is to be `split` across ranks.
     """
     if split:
         raise UsageError(

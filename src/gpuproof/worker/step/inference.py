@@ -16,7 +16,7 @@ from gpuproof.worker.step.model import LossFunction
 from gpuproof.worker.step.precision import PrecisionPolicy
 
 SAMPLED = 2**16
-"""Number of evenly spaced output elements to check; the check takes some 10 µs on a device, a few times a
+"""Number of evenly spaced output elements to check; the check takes about 10 µs on a device, a few times a
 second."""
 
 
@@ -105,7 +105,7 @@ def evaluate(
 ) -> Evaluation:
     """Return the mean loss over all samples of the source, and class accuracy or mean absolute error.
 
-    The module's mode is preserved. Classes are the last dimension of the outputs, per sample or per token.
+    The module's mode is preserved. Classes are along the last dimension, per sample or per token.
     """
     if not any(True for _ in module.parameters()):
         why = "a workload without weights does not learn"

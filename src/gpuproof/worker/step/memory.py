@@ -56,7 +56,7 @@ class MemoryWatch:
         self._counted = count_parts(prepared.workload.module, optimizer)
 
     def record(self, *, device_used_bytes: int | None) -> Memory:
-        """Combine estimate and counts; `device_used_bytes` was read after the window."""
+        """Combine the estimate and the counts; `device_used_bytes` was read after the window."""
         return Memory(
             rank=self._prepared.identity.rank,
             estimate=estimate_case_memory(self._prepared),

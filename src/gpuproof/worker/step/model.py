@@ -1,4 +1,4 @@
-"""The model of a case on its device: built, seeded, laid out, and compiled as requested."""
+"""The model of a case on its device: built, seeded, in its memory layout, compiled as requested."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class WorkloadOnTorch:
     loss: LossFunction
     item: str
     items_per_sample: int
-    """Number of items that one sample adds to the count behind a rate."""
+    """Number of items that one sample contributes to the count behind a rate."""
     flops_per_sample: float | None
-    """Closed-form FLOP count for the case's kind of step; None if there is no closed form."""
+    """Closed-form FLOP count for the case's kind of step; None if there is no such formula."""
     bytes_per_step: float | None = None
     """Closed-form byte count; None if there is no closed form."""
 

@@ -4,7 +4,7 @@ Every optimizer is one of torch's, some of them with a rule that runs at each up
 decaying rate, or SPAM. A rule is attached with torch's own hooks, which run only when an update runs, so if a
 scaler skips an update, the rule is skipped too. The learning rate is always computed from the requested rate,
 never from the previous one. The implementation is always passed to torch explicitly, and torch either runs it
-or rejects it, so the record is always what ran.
+or rejects it, so the record always matches what ran.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gpuproof.records.work.training import OptimizerImplementation, OptimizerNam
 
 LOWEST_RATE = 1e-6
 SETTLING_STEPS = 20
-"""Number of updates after resetting the second moment to zero before gradients are compared with it. It is
-not in SPAM's paper, but in the authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer), as
+"""Number of updates between resetting the second moment to zero and comparing gradients with it. It is not in
+SPAM's paper, but in the authors' own code (https://github.com/TianjinYellow/SPAM-Optimizer), as
 `grad_accu_steps`."""
 LOWEST_SHARE = 0.01
 """Fraction of the learning rate right after a reset, as in the authors' code."""
@@ -93,7 +93,7 @@ def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total
 
 
 def warmup_share(since_reset: int, *, warmup_steps: int) -> float:
-    """Return the fraction of the learning rate for an update, counted from a reset; 0 is the reset.
+    """Return the learning-rate factor for an update, counted from a reset; 0 is the reset.
 
     >>> round(warmup_share(0, warmup_steps=150), 6), warmup_share(150, warmup_steps=150)
     (0.01, 1.0)
@@ -129,7 +129,7 @@ class OptimizerKind:
     base: type[torch.optim.Optimizer]
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
-    """Attaches further actions to each update; receives the total number of updates, if known."""
+    """Attaches additional actions to each update; receives the total number of updates, if known."""
     clip_norm: float | None = None
     """Norm for gradient clipping, used if the case does not set one."""
 

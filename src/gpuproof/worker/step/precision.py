@@ -3,7 +3,7 @@
 fp32 is IEEE single precision throughout: TF32, which torch allows in convolutions by default, is off. tf32 is
 fp32 with TF32 on. amp is fp16, with a gradient scaler. bf16 is bfloat16, which needs no scaler. It uses
 autocast over fp32 weights, as is usual in training, or only bfloat16 tensors if weights are stored in half
-precision. fp8 is bf16 with linear layers that multiply in fp8 (`worker.step.fp8`).
+precision. fp8 is bf16 with linear layers computed in fp8 (`worker.step.fp8`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class PrecisionRefusal:
     reason: str
     next_step: str = USE_OTHERS
     is_of_hardware: bool = True
-    """Whether the device lacks the precision; otherwise a setting, torch or gpuproof prevents its use."""
+    """Whether the device itself does not support the precision; otherwise a setting, torch or gpuproof
+    prevents its use."""
 
 
 def refusal(name: Precision, arithmetic: Arithmetic) -> PrecisionRefusal | None:
@@ -107,7 +108,7 @@ def _too_old(what: str, arithmetic: Arithmetic, needed: tuple[int, int]) -> Prec
 
 
 def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
-    """Set the matrix precision of this process, and return the resulting policy.
+    """Set the matmul precision of this process, and return the resulting policy.
 
     Raises:
         UnsupportedError: the device does not support computation in this precision.

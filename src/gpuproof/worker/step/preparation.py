@@ -184,7 +184,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
 
 
 def fitted_to(device: torch.device, case: Case) -> tuple[Case, dict[str, int]]:
-    """Replace the `auto` options of the model with numbers, and return those numbers."""
+    """Replace the model's `auto` options with numbers, and return the numbers."""
     work = case.work
     assert isinstance(work, (TrainingWork, InferenceWork, ServingWork))
     info, properties = find_workload(work.model.name), accelerator_of(device).properties(device)

@@ -1,4 +1,4 @@
-"""Is the window's last matmul correct? Compares its result with the host's 8-byte float sums.
+"""Is the window's last matmul correct? Compares its result with the host's double-precision sums.
 
 The CPU computes the reference from the rounded operands, since a faulty device would make the same mistake
 twice. An element may be off by the rounding error of the computation:
@@ -93,7 +93,7 @@ def compare_product(
 
 
 def _rows(m: int, n: int, k: int) -> torch.Tensor:
-    """Return the rows to compare: all of them, or as many as the reference cost allows."""
+    """Return the rows to compare: all of them, or as many as the reference's cost limit allows."""
     affordable = max(1, min(m, int(MOST_FLOPS / gemm_flops(1, n, k))))
     return torch.linspace(0, m - 1, affordable).round().long()
 

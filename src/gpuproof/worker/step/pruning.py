@@ -133,7 +133,7 @@ class SparsityPlan:
         """Create the pruning schedule for a case's updates.
 
         Raises:
-            UsageError: no update is left for pruning, or the number of updates is required but unknown.
+            UsageError: no updates are left for pruning, or the number of updates is required but unknown.
         """
         assert spec.target_sparsity is not None  # a rule of the recipe guarantees it
         end = end_of_pruning(spec.end_step, total_steps=total_steps)
@@ -280,7 +280,7 @@ def keep_highest(scores: Tensors, *, num_pruned: int) -> list[torch.Tensor]:
     """Return masks that drop the `num_pruned` lowest scores overall; in case of ties, the first ones.
 
     The number dropped is exact, and ranks with the same scores drop the same weights: there is no sampling,
-    and ties are resolved by position.
+    and ties are broken by position.
     """
     flat = torch.cat([score.flatten() for score in scores])
     if num_pruned == 0:

@@ -42,7 +42,7 @@ class TrainingStep:
         precision: PrecisionPolicy,
         total_steps: int | None = None,
     ) -> None:
-        """Build the step; `total_steps` is the number of updates in the launch, or None if time ends it."""
+        """Build the step; `total_steps` is the number of updates in the launch, or None if time-limited."""
         self.last_loss: torch.Tensor | None = None
         self.module = module
         self._loss = loss
@@ -111,7 +111,7 @@ class TrainingStep:
 
     @contextmanager
     def through(self, module: nn.Module) -> Iterator[None]:
-        """Make steps call another wrapper of the same parameters inside this context."""
+        """Make steps call a different wrapper around the same parameters inside this context."""
         saved = self.module, self.without_sync
         self.module, self.without_sync = module, without_gradient_sync(module)
         try:

@@ -47,7 +47,7 @@ def import_tensorflow() -> Any:
 
 
 def describe_framework(tf: Any) -> dict[str, Any]:
-    """Return TensorFlow's version, its build, and the GPUs it sees, in the form of `describe_host`."""
+    """Return TensorFlow's version and build, and the GPUs it sees, in the form `describe_host` uses."""
     build = tf.sysconfig.get_build_info()
     return {
         "tensorflow": str(tf.__version__),
@@ -211,7 +211,7 @@ class MirroredTraining:
     def _drawn(
         self, work: TrainingWork, shape: InputShape, *, max_batches: int | None
     ) -> list[tuple[Any, Any]]:
-        """Draw each mirror's batches on its own device, from the seed and the mirror's number."""
+        """Draw each mirror's batches on its own device, from the seed and the mirror's index."""
         count = num_pool_batches(shape, work.data.batch_size, max_batches=max_batches)
 
         def of_mirror(number: int) -> Callable[[Any], Any]:

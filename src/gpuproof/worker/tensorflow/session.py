@@ -247,7 +247,7 @@ def _measure(
 
 
 def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
-    """Compute the errors over all samples that steps used."""
+    """Compute the errors over all samples used by the steps."""
     squared, absolute = prepared.training.errors()
     return Evaluation(
         rank=rank,

@@ -22,7 +22,7 @@ class InputShape:
     kind: Literal["image", "features", "tokens"]
     shape: tuple[int, ...]
     num_targets: int
-    """Number of classes for images, of target values for features, or the vocabulary size for tokens."""
+    """Number of classes (images) or target values (features), or the vocabulary size (tokens)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def estimate_memory(
     value_bytes: int = FLOAT32_BYTES,
     num_fp8_weights: int = 0,
 ) -> MemoryParts:
-    """Estimate the bytes that a rank stores before any activation.
+    """Estimate the bytes that a rank stores, excluding activations.
 
     Parameters, gradients and optimizer state use `value_bytes` per value: autocast keeps float32 parameters,
     and sharded parameters are gathered in half precision from float32 shards. `num_fp8_weights` of the

@@ -1,9 +1,9 @@
 """Models from torchvision, timm and transformers, by name; these libraries are not imported here.
 
 Input: `torchvision/resnet50`, `timm/resnet50`, `transformers/gpt2`, `transformers/bert:causal`. Output: a
-workload with the library's own keywords as its options. A library is imported only on the node, in the one
-file named after it, which also determines the sizes that were not set. Until then, placeholders are used for
-them.
+workload with the library's own keyword arguments as its options. A library is imported only on the node, in
+the one file named after it, which also determines the sizes that were not set. Until then, placeholders are
+used for them.
 """
 
 from __future__ import annotations

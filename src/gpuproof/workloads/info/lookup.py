@@ -64,7 +64,7 @@ def find_workload(name: str) -> WorkloadInfo:
 
 
 def _or_of_a_library(error: UsageError, name: str) -> UsageError:
-    """For an unknown name, add how to request a library model with that name."""
+    """For an unknown name, explain how to request a library model with that name."""
     if name in registry.names(registry.WORKLOADS) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         return error
     next_step = f"{error.next_step}. From a library: torchvision/{name}, timm/{name} or transformers/{name}"

@@ -1,7 +1,7 @@
 """Convolutional classifiers, built from the plans in `catalogue.cnn` and `catalogue.resnet`.
 
-ResNet is v1.5: in a bottleneck, the 3×3 convolution has the stride, as in the models for which throughput is
-commonly published and compared. Weights are initialised as in He et al. 2015
+ResNet is v1.5: in a bottleneck, the stride is on the 3×3 convolution, as in the models for which throughput
+is commonly published and compared. Weights are initialised as in He et al. 2015
 (https://arxiv.org/abs/1502.01852).
 """
 
@@ -51,7 +51,7 @@ def build_simple_cnn(_options: SimpleCnnOptions, shape: InputShape) -> nn.Module
 
 
 def build_lenet5(options: LeNetOptions, shape: InputShape) -> nn.Module:
-    """Build LeNet-5 with tanh and mean pools; maps (batch, channels, size, size) to (batch, classes)."""
+    """Build LeNet-5 (tanh, average pooling); maps (batch, channels, size, size) to (batch, classes)."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise((options.channels, *LENET_MAPS)):
         layers += [nn.Conv2d(inputs, outputs, LENET_KERNEL), nn.Tanh(), nn.AvgPool2d(2)]

@@ -108,7 +108,7 @@ class CausalAttention(nn.Module):
         If the cache already has tokens, only one token can be added at a time.
         """
         heads = self.queries_keys_values(hidden).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        # this rank's heads: each rank has some of the heads in every part
+        # this rank's heads: each rank has a subset of the heads of every part
         groups = heads.shape[1] // (self.heads_per_group + 2)
         rotated, values = heads.split((heads.shape[1] - groups, groups), dim=1)
         queries, keys = rotate(rotated, angles).split((rotated.shape[1] - groups, groups), dim=1)
@@ -135,7 +135,7 @@ class CausalAttention(nn.Module):
     def _mix_behind(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Let one token per sequence attend to all; input and output are (batch, heads, 1, head_dim)."""
+        """Let one token per sequence attend to each key; input and output are (batch, heads, 1, head_dim)."""
         grouped = queries.reshape(keys.shape[0], keys.shape[1], self.heads_per_group, self.head_dim)
         mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return mixed.reshape(queries.shape)

@@ -1,4 +1,4 @@
-"""Text generation with a key-value cache: prompts are read once, then each step adds a token per sequence.
+"""Text generation with a key-value cache: prefill once, then each step adds a token per sequence.
 
 Code that measures or serves a decoder uses a `Generation`, which has a fixed number of slots with one
 sequence each. A batch uses the first slots. `prefill` reads the prompts, and `decode` adds a token to each,
@@ -24,7 +24,7 @@ class CachedModel(Protocol):
         """Return an empty cache for a model of this size."""
 
     def next_scores(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
-        """Map (batch, tokens) that follow the cached ones to scores (batch, vocab_size) of the last one."""
+        """Map tokens (batch, tokens) that follow the cache to the last one's scores (batch, vocab_size)."""
 
 
 class LayerCache:
@@ -133,7 +133,7 @@ class Generation:
         return self._read(prompts)
 
     def decode(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Add one token (batch,) to each sequence in the last prefill.
+        """Add one token (batch,) to each sequence of the last prefill.
 
         Raises:
             ValueError: the number of tokens differs from the number of sequences, or the cache is full.

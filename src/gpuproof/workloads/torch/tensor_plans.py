@@ -31,7 +31,7 @@ Plan = dict[str, ParallelStyle]
 
 
 def perceptron_plan(module: nn.Sequential, _size: int) -> Plan:
-    """Split linear layers in pairs; a last layer without a partner stays whole."""
+    """Split linear layers in pairs; a last layer without a partner is not split."""
     linear = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
     plan: Plan = {}
     for first, second in list(pairwise(linear))[::2]:

@@ -40,7 +40,7 @@ CLASSES = {
 
 
 class Scores(nn.Module):
-    """Wraps a model whose output contains more than the scores, and returns only the scores."""
+    """Wraps a model that outputs more than the scores, and returns only the scores."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -73,13 +73,13 @@ def _lenet_input(options: LeNetOptions, image_size: int | None, num_classes: int
 
 
 def lenet_sizes(image_size: int) -> tuple[int, int]:
-    """Return the height of the maps after each unpadded convolution; pooling then halves the maps."""
+    """Return the feature maps' height after each unpadded convolution; pooling then halves the maps."""
     first = image_size - LENET_KERNEL + 1
     return first, first // 2 - LENET_KERNEL + 1
 
 
 def lenet_widths(shape: InputShape) -> tuple[int, ...]:
-    """Return the widths of the linear layers, from the pooled maps to the classes."""
+    """Return the widths of the linear layers, from the pooled feature maps to the classes."""
     pooled = lenet_sizes(shape.shape[-1])[-1] // 2
     return (LENET_MAPS[-1] * pooled**2, *LENET_HIDDEN, shape.num_targets)
 

@@ -3,7 +3,7 @@
 Only matmuls and convolutions are counted, as in torch's own counter: bias additions, norms and activations
 are omitted. In the backward pass, a layer costs twice as much as in the forward pass: once for the gradients
 of its weights and once for the gradients of its inputs. The two matmuls in attention have no weights; their
-gradients are the gradients of both operands.
+backward pass computes the gradients of both operands.
 
 >>> sum_work([dense(50, 3)])
 Work(num_parameters=153, forward_flops=300, training_flops=600, num_active_parameters=None)
@@ -27,13 +27,13 @@ class Multiplication:
 
 
 def dense(fan_in: int, fan_out: int, *, bias: bool = True, positions: int = 1) -> Multiplication:
-    """Count a linear layer that is applied at each of `positions` positions in a sample."""
+    """Return the counts of a linear layer applied at each of `positions` positions in a sample."""
     weights = fan_in * fan_out
     return Multiplication(num_weights=weights, num_biases=fan_out if bias else 0, macs=weights * positions)
 
 
 def convolution(inputs: int, outputs: int, *, kernel: int, size: int, bias: bool) -> Multiplication:
-    """Count a square convolution with an output height and width of `size`."""
+    """Count the weights and MACs of a square convolution with output height and width `size`."""
     weights = inputs * outputs * kernel**2
     return Multiplication(num_weights=weights, num_biases=outputs if bias else 0, macs=weights * size**2)
 

@@ -126,7 +126,7 @@ class DecoderOptions(DecoderSizes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeDecoderOptions(DecoderSizes):
-    """A decoder with experts; `d_ff` is the width of one expert."""
+    """A mixture-of-experts decoder; `d_ff` is the width of one expert."""
 
     preset: MoePreset = "29m-a10m"
     num_experts: int | None = None
@@ -160,7 +160,7 @@ def _check(options: DecoderSizes, plan: DecoderPlan) -> None:
 
 
 def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
-    """Count a decoder on one sequence, with only the experts that are active for a token."""
+    """Count a decoder's FLOPs on one sequence, with only the experts that are active for a token."""
     layers = layer_products(plan, seq_len=seq_len) * plan.num_layers
     head = dense(plan.d_model, plan.vocab_size, bias=False, positions=seq_len)
     embedding = 0 if plan.tied_embeddings else plan.vocab_size * plan.d_model
@@ -175,7 +175,7 @@ def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
 
 
 def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) -> list[Multiplication]:
-    """List the matmuls in one layer on `seq_len` tokens that attend to `keys`, or to one another."""
+    """List one layer's matmuls for `seq_len` tokens that attend to `keys`, or to one another."""
     products = [
         dense(plan.d_model, plan.d_model, bias=False, positions=seq_len),
         dense(plan.d_model, 2 * plan.kv_width, bias=False, positions=seq_len),

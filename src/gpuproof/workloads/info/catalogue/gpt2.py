@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), small by default.
 
-Encoder layers with a causal mask, pre-norms, tanh GELU, learnt positions, and a head tied to the embedding.
+Encoder layers with a causal mask, pre-norm, tanh GELU, learned positions, and a head tied to the embedding.
 There is no dropout. All weights are drawn with a standard deviation of 0.02; none is scaled by depth.
 """
 

@@ -1,4 +1,4 @@
-"""Memory passes as a workload, in the two STREAM patterns that bound all other patterns.
+"""Passes over memory as a workload, in the two STREAM patterns that bound all other patterns.
 
 Bytes are counted as in STREAM: each buffer is read or written once per pass. A CPU may read a cache line
 before writing it; this is not counted (https://www.cs.virginia.edu/stream/ref.html). A sample is one pass, so
