@@ -17,6 +17,7 @@ from gpuproof.records.codec import MOST, from_json
 from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
 from gpuproof.records.readings import Sample
 from gpuproof.records.run import Environment, Failure, Steps
+from gpuproof.records.what_ran import Connections, CountedConnection
 from gpuproof.records.work.data import DataUsed
 from records_by_hand import environment, setup
 
@@ -160,6 +161,25 @@ def test_the_place_of_a_misfit_leads_through_all_that_holds_it() -> None:
         from_json(Sample, data, place="monitor.jsonl:3")
     assert raised.value.place == "monitor.jsonl:3: devices.0: values.power_w"
     assert raised.value.cause == "expected a number, found str"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"torch": ["2.11"]}, r"torch is \['2.11'\], which is not text"),
+        ({"accelerators": {"drivers": {"nvidia": {"version": 580}}}}, "nvidia is 580, which is not text"),
+        ({"accelerators": {"drivers": {"nvidia": None}}}, "environment: cannot be read"),
+    ],
+)
+def test_a_version_that_is_no_text_is_refused(facts: dict[str, object], reason: str) -> None:
+    with pytest.raises(RecordError, match=reason):
+        decode(encode(Environment(host="a", facts=facts)))
+
+
+def test_connections_cannot_have_sent_less_than_nothing() -> None:
+    sent = CountedConnection(local="10.0.0.1", peer="10.0.0.2", segments_sent=5, segments_sent_again=-1)
+    with pytest.raises(RecordError, match="segments_sent_again: -1 is less than 0"):
+        decode(encode(Connections(rank=0, connections=(sent,), missing=None)))
 
 
 def test_a_counter_of_a_driver_that_is_text_is_named() -> None:

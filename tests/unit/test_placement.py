@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpuproof.base.errors import RecordError
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placement
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.store.versions import upgrade_case
@@ -49,3 +50,8 @@ def test_ranks_and_the_one_host() -> None:
     assert Placement(num_hosts=3, ranks_per_host=4).num_ranks == 12
     assert Placement(hosts=("a",)).host == "a"
     assert Placement(hosts=("a", "b"), num_hosts=2).host is None
+
+
+def test_a_rank_without_a_device_is_refused() -> None:
+    with pytest.raises(RecordError, match="ranks per host: 2, but devices listed: 1"):
+        from_json(Placement, {"ranks_per_host": 2, "devices": [3]})

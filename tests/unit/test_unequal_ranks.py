@@ -101,6 +101,17 @@ def test_why_nobody_was_timed_alone_stands_under_the_table() -> None:
     )
 
 
+@pytest.mark.parametrize("bursts_s", [((0.01,) * 5,), ((0.01,), ())])
+def test_a_rank_whose_record_lost_bursts_is_not_compared_by_its_own_steps(
+    bursts_s: tuple[tuple[float, ...], ...],
+) -> None:
+    story = of_ranks(0.01, 0.01)
+    lost = replace(story, extra=[replace(own_compute(0, 0.01), bursts_s=bursts_s), own_compute(1, 0.01)])
+    compared = compare_ranks(lost.launch())
+    assert compared is not None
+    assert compared.basis == "windows"
+
+
 def test_the_table_shows_the_launch_in_which_ranks_differ_most() -> None:
     launches = [of_ranks(0.010, 0.010), replace(of_ranks(0.010, 0.013), replicate=1)]
     shown, measures = ranks_shown([story.launch() for story in launches])

@@ -63,7 +63,7 @@ class Placement:
     def __post_init__(self) -> None:
         if self.devices is not None and len(self.devices) < self.ranks_per_host:
             raise ValueError(
-                f"{self.ranks_per_host} ranks per host need more than {len(self.devices)} devices"
+                f"ranks per host: {self.ranks_per_host}, but devices listed: {len(self.devices)}"
             )
 
     @property
