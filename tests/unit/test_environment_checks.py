@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +73,40 @@ FAULTS: Mapping[str, tuple[FleetFacts, str, str]] = {
         "FAIL",
     ),
 }
+
+
+def _rated(*rates: str | None) -> dict[str, Any]:
+    return {
+        "infiniband": [
+            {**PORT, "device": f"mlx5_{number}", "rate": rate} for number, rate in enumerate(rates)
+        ]
+    }
+
+
+FAST, SLOW = "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)"
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ([(FAST, FAST), (FAST, FAST), (FAST, SLOW)], "PASS PASS FAIL"),
+        ([(FAST, FAST), (SLOW, FAST)], "PASS FAIL"),
+        ([(FAST, SLOW), (SLOW, FAST)], "PASS PASS"),  # the hosts number their ports differently
+        ([(FAST, FAST), (FAST, FAST), (FAST,)], "PASS PASS FAIL"),
+        ([(FAST,), (FAST,), (FAST, FAST)], "PASS PASS PASS"),
+        ([(FAST,), ()], "PASS FAIL"),
+        ([(FAST,), (None,)], "PASS ERROR"),
+        ([(SLOW,)], "PASS"),
+        ([(None,)], "PASS"),
+        ([()], "NOT-APPLICABLE"),
+    ],
+)
+def test_ports_are_as_many_and_as_fast_as_on_most_hosts(
+    ports: Sequence[Sequence[str | None]], expected: str
+) -> None:
+    nodes = {f"n{number}": host_facts(f"n{number}", **_rated(*rates)) for number, rates in enumerate(ports)}
+    found = check("infiniband", FleetFacts(measures=[], hosts=nodes))
+    assert [found[f"host/{host}"] for host in nodes] == expected.split()
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,6 +130,17 @@ def reports_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[HostFacts
             if len(names) == 1:
                 reports.setdefault(next(iter(names)), []).append(environment.facts)
     return reports
+
+
+def port_rates(facts: HostFacts) -> list[float]:
+    """Return the rates of a host's active InfiniBand and RoCE ports in Gb/s, fastest first.
+
+    >>> port_rates({"infiniband": [{"state": "ACTIVE", "rate": "400 Gb/sec (4X NDR)"}]})
+    [400.0]
+    """
+    active = [port["rate"] or "" for port in facts.get("infiniband") or () if port["state"] == "ACTIVE"]
+    rates = (re.match(r"\d+(\.\d+)?", text) for text in active)
+    return sorted((float(rate[0]) for rate in rates if rate), reverse=True)
 
 
 def gpus_of(facts: HostFacts) -> list[Mapping[str, Any]]:

@@ -7,13 +7,15 @@ These checks detect this from the records of hosts and ranks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.records.run import Start
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import MUTE, RUN_AGAIN, host_check, no_gpu, of_hosts, unanswered
-from gpuproof.verdict.facts import FleetFacts, HostFacts, setups_on
+from gpuproof.verdict.facts import FleetFacts, HostFacts, port_rates, setups_on
 from gpuproof.verdict.gpus import gpus_by_host
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
 
@@ -49,27 +51,29 @@ def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
     ]
 
 
-@check("infiniband", "every port is active")
+@check("infiniband", "every port is active, and as fast as on other hosts")
 def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
-    """Check that each InfiniBand or RoCE port is active, and that no host lacks ports others have."""
-    rates = {port["rate"] for node in facts.hosts.values() for port in _ports(node) or () if port["rate"]}
+    """Check that InfiniBand and RoCE ports are active, and not fewer or slower than on most hosts."""
+    times = Counter(tuple(rates) for node in facts.hosts.values() if (rates := port_rates(node)))
+    usual = max(times, key=lambda rates: (times[rates], rates), default=())
+    shown = " + ".join(f"{rate:g}" for rate in usual)
+    like = f", {shown} Gb/s like {times[usual]} of {len(facts.hosts)} hosts" if len(facts.hosts) > 1 else ""
 
     def judge(subject: str, node: HostFacts) -> Outcome:
-        ports = _ports(node)
+        ports, rates = _ports(node), port_rates(node)
         if ports is None:
             return unanswered(subject, NO_PORTS, RUN_AGAIN)
-        if not ports and rates:
-            seen, is_good = "no port, but other hosts have some", False
-        elif not ports:
+        if not ports and not usual:
             return not_applicable("/sys/class/infiniband lists no port", subject)
-        else:
-            seen = ", ".join(f"{p['device']}:{p['port']} {p['state']} {p['rate']}" for p in ports)
-            is_good = all(port["state"] == "ACTIVE" for port in ports)
+        active = [port for port in ports if port["state"] == "ACTIVE"]
+        if like and len(rates) < len(active):
+            return unanswered(subject, "the rate of an active port could not be read", RUN_AGAIN)
+        is_slower = any(own < most for own, most in zip_longest(rates, usual, fillvalue=0.0))
         return pass_or_fail(
             subject,
-            is_good,
-            seen,
-            expected="every port ACTIVE",
+            len(active) == len(ports) and not is_slower,
+            ", ".join(f"{p['device']}:{p['port']} {p['state']} {p['rate']}" for p in ports) or "no port",
+            expected=f"every port ACTIVE{like if usual else ''}",
             source=IB_PAGE,
             next_step="Check cable, switch and subnet manager (ibstat)",
         )

@@ -15,7 +15,7 @@ from gpuproof.hardware.skus import detect_skus, find_minimum, find_sku, shared_v
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail, skipped
 from gpuproof.verdict.check import check
 from gpuproof.verdict.checks.answers import Device, host_check, of_hosts
-from gpuproof.verdict.facts import FleetFacts, HostFacts
+from gpuproof.verdict.facts import FleetFacts, HostFacts, port_rates
 
 LEAST: Mapping[str, tuple[str, str]] = {
     "memory_gb": ("static", "mem_total_bytes"),
@@ -47,10 +47,8 @@ def _part(key: str, node: HostFacts, devices: Sequence[Device], needed: Mapping[
     if key == "gpus":
         return len(devices)
     if key == "ports":
-        ports = node.get("infiniband")
-        active = [port["rate"] or "" for port in ports or () if port["state"] == "ACTIVE"]
-        rates = [float(rate[0]) for text in active if (rate := re.match(r"[\d.]+", text))]
-        return None if ports is None else sum(rate >= needed["port_gbit_per_s"] for rate in rates)
+        unread = node.get("infiniband") is None
+        return None if unread else sum(rate >= needed["port_gbit_per_s"] for rate in port_rates(node))
     facts, name = LEAST[key]
     at_rest: list[Any] = [(device.get(facts) or {}).get(name) for device in devices]
     links = [device["loaded"] or {} for device in devices]

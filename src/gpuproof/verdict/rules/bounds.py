@@ -17,7 +17,6 @@ True
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -37,7 +36,7 @@ from gpuproof.launches.collectives import bus_factor
 from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.work.collective import Operation
-from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
+from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of, port_rates
 
 BITS = 8
 LARGE_BYTES = 128 * 2**20
@@ -50,7 +49,6 @@ reduction."""
 PRECISIONS = {"fp16": "amp"}
 """Maps a data type to the precision whose peak applies to it."""
 BYTE_RATES = ("B/s", "bytes/s")
-_RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
 def algorithm_bound(
@@ -93,9 +91,7 @@ def cards_bytes_per_s(facts: Mapping[str, Any]) -> float | None:
     >>> cards_bytes_per_s({"infiniband": [{"state": "ACTIVE", "rate": "400 Gb/sec (4X NDR)"}]})
     50000000000.0
     """
-    ports = [port for port in facts.get("infiniband") or () if port["state"] == "ACTIVE"]
-    rates = [_RATE.match(port["rate"] or "") for port in ports]
-    gigabits = [float(rate.group(1)) for rate in rates if rate]
+    gigabits = port_rates(facts)
     return sum(gigabits) * 1e9 / BITS if gigabits else None
 
 
