@@ -17,7 +17,7 @@ from gpuproof.records.readings import DRIVER_EVENTS, DriverEvent, UnavailableMet
 from gpuproof.records.run import Device
 from gpuproof.records.work.window import MonitorSpec
 from gpuproof.verdict.announced import announced_in, lost_readings
-from recordings import MONOTONIC_S, header, identity, sample, write
+from recordings import MONOTONIC_S, end, header, identity, sample, write
 from records_by_hand import CPU, H200, case, of_own_launch, result, setup, start, window
 
 ANY_GPU = replace(H200, uuid=None)
@@ -100,11 +100,26 @@ def test_a_driver_lost_between_launches_is_told_with_why_a_vendor_is_absent(tmp_
     assert doubts([launch(0), launch(1)], [later[0], later[1]]) == []  # a host without a GPU lost none
 
 
-def test_a_recording_that_ends_long_before_its_window_ended_early(tmp_path: Path) -> None:
-    paths = [recording(tmp_path, "short.jsonl", last_s=10), recording(tmp_path, "long.jsonl", last_s=22)]
-    assert doubts([launch(0), launch(1)], paths) == [
-        "readings of node7 were lost during main: the recording ended early"
-    ]
+@pytest.mark.parametrize(
+    ("last_s", "is_whole", "is_early"),
+    [
+        (10, True, True),
+        (22, True, False),  # its driver answered late
+        (22, False, True),  # it was cut off 3 s before the end of the window
+        (27, False, False),
+    ],
+)
+def test_a_recording_that_ends_long_before_its_window_or_is_cut_off_in_it_ended_early(
+    last_s: int, is_whole: bool, is_early: bool, tmp_path: Path
+) -> None:
+    path = recording(tmp_path, "a.jsonl", last_s=last_s)
+    if is_whole:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(encode(end(last_s, samples=last_s)) + "\n")
+    found = doubts([launch()], [path])
+    assert found == (
+        ["readings of node7 were lost during main: the recording ended early"] if is_early else []
+    )
 
 
 def test_work_on_processors_loses_nothing_by_a_gpu(tmp_path: Path) -> None:

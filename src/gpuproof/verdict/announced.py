@@ -42,8 +42,8 @@ ENDED_EARLY: Final = "the recording ended early"
 GONE: Final = ("lost", "hung", "unreadable", "not_answering")
 BACK: Final = ("recovered", "appeared")
 LATE_S: Final = 5.0
-"""Time in seconds: a recording that stops more than this, plus two readings, before the end of its launch's
-window ended early."""
+"""Time in seconds: a complete recording whose last reading is more than this, plus two intervals, before the
+end of its launch's window ended early."""
 
 
 def facts_of(evidence: Evidence, measures: Sequence[Measure]) -> FleetFacts:
@@ -248,10 +248,13 @@ def _losses(launch: CaseRecords, host: str, recording: RecordingData, seen: dict
 
 
 def ended_early(launch: CaseRecords, host: str, recording: RecordingData) -> bool:
-    """Return whether a recording lacks readings for the end of its launch's workload on a host."""
+    """Return whether a recording lacks readings for the end of its launch's workload on a host.
+
+    A recording without its last line was cut off, and proves nothing about the time after its last reading.
+    """
     last_s = float(recording.time_s[-1]) if len(recording.time_s) else 0.0
-    _, end_s = _span(launch, host, recording)
-    return last_s + LATE_S + 2 * recording.recording.fast_interval_s < end_s
+    late_s = 0.0 if recording.end is None else LATE_S + 2 * recording.recording.fast_interval_s
+    return last_s + late_s < _span(launch, host, recording)[1]
 
 
 def _gone(launch: CaseRecords, recording: RecordingData, begin_s: float, end_s: float) -> Iterator[str]:
