@@ -173,7 +173,7 @@ class MpsAccelerator(Accelerator):
         return "torch does not capture graphs on Apple MPS devices"
 
     def properties(self, device: torch.device) -> DeviceProperties:
-        """Describe the device as torch reports it, with the recommended maximum host memory."""
+        """Describe the device as torch reports it; its memory size is the recommended maximum."""
         return DeviceProperties(name="Apple GPU", memory_total_bytes=int(torch.mps.recommended_max_memory()))
 
     def free_and_total_bytes(self, device: torch.device) -> tuple[int, int] | None:

@@ -197,7 +197,7 @@ def plus_minus(relative: float) -> str:
 
 
 def would_show(detectable: float) -> str:
-    """State a detectable relative difference (0.02 is 2 %), even a loss; from 100 % up, as a factor.
+    """State a detectable relative difference or loss (0.02 is 2 %); from 100 % up, as a factor.
 
     >>> would_show(0.042), would_show(55.767)
     ('one of 4.2 % would be detected', 'only a factor of 57 would be detected')

@@ -2,8 +2,8 @@
 
 Input: a suite with its state, and a launcher with the places where cases can run. Every case that the suite
 requests is started as soon as its placement and order allow. All running cases are tracked concurrently, and
-the end of each case is reported to the suite. It makes no difference whether these are this machine, hosts,
-or pairs of hosts.
+the end of each case is reported to the suite. It makes no difference whether the places are this machine,
+hosts, or pairs of hosts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Each vendor's driver is opened in a separate thread, so a hanging one blocks neither the others nor the
 caller. Until it responds, the vendor's devices listed on the PCI bus act as placeholders. They reserve the
-indices of the real devices, and answer every query with "not answering" and the start time. `late` adds
-drivers that have responded in the meantime, and retries drivers that were not loaded.
+indices of the real devices, and answer every query with "not answering" and the time at which opening their
+driver began. `late` adds drivers that have responded in the meantime, and retries drivers that were not
+loaded.
 """
 
 from __future__ import annotations

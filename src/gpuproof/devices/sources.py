@@ -17,7 +17,7 @@ Answer = dict[str, Any]
 """Metric → value in our unit, or the `DeviceError` with the reason why there is none."""
 
 WHOLE_DEVICE_ERRORS = (DriverMissingError, DeviceLostError)
-"""Number of errors after which this reading stops querying the device."""
+"""Errors after which this reading stops querying the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

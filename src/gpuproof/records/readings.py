@@ -229,14 +229,14 @@ KERNEL_LOG = "kernel"
 UNREAD = "gpuproof: not read: "
 """Prefix of lines that report unread parts of the kernel log, with the reason."""
 UNSUPPORTED = "not supported"
-"""Prefixes of reasons that mean a device or its driver never provides a value. Every other reason means that
+"""Prefix of reasons that mean a device or its driver never provides a value. Every other reason means that
 the value could not be read this time."""
 
 
 @record_kind("unavailable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnavailableMetrics:
-    """Metrics that a device stops reporting (lost GPU, hanging driver): name → reason."""
+    """Metrics that a device does not report from now on (lost GPU, hanging driver): name → reason."""
 
     monotonic_s: float
     physical_index: int

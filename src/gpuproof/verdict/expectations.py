@@ -27,7 +27,7 @@ from gpuproof.base.files import packaged_text
 from gpuproof.base.units import significant
 
 PUBLISHED = "published"
-"""Used instead of a key: all results published for the measured quantity."""
+"""Used instead of a key: all results published for what was measured."""
 COLLECTIVE = ("device", "num_devices", "size_bytes", "tool")
 MATCHED: Mapping[str, tuple[str, ...]] = {
     "matrix multiply": ("device", "dtype", "shape", "tool"),

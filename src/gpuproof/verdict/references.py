@@ -180,8 +180,8 @@ def reason_provisional(reference: BoardReference, quantity: ReferencedRate) -> s
     """Explain why a reference is only shown and not used: its card may itself have been slow.
 
     The value must be within the range of healthy cards relative to the data sheet, and within the spread of a
-    value published by others. A reference from simulated cards is used only for simulated cards, and no data
-    sheet applies to it.
+    value measured and published by others. A reference from simulated cards is used only for simulated cards,
+    and no data sheet applies to it.
     """
     if reference.stack["driver"].startswith(SIMULATED_DRIVER):
         return None

@@ -143,7 +143,7 @@ def _power_caps(
 def _differences(
     first: Launch | None, rate: Interval | Unavailable, step_s: Interval | Unavailable
 ) -> Sequence[Doubt]:
-    """Return warnings about differences in launch conditions that affect the result."""
+    """Return warnings if throughput, or the median latency, differs too much between launches."""
     if first is not None and first.case.measures_latency:
         return doubts_about_differences(step_s, of="median latency")
     return doubts_about_differences(rate, of="throughput")

@@ -2,7 +2,7 @@
 
 Its output goes to output.log and error.txt in the launch's folder. At its time limit, the command is stopped
 along with all processes it started. Everything it has written by then is always kept: files and its own
-results. Files that existed before the command started do not count as its output.
+results. Files that existed before the command started do not count as written by it.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _stated(
 
 
 def _event_of(word: str, *, was_read: bool) -> str | None:
-    """Return the event for an error text: boards also print one for a field that they never support."""
+    """Return the event for a text, if any: boards also print errors for fields they never support."""
     if "requires reset" in word.lower():
         return RESET_DUE
     if was_read:

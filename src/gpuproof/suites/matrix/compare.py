@@ -2,8 +2,8 @@
 
 The input is the launches of all cases. The output is one row per configuration with intervals, and the best
 configuration, provided that every comparison with another configuration confirms it (all comparisons share
-one error rate); otherwise the reason why there is no best point. Configurations that did not run the same
-workload (different step counts or schedules) are not ranked.
+one error rate); otherwise the reason why there is no best configuration. Configurations that did not run the
+same workload (different step counts or schedules) are not ranked.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def _state(row: ScaleRow, study: ScaleStudy) -> PointState:
 
 
 def _add_doubts(result: Result, study: ScaleStudy) -> Result:
-    """Return the result with warnings for impossible speed-ups and for diverging training results."""
+    """Return the result, with warnings for impossible speed-ups and differing training results."""
     fast = [row for row in study.rows if row.speed_up is not None and row.speed_up.is_implausible]
     otherwise = [apart for apart in study.apart if apart.alike is not None and not apart.alike.is_alike]
     if result.validity is None or not (fast or otherwise):

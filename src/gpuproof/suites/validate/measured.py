@@ -230,7 +230,7 @@ def _drift(concluded: StageResult, labels: Mapping[str, Any]) -> Iterator[Measur
 
 
 def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
-    """Return the relative increase in step time, with its interval; None if there are too few.
+    """Return the relative increase in step time, with its interval; None for too few steps.
 
     Uses medians of the first and the last quarter, so that stalls of single steps do not count as drift. If
     steps are so autocorrelated that a quarter amounts to fewer than ten independent pieces, there is no

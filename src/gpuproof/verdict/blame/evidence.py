@@ -22,8 +22,8 @@ from typing import Literal, Protocol
 SLOW = log(1000.0)
 """Weight above which a group is slow: it is then a thousand times more likely than not."""
 FAST = -log(100.0)
-"""Weight below which a group does not count as slow. Mistaking a slow group for a fast one costs extra tests;
-the opposite error blames a healthy member."""
+"""Weight below which a group counts as fast. Mistaking a slow group for a fast one costs extra tests; the
+opposite error blames a healthy member."""
 FAILED = log(1000.0) / 3
 """Weight of a test without a value: three of them in a row, with no value in between, count as slow."""
 MOST_TRIES = 9
@@ -97,8 +97,8 @@ def level_of(
         return Level(value=value, num_values=weight + len(alike))
     if not figures:
         return None
-    # Which of several groups is fastest is partly chance: a group that is only this far below its median is
-    # not slower.
+    # Which of several groups is fastest is partly chance: a group that is only this far below the fastest
+    # one's median is not slower.
     fastest = max(figures, key=lambda group: median_low(group.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
     close = [group for group in figures if median_low(group.values) >= slowest]

@@ -129,7 +129,7 @@ class BlameSearch:
     # Planning.
 
     def _planned(self) -> BlameSearch:
-        """Return the search with groups requested by its steps, oldest first, dropping steps that cannot."""
+        """Return the search after its steps requested groups, oldest first, dropping those that cannot."""
         if self.most_tests is not None and len(self.tests) >= self.most_tests:
             return self._abandoned(f"the limit of {self.most_tests} tests is used up")
         search = self

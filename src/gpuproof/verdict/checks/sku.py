@@ -100,7 +100,7 @@ def _of_host(subject: str, node: HostFacts, facts: FleetFacts) -> Outcome:
 
 @host_check("security notices", "no driver or container toolkit is older than a security notice requires")
 def judge_versions(subject: str, node: HostFacts) -> Outcome:
-    """Compare versions with their branch's lowest without a notice; older ones are advisory."""
+    """Compare each version with the lowest in its branch without a notice; older ones are advisory."""
     drivers = (node.get("accelerators") or {}).get("drivers") or {}
     toolkit = ((node.get("settings") or {}).get("container toolkit") or {}).get("value")
     pairs = (

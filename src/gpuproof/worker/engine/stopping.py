@@ -236,7 +236,7 @@ class PrecisionLimit:
         return NO_HELP if self._grows_no_narrower() else MORE
 
     def _drift_is_excluded(self, elapsed_s: float) -> bool:
-        """Return whether the steps rule out that drift shifts the mean beyond the target by the limit."""
+        """Return whether the steps rule out a drift of the mean beyond the target before time is up."""
         done = self._batches.num_values
         if done < EARLY_STEPS:
             return False

@@ -162,7 +162,7 @@ class Connection:
             yield data
 
     async def _pieces(self, size: int) -> AsyncIterator[bytes]:
-        """Read this many bytes as they arrive, in chunks no longer than what is available."""
+        """Read this many bytes as they arrive, in pieces no longer than what is available."""
         while size:
             piece = await self._reader.read(min(size, PIECE_BYTES))
             if not piece:

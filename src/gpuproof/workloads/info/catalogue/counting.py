@@ -33,7 +33,7 @@ def dense(fan_in: int, fan_out: int, *, bias: bool = True, positions: int = 1) -
 
 
 def convolution(inputs: int, outputs: int, *, kernel: int, size: int, bias: bool) -> Multiplication:
-    """Count the weights and MACs of a square convolution with output height and width `size`."""
+    """Return the counts of a square convolution with output height and width `size`."""
     weights = inputs * outputs * kernel**2
     return Multiplication(num_weights=weights, num_biases=outputs if bias else 0, macs=weights * size**2)
 

@@ -160,7 +160,7 @@ def _check(options: DecoderSizes, plan: DecoderPlan) -> None:
 
 
 def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
-    """Count a decoder's FLOPs on one sequence, with only the experts that are active for a token."""
+    """Count a decoder's parameters, and its FLOPs on one sequence with only the active experts."""
     layers = layer_products(plan, seq_len=seq_len) * plan.num_layers
     head = dense(plan.d_model, plan.vocab_size, bias=False, positions=seq_len)
     embedding = 0 if plan.tied_embeddings else plan.vocab_size * plan.d_model
