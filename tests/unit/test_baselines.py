@@ -15,14 +15,21 @@ from fleet_by_hand import baseline, gpu, host_facts, hosts, measured
 from gpuproof.base.errors import ExitCode, RecordError, UsageError
 from gpuproof.campaign.conclude import conclude
 from gpuproof.cli.main import cli
-from gpuproof.records.codec import to_json
+from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Measure, Result
 from gpuproof.records.run import Environment
 from gpuproof.statistics.prediction import past_of_fleet, repeatability_of, spread_of
 from gpuproof.store.baselines import baseline_path, read_baseline, run_values
 from gpuproof.store.run import RunDirectory
-from gpuproof.verdict.baseline import RunValues, differing_keys, record_baseline, stack_of, stack_of_run
+from gpuproof.verdict.baseline import (
+    BaselineEntry,
+    RunValues,
+    differing_keys,
+    record_baseline,
+    stack_of,
+    stack_of_run,
+)
 from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import STEP_OPTIONS, case, one_rank, setup, write_run
 
@@ -269,6 +276,12 @@ def test_a_baseline_of_a_newer_schema_or_none_is_refused(tmp_path: Path) -> None
     path.write_text('{"schema_version": 99}')
     with pytest.raises(RecordError, match="schema version 99"):
         read_baseline(path)
+
+
+def test_an_entry_without_values_is_refused_by_name() -> None:
+    entry = {"name": "throughput", "labels": {}, "kind": "gpu", "unit": "FLOP/s", "figures": []}
+    with pytest.raises(RecordError, match="throughput has no values"):
+        from_json(BaselineEntry, entry)
 
 
 RULES = """\

@@ -71,6 +71,10 @@ class BaselineEntry:
     unit: str
     figures: tuple[BaselineValue, ...]
 
+    def __post_init__(self) -> None:
+        if not self.figures:
+            raise ValueError(f"{self.name} has no values")
+
     def sessions(self) -> dict[str, dict[str, list[float]]]:
         """Return the values by subject (a GPU by its UUID, on whichever host it is) and by day."""
         sessions: dict[str, dict[str, list[float]]] = {}
