@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The study of one GPU against several, by its old name: `gpuproof scale`.
 
-What its options are in gpuproof's words stands in src/gpuproof/cli/entry/older.py.
+What its options are in gpuproof's words stands in src/gpuproof/cli/older.py.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training for the cluster test, under its old name: `gpuproof validate --mode training`.
 
-src/gpuproof/cli/entry/older.py maps the old options to gpuproof's.
+src/gpuproof/cli/older.py maps the old options to gpuproof's.
 """
 
 import sys

@@ -63,6 +63,9 @@ class PairsSuite:
             if launch_key(case) not in {*state[1], *running}:
                 yield case
 
+    def planned(self, state: PairState) -> Iterator[Case]:
+        return self.next(state, {}, None)
+
     def remaining(self, state: PairState) -> Remaining:
         return Remaining(num_launches=len(state[0]) - len(state[1]))
 

@@ -224,7 +224,7 @@ def test_the_verdict_of_a_run_is_in_colour(tmp_path: Path) -> None:
     assert tones == {"VALID": "good", "SUSPECT": "warn", "READY": "good", "NOT-READY": "bad"}
 
 
-LOAD = "load suite, 12 tests, fp32, data drawn on the device"
+LOAD = "load suite, 12 tests, fp32, data generated on the device"
 SHOWN = {
     "one_rank": ("recipe", "medium training on synthetic", "1/1", "7,394 samples/s", "SUSPECT"),
     "training": ("recipe", "lenet5 training on digits", "3/3", "5,930 samples/s", "SUSPECT"),

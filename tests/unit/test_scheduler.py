@@ -54,6 +54,9 @@ class ListedSuite:
                 self.num_built += 1
                 yield case
 
+    def planned(self, state: tuple[LaunchKey, ...]) -> Iterator[Case]:
+        return iter(self.cases)
+
     def remaining(self, state: tuple[LaunchKey, ...]) -> Remaining:
         return Remaining(num_launches=len(self.cases) - len(state))
 

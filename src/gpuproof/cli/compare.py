@@ -88,7 +88,7 @@ class PartOfOne(click.ParamType[float]):
     is_flag=True,
     help="With --ab: show what would run without starting it; --verbose also prints the commands.",
 )
-@report_options(formats="terminal, markdown, html, json or csv.")
+@report_options(formats="terminal, markdown, html, json, csv or junit.")
 @save_dir_option
 @log_options
 @click.pass_context

@@ -79,7 +79,7 @@ def _forecast(
     remaining = suite.remaining(state)
     return forecast(
         remaining if with_until else replace(remaining, until=None),
-        tuple(islice(suite.next(state, {}, None), MOST_FORESEEN)),
+        tuple(islice(suite.planned(state), MOST_FORESEEN)),
         hosts_at_once=len(places) * config.cases.parallel or None,
         host_memory_bytes=memory_total_bytes() if site.is_here else None,
     )
@@ -201,7 +201,7 @@ def show_plan(
     suite = suite_on(loaded.config, places)
     run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
     state = suite.begin(loaded.config, places)
-    cases = tuple(suite.next(state, {}, None))
+    cases = tuple(suite.planned(state))
     remaining = suite.remaining(state)
     files = [run, *filter(None, writes)]
     lines = [

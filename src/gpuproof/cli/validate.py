@@ -311,8 +311,9 @@ def _words(
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
+    from gpuproof.config.load import load_config
     from gpuproof.records.codec import to_json
-    from gpuproof.suites.validate.options import USUAL_STAGES, rows_of_stage
+    from gpuproof.suites.validate.options import read_options, rows_of_stage
 
     values: dict[str, Any] = {
         f"validate.{name}": "true" for name in ("allow_cpu", "allow_exclusions") if options[name]
@@ -329,7 +330,9 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         if options["mode"] != "full":
             raise UsageError("a soak comes after all other stages", place="--soak", next_step="Omit --mode")
         values["validate.soak_s"] = _seconds("--soak", options["soak"])
-        values["validate.stages"] = json.dumps([*USUAL_STAGES, "soak"])
+        recipe = RECIPES.get(options["recipe"], options["recipe"])
+        stages = read_options(load_config(recipe, options["overrides"]).config).stages
+        values["validate.stages"] = json.dumps([*(stage for stage in stages if stage != "soak"), "soak"])
     if options["expected_hosts"] is not None:
         values["validate.expected_hosts"] = json.dumps(_host_names(options["expected_hosts"]))
     return values

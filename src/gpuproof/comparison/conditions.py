@@ -30,6 +30,7 @@ NO_CONDITIONS = (
     *("suite", "run", "monitoring", "profiling", "distributed.timeout_s", "distributed.hang_timeout_s"),
     *("benchmark.measure_by", "benchmark.measure_steps", "benchmark.measure_seconds"),
     *("benchmark.target_precision", "benchmark.min_steps", "benchmark.log_step_times"),
+    *("benchmark.min_seconds", "benchmark.power_cap_limit_s"),
     *("benchmark.count_flops", "benchmark.evaluate_after", "benchmark.own_compute"),
     *("suite_options.validate.rules_recipe", "suite_options.validate.rules_lines"),
 )

@@ -97,7 +97,7 @@ def _for_gpus(facts: ProbeFacts) -> str:
     return f"""kind: training              # forward, backward and optimizer; `inference` is forward only
 
 data:
-  name: synthetic             # drawn on the device: compute alone, no disk and no decoding
+  name: synthetic             # generated on the device: compute alone, no disk and no decoding
   batch_size: {batch.value:<16}# per rank; {batch.reason}
 
 model:

@@ -119,7 +119,7 @@ class Result:
     verdict: str
     """VALID, SUSPECT, INVALID, NOTHING MEASURED or, for a benchmark with launches that ended without
     measuring the run's result, INCONCLUSIVE; READY etc. for a validation. On a simulated device, the verdict
-    is prefixed with SIMULATED, and is at best INCONCLUSIVE (simulated)."""
+    is prefixed with SIMULATED; of a validation, it is then at best INCONCLUSIVE (simulated)."""
     headline: str
     """Text shown for this run in a list of runs, or what is missing if its result was not measured."""
     exit_code: int

@@ -158,29 +158,25 @@ class HostsJudged:
     """Reason why no host can be an outlier."""
 
 
-def judge_hosts(rates: Sequence[HostRate], *, error_rate: float, wider: float = 1.0) -> HostsJudged:
-    """Evaluate the hosts of one type; `error_rate` is the portion of the total that is allotted here.
-
-    Limits based on the hosts' own spread are multiplied by `wider`, for hosts whose rates may have longer
-    tails than the limits allow for.
-    """
+def judge_hosts(rates: Sequence[HostRate], *, error_rate: float) -> HostsJudged:
+    """Evaluate the hosts of one type; `error_rate` is the portion of the total that is allotted here."""
     if len(rates) < 2:
         return HostsJudged(missing="fewer than two hosts of this type were measured: nothing to compare")
     if len(rates) == 2:
         return _pair(rates)
     if len(rates) < ENOUGH_HOSTS:
         return _by_launches(rates, error_rate)
-    return _by_spread(rates, error_rate, wider)
+    return _by_spread(rates, error_rate)
 
 
-def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> HostsJudged:
+def _by_spread(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     values = np.array([host.rate for host in rates])
     reaches = np.array([host.reach or 0.0 for host in rates])
     middle = float(np.median(values))
     differences = values / middle - 1
     unit = _unit_of_z(values, middle)
     scores = (values - middle) / unit
-    limit = wider * z_limit(len(rates), error_rate)
+    limit = z_limit(len(rates), error_rate)
     needed = np.maximum(LEAST_DIFFERENCE, reaches * values / middle)
     apart = (np.abs(scores) > limit) & (np.abs(differences) > needed)
     outliers = [

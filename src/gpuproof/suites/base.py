@@ -170,6 +170,9 @@ class Suite(Protocol):
         and nothing is yielded.
         """
 
+    def planned(self, state: Any) -> Iterator[Case]:
+        """Yield the launches known before the first one, including those that wait for a host to be idle."""
+
     def remaining(self, state: Any) -> Remaining:
         """Report the remaining launches known so far, including the running ones."""
 

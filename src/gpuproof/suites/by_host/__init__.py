@@ -17,6 +17,7 @@ from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining, Suite
 from gpuproof.suites.by_host.plan import HostStates, as_on_one_machine
+from gpuproof.suites.cases import place_case
 
 
 class ByHost:
@@ -52,6 +53,11 @@ class ByHost:
     ) -> Iterator[Case]:
         """Yield one launch for each idle host."""
         return state.next(self.inner, running, time_left_s)
+
+    def planned(self, state: HostStates) -> Iterator[Case]:
+        """Yield the launches of every host that are known now."""
+        for name, own in state.states.items():
+            yield from (place_case(case, state.places[name]) for case in self.inner.planned(own))
 
     def remaining(self, state: HostStates) -> Remaining:
         """Add up the remaining launches on usable hosts."""

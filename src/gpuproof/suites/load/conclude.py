@@ -132,7 +132,7 @@ def with_suite_remedy(doubt: Doubt) -> Doubt:
 
 def _setting(launch: Launch) -> str:
     """Return the precision that a test ran in, and where its data came from."""
-    data = {"device": "data drawn on the device", "loader": "data from a loader"}[
+    data = {"device": "data generated on the device", "loader": "data from a loader"}[
         launch.case.model_work.data.loading
     ]
     return f"{launch.setup.precision}, {data}"

@@ -182,6 +182,10 @@ class PlannedSuite:
         """Yield the launches that may start now."""
         return state.next(running)
 
+    def planned(self, state: PlannedState) -> Iterator[Case]:
+        """Yield the launches that are known now."""
+        return state.next(())
+
     def remaining(self, state: PlannedState) -> Remaining:
         """Count the launches known to remain, and report the condition at which no more are added."""
         return Remaining(num_launches=state.num_left, until=self.until(state))

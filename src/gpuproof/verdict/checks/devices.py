@@ -114,9 +114,9 @@ def judge_pcie(subject: str, device: Device) -> Outcome:
     )
 
 
-@gpu_check("clock policy", "no clock or power cap below what the board supports")
+@gpu_check("clock policy", "no power limit is below the board's default")
 def judge_clocks(subject: str, device: Device) -> Outcome:
-    """Check whether someone set the clock or the power limit below the board's default."""
+    """Check whether the power limit is below the board's default; the application clock is only shown."""
     limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
     application, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
     if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):

@@ -2,7 +2,7 @@
 
 *Table*: CSV with the columns name, quantity, value, unit, and any known conditions: board, chip, dtype,
 direction, operation, size_bytes, num_hosts, num_devices, ranks_per_host, cards_bytes_per_s, option, setting,
-model, and comment. An empty cell means an unknown value. A row with an empty board applies to any machine.
+model, and comment. An empty cell means an unknown value. A row without board and chip applies to any machine.
 
 *DCGM* (`diag-skus.yaml`): a list of boards, with a floor for each test. Bandwidths are in approximate MB/s,
 compute rates in GFLOP/s, power in W. The comment above a number often says what was measured, and what
@@ -94,7 +94,7 @@ def _threshold(row: dict[str, str | None], place: str, line: int) -> Threshold:
         quantity=row["quantity"] or "",
         value=number("value"),
         unit=row["unit"] or "",
-        conditions={"any_machine": not row.get("board"), **conditions},
+        conditions={"any_machine": not (row.get("board") or row.get("chip")), **conditions},
         comment=row.get("comment") or "",
     )
 
