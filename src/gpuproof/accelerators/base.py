@@ -168,7 +168,7 @@ class Accelerator(Protocol):
         return None
 
     def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand] | None:
-        """Run, wait, and return what the device did; None, without running, if that cannot be recorded."""
+        """Run, wait, and return what the device did; return None and run nothing if nothing is recorded."""
         return None
 
     def why_no_graphs(self) -> str | None:

@@ -98,7 +98,7 @@ def _takes_as_secret(before: str, word: str) -> bool:
 
 
 def _pattern(secret: str) -> re.Pattern[str]:
-    """Return a pattern that finds a secret, whole or truncated after its first characters."""
+    """Return a pattern that matches a secret, in full or cut off after its first characters."""
     rest = ""
     for character in reversed(secret[SHORTEST_CUT:]):
         rest = f"(?:{re.escape(character)}{rest})?"

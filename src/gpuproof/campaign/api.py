@@ -54,7 +54,7 @@ class RunResult(Result):
     """Function that creates the page; None if only the result itself exists."""
 
     def __getitem__(self, name: str) -> Measure:
-        """Return the measure of the whole run that has this name.
+        """Return the whole-run measure with this name.
 
         Raises:
             MeasureNotFoundError: no measure has that name, or several cases or statistics do.

@@ -269,7 +269,7 @@ def in_cycles(
     better: Better,
     compare: Callable[[list[float], list[float]], Comparison],
 ) -> InCycles | None:
-    """Compare cycles: a time times the clock, or a rate divided by it; None if a clock is unknown."""
+    """Compare cycles (duration × clock) or work per cycle (rate ÷ clock); None if a clock is unknown."""
     read = [[clock for clock in side if clock is not None] for side in clocks]
     if not all(read) or [len(side) for side in read] != [len(side) for side in sides]:
         return None

@@ -45,7 +45,7 @@ class CollectiveValues:
     num_elements: int
     num_ranks: int
     rank_times_s: tuple[float, ...]
-    """Mean time per iteration on each rank, in the order of ranks."""
+    """Mean time per iteration on each rank, in rank order."""
     iterations_s: tuple[float, ...]
     """For each iteration, the time on the slowest rank."""
     num_checked: int

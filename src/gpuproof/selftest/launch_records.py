@@ -1,8 +1,8 @@
 """Write what the ranks of a made-up fleet would write: healthy GPUs with planted faults.
 
-A fault is injected into the worker's output (its records), never into anything derived from it. A run is
-written to disk launch by launch, as the suite requests it, and read back like any other run. Values vary by
-0.3 % from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from day to day.
+A fault is injected into the worker's output (its records), never into anything derived from it. Each launch
+of a run is written to disk when the suite requests it, and the run is read back like any other. Values vary
+by 0.3 % from step to step, by 0.2 % from GPU to GPU, and by 0.5 % from day to day.
 """
 
 from __future__ import annotations

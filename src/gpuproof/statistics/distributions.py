@@ -138,7 +138,7 @@ def _stirling_rest(a: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float, below_mean: float) -> float:
-    """Return the density divided by the probability below x, for x at most equal to the mean.
+    """Return the density divided by the probability below x, for x no greater than the mean.
 
     Uses the continued fraction of Didonato and Morris (1992, Algorithm 708, ACM Transactions on Mathematical
     Software 18), evaluated forwards (Lentz); at the mean, it needs about √max(a, b) terms.

@@ -134,8 +134,8 @@ def _owner(pid: int | None, pids: set[int], *, has_failed: bool) -> Owner:
 def _killed_unix_s(launch: CaseRecords, host: str) -> float | None:
     """Return when ranks of a host were first stopped after a hang or timeout; None if none were.
 
-    A rank records this before it is stopped, using its host's clock. The launcher records it afterwards,
-    possibly later by the grace period given to ranks.
+    A rank records this before it is stopped, using its host's clock. The launcher records it afterwards, up
+    to one grace period later.
     """
     causes = {failure.cause for failure in launch.of(Failure)}
     if not causes & {"hang", "timeout"}:

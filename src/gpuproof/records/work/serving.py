@@ -146,9 +146,9 @@ class ServingSpec(Options):
     if text is generated."""
     new_tokens: Annotated[int, Limits(ge=0, le=MAX_TOKENS)] | None = None
     """Tokens generated per request. A model is served in static batches: a batch processes its prompts and
-    generates all its tokens before the next batch starts (no continuous batching). null is 64 for an endpoint
-    and for a model with a key-value cache; with 0, a model with a cache runs a forward pass over whole
-    sequences."""
+    generates all its tokens before the next batch starts (no continuous batching). null means 64 for an
+    endpoint and for a model with a key-value cache; with 0, a model with a cache runs a forward pass over
+    whole sequences."""
     lengths: LengthsSpec = field(default_factory=LengthsSpec)
     shared_prefix: SharedPrefixSpec = field(default_factory=SharedPrefixSpec)
     conversation: ConversationSpec = field(default_factory=ConversationSpec)

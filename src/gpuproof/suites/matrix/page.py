@@ -153,7 +153,7 @@ def _cases(detail: MatrixDetail) -> Section:
 
 
 def _status_cell(case: CaseValues, first: Mapping[str, str]) -> Cell:
-    """Report how a case ended; `first` maps each text to its first case, which repeats refer to."""
+    """Report how a case ended; a text that `first` maps to an earlier case is not repeated."""
     if case.status == "done":
         return Cell("done", "good")
     text = _status_text(case)

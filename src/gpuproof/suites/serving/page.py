@@ -80,7 +80,7 @@ def _offered_rate(measure: Measure) -> str:
 
 
 def serving_charts(measures: Sequence[Measure]) -> Iterator[Chart]:
-    """Yield latency, with its bounds, and goodput against rate; none if only one rate was offered."""
+    """Yield latency (with its bounds) and goodput, each against rate; nothing for a single rate."""
     windows = [m for m in measures if WINDOW in m.labels and m.labels["offered_per_s"] is not None]
     rates = {measure.labels["offered_per_s"] for measure in windows}
     of_rates = [m for m in measures if RATE in m.labels and m.labels["quantity"] == LIMIT and m.unit == "s"]

@@ -98,7 +98,7 @@ def trend_measure(launches: Sequence[Launch]) -> Measure:
         better="lower",
         num_samples=None if trend is None else trend.num_points,
         interval=None if trend is None else _interval(trend, num_launches=len(ordered)),
-        missing="too few steps were stored for a line" if trend is None else None,
+        missing="too few steps were stored to fit a line" if trend is None else None,
     )
 
 

@@ -5,7 +5,7 @@ that matches nothing, a subject without its measure, a missing or impossible val
 baseline for something else are all errors. All required rules share one error rate, and so do all advisory
 rules: required rules wrongly flag a subject in at most `REQUIRED_ERROR_RATE` of healthy fleets, advisory ones
 in at most `statistics.outliers.ERROR_RATE`. Rules of form `equal` compare subjects' digests or values here;
-each other form has its own module.
+every other form has its own module.
 """
 
 from __future__ import annotations

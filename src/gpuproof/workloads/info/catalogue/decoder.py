@@ -197,10 +197,10 @@ def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
 
     In each layer, a token stores 8 d_model (the inputs and outputs of both norms; queries, and keys and
     values for every head; the output of attention) and 4 d_ff (gate, its SiLU, up, the product of the last
-    two). After the layers, it stores the last norm's input and output, the scores, and their log-softmax.
-    Queries are stored in addition to the repeated keys or, if no keys are repeated, values are stored in
-    addition to the inputs of queries and keys. Statistics of norms and attention, and the values stored by
-    norms without a fused kernel, are not included: they add 8 to 16 % on a CPU.
+    two). After the layers, it stores the last norm's input and output, the scores, and their log-softmax. If
+    keys are repeated, queries are stored as well as the repeated keys; otherwise, values are stored as well
+    as the inputs of queries and keys. Statistics of norms and attention, and the values stored by norms
+    without a fused kernel, are not included: they add 8 to 16 % on a CPU.
     """
     beside = plan.kv_width if plan.num_kv_heads < plan.num_heads else 2 * plan.d_model
     per_layer = 8 * plan.d_model + beside + 4 * plan.d_ff
