@@ -129,9 +129,9 @@ def _from_idle(summary: RunSummary) -> Iterator[Measure]:
 
 def _of_generation(summary: RunSummary, work: InferenceWork) -> Iterator[Measure]:
     """Yield the decoding speed per sequence and the time per token."""
-    if work.inference.phase != "decode" or summary.rate is None:
-        return
     item, num = summary.launches[0].setup.item, summary.launches[0].samples_per_step_total
+    if work.inference.phase != "decode" or summary.rate is None or not num:
+        return
     rate, batch = summary.rate / num, f"{num} sequence{'s' * (num > 1)} at once"
     text = units.rate(rate, item)
     yield Measure(name="per sequence", value=rate, unit=f"{item}/s", text=text, detail=batch)
