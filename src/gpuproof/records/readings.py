@@ -142,7 +142,7 @@ def with_sound_facts(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a line that describes a host's hardware and software.
 
     Raises:
-        AttributeError: an item is not a device or a driver.
+        AttributeError, TypeError: an item is not a device or a driver.
         ValueError: a driver's counter is not a number, or a version is not text.
     """
     facts, found = line["facts"], line["facts"].get("accelerators") or {}
@@ -154,8 +154,7 @@ def with_sound_facts(line: Mapping[str, Any]) -> Mapping[str, Any]:
     ]:
         raise ValueError(f"{odd[0]}, which is not text")
     for device in [*(facts.get("devices") or ()), *(found.get("devices") or ())]:
-        (device.get("static") or {}).get("power_limit_w")
-        for name, value in (device.get("state") or {}).items():
+        for name, value in {**(device.get("static") or {}), **(device.get("state") or {})}.items():
             is_counter = name.endswith("_count") or name.startswith("remapped_rows_")
             if is_counter and not isinstance(value, int | float | None):
                 raise ValueError(f"{name} is {value!r}, which is not a number")
