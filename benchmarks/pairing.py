@@ -2,7 +2,7 @@
 
 Sides run in palindromes (A B B A, then B A A B), so that a machine that warms up, slows down or is used by
 other processes affects them equally. Each block yields one ratio or one difference, and each launch, or each
-block of fresh processes, yields one value. Their interval is computed by `gpuproof.analysis`. A second A
+block of fresh processes, yields one value. Their interval is computed by `gpuproof.statistics`. A second A
 among the sides gives the noise floor, i.e. the difference that this machine shows between equal sides. The
 output is lines of text. Nothing here asserts: a slow machine is not a failure.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "gpuproof"
 CHECKS_OF_RULES = ("verdict/checks",)
 CHECKS_OF_MACHINES = ("doctor", "launchers/kubernetes")
-MAKERS = {"check", "gpu_check", "host_check", "stated_check", "_mode_check"}
+MAKERS = {"check", "gpu_check", "host_check", "stated_check", "fabric_check", "_mode_check"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def text_of(node: ast.expr | None, named: dict[str, str]) -> str:
     if isinstance(node, ast.BinOp):
         return text_of(node.left, named) + text_of(node.right, named)
     if isinstance(node, ast.IfExp):
-        return text_of(node.body, named)
+        return "; or: ".join(filter(None, (text_of(node.body, named), text_of(node.orelse, named))))
     return ""
 
 
@@ -120,7 +120,7 @@ def _checks_in(path: Path) -> Iterator[CheckRow]:
 def _check_row(
     name: str, call: ast.Call, node: ast.stmt, functions: dict[str, ast.FunctionDef], named: dict[str, str]
 ) -> CheckRow:
-    is_stated = _called(call) == "stated_check"
+    is_stated = _called(call) in ("stated_check", "fabric_check")
     body = call if _called(call) == "_mode_check" else node
     parts = [body] if is_stated else _with_called(body, functions)
     named = {**named, **{name: text for part in parts for name, text in _assigned(part, named).items()}}

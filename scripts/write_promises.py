@@ -21,9 +21,9 @@ PAGE = ROOT / "docs" / "promises.md"
 HEAD = """# What is promised, and which test verifies it
 
 Rows are grouped by the requirements that gpuproof grew out of: S0 and R0 the load test, S1 the training
-benchmark, S2 the study of one GPU against several, S3 the validation, S4 and R4 the monitor. A row is **shown** if a test is marked with it, and shown in part if
-the row says what remains. Features that need hardware the tests do not have are shown on a CPU or on stand-ins
-(README, "What it was tried on").
+benchmark, S2 the study of one GPU against several, S3 the validation, S4 and R4 the monitor. A row is
+**shown** if a test is marked with it, and shown in part if the row says what remains. Features that need
+hardware the tests do not have are shown on a CPU or on stand-ins (README, "What it was tried on").
 `python scripts/write_promises.py` writes this page, from docs/promises.toml and the tests' own markers.
 
 {shown} of {all} rows are covered by {tests} tests.
@@ -57,7 +57,9 @@ def page() -> str:
     described = tomllib.loads(ROWS.read_text(encoding="utf-8"))
     rows, why, shown = described["rows"], described["open"], tests_by_row()
     named = sorted({*rows, *shown}, key=_order)
-    lines = [_line(row, rows.get(row, ("a defect of the original, avoided", "")), shown, why) for row in named]
+    lines = [
+        _line(row, rows.get(row, ("a defect of the original, avoided", "")), shown, why) for row in named
+    ]
     tests = {test for found in shown.values() for test in found}
     head = HEAD.format(
         shown=sum(row in shown and row not in why for row in named), all=len(named), tests=len(tests)

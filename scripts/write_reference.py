@@ -211,7 +211,10 @@ def recordings() -> str:
         "per host (`monitor-HOST.jsonl`).\n",
     ]
     parts += [_record(kind, kinds[kind]) for kind in of_devices]
-    parts.append("## Records of ranks\n\n`rank-N.jsonl` of each launch, in order of appearance.\n")
+    parts.append(
+        "## Records of ranks\n\n`rank-N.jsonl` of each launch; those that do not come from a rank (`failure` "
+        "with rank null) are in `launcher.jsonl`.\n"
+    )
     parts += [_record(kind, cls) for kind, cls in kinds.items() if kind not in of_devices]
     return "\n".join(parts)
 
@@ -252,8 +255,9 @@ def metrics() -> str:
     row = (code(name), "slow", "counter", "time throttled for REASON", *sources[name])
     columns = ("metric", "read", "kind", "meaning", "NVIDIA", "AMD", "Intel", "Prometheus", "DCGM")
     host = [
-        (code(x.name), x.lane or "once", x.kind, x.description, code(x.exported))
+        (code(x.name), x.lane or "once", x.kind, x.description, code(x.exported + total))
         for x in HOST_METRICS.values()
+        for total in ("_total" if x.kind == "counter" else "",)
     ]
     return "\n".join([
         head("metrics"),
@@ -282,8 +286,9 @@ def _ports() -> list[str]:
     about = [line[2:] for line in packaged_text("records/ports.csv").splitlines() if line.startswith("#")]
     return [
         "## Of ports\n",
-        "Read from sysfs every 10 s and at the start and end of a recording; in Prometheus "
-        "`gpuproof_port_events_total` with host, port and counter as labels.\n\n" + "\n".join(about) + "\n",
+        "Read from sysfs every 10 s and at the start and end of a recording (`gpu`: from the GPU's driver); "
+        "in Prometheus, except for traffic and packet counts and `gpu`, `gpuproof_port_events_total` with "
+        "host, port and counter as labels.\n\n" + "\n".join(about) + "\n",
         table(columns, rows),
     ]
 
@@ -319,7 +324,9 @@ def _check_rows(folders: Sequence[str]) -> list[Row]:
             for name, item in CHECKS.items()
         }
         rows = {name: rows.get(name, row) for name, row in blank.items()}
-        rows["xid"] = replace(rows["xid"], actions=("by its code: see [events](events.md)",))
+        rows["xid"] = replace(
+            rows["xid"], actions=("by its code: see [events](events.md)",), actors=("by its code",)
+        )
     usual = "administrator" if folders == code_tables.CHECKS_OF_RULES else "user"
     return [
         (row.name, row.summary, "; or: ".join(row.actions), ", ".join(row.actors) or usual)

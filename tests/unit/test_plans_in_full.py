@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gpuproof.base.errors import UsageError
 from gpuproof.cli.main import cli
 from gpuproof.comparison.conditions import NO_CONDITIONS
 from gpuproof.config.load import load_config
@@ -65,3 +66,17 @@ def test_a_threshold_of_a_chip_or_a_board_names_a_machine(
     )
     read = CliRunner().invoke(cli, ["rules", "import", str(path), "--from", "table"])
     assert ("it names no machine" not in read.output) == is_of_a_machine
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "quick", "--retry-failed", "--dry-run"], "--retry-failed: no run is resumed"),
+        (["validate", "--allow-cpu", "--retry-failed"], "--retry-failed: no run is resumed"),
+        (["compare", "--ab", "--aa", "quick"], "--aa: A and B are either compared or the same"),
+    ],
+)
+def test_options_that_contradict_each_other_start_nothing(words: list[str], reason: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        CliRunner().invoke(cli, words, standalone_mode=False, catch_exceptions=False)
+    assert str(raised.value).startswith(reason)

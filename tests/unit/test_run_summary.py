@@ -55,7 +55,7 @@ def test_launches_that_differ_little_are_called_too_few() -> None:
     (doubt,) = summary_of(*three_launches(1.0, 1.01)).doubts
     # Half of a distance of 1 % is 0.7 % of spread: of three, ±4.3·0.7 %/√3 = 1.7 %.
     assert "2 launches are too few: the interval of the throughput is ±6.3 % wide; 3 that" in doubt.reason
-    assert doubt.remedy == "Raise run.repeats to 3 or more, or set run.target_precision"
+    assert doubt.remedy == "Raise run.repeats to 3 or more, or set run.target_precision with 5 or more"
 
 
 def test_a_width_that_rounds_to_the_one_that_is_wanted_is_just_over_it() -> None:

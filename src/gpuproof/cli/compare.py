@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,25 +113,40 @@ def compare(ctx: click.Context, /, *, ab: bool, aa: bool, **options: Any) -> Non
 
     Exit code 0 for a conclusive result, 3 for a regression, 4 for an inconclusive result.
     """  # noqa: D301  # click reads the backspace character
-    if not (ab or aa or options["resume"]):
-        if useless := [name for name in OF_LAUNCHES if options[name] not in (None, False)]:
-            option = f"--{useless[0].replace('_', '-')}"
-            raise UsageError(
-                "two finished runs are compared, and nothing is launched",
-                place=option,
-                next_step=f"Omit {option}, or compare recipes with --ab",
-            )
+    is_launched = ab or aa or bool(options["resume"])
+    _refuse_unused(options, is_launched=is_launched, is_both=ab and aa)
+    if not is_launched:
         ctx.exit(_compare_runs(**options))
-    of_finished_runs = (options[name] for name in ("across", "form", "output"))
-    if any(of_finished_runs) or options["between_sessions"] is not None:
-        raise UsageError(
-            "--across, --between-sessions, --format and --output are for two finished runs",
-            place="--ab",
-            next_step="Omit them; `gpuproof report RUN --format FORMAT` writes its report",
-        )
     if ctx.get_parameter_source("save_dir") is ParameterSource.DEFAULT:
         options["save_dir"] = None
     ctx.exit(_launch(is_same=aa, **options))
+
+
+def _refuse_unused(options: Mapping[str, Any], *, is_launched: bool, is_both: bool) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        UsageError: `--ab` and `--aa` are both given, or an option of launches, or of finished runs.
+    """
+    if is_both:
+        raise UsageError(
+            "A and B are either compared or the same", place="--aa", next_step="Omit --ab or --aa"
+        )
+    useless = [name for name in OF_LAUNCHES if options[name] not in (None, False)]
+    if useless and not is_launched:
+        option = f"--{useless[0].replace('_', '-')}"
+        raise UsageError(
+            "two finished runs are compared, and nothing is launched",
+            place=option,
+            next_step=f"Omit {option}, or compare recipes with --ab",
+        )
+    of_finished_runs = any(options[name] for name in ("across", "form", "output"))
+    if is_launched and (of_finished_runs or options["between_sessions"] is not None):
+        raise UsageError(
+            "--across, --between-sessions, --format and --output are for two finished runs",
+            place="--ab, --aa or --resume",
+            next_step="Omit them; `gpuproof report RUN --format FORMAT` writes its report",
+        )
 
 
 def _launch(

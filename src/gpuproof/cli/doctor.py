@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 @click.option(
     "--sku",
     metavar="NAME",
-    help="Product that this machine is expected to be; a missing component is a failure.",
+    help="Product that this machine is expected to be; a missing GPU is a failure, anything else missing "
+    "a warning.",
 )
 @json_option
 @verbose_option

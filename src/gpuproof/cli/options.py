@@ -174,10 +174,19 @@ dry_run_option = click.option(
 
 def measuring_options(command: Command) -> Command:
     """Add the options shared by all measuring commands: limits, where to run, resuming, JSON, log."""
-    wrapped = host_options(json_option(log_options(command)))
+
+    @wraps(command)
+    def checked(*args: Any, **options: Any) -> Any:
+        if options.get("retry_failed") and not options.get("resume"):
+            from gpuproof.base.errors import UsageError
+
+            raise UsageError("no run is resumed", place="--retry-failed", next_step="Add --resume RUN")
+        return command(*args, **options)
+
+    wrapped = host_options(json_option(log_options(checked)))
     for option in reversed(_MEASURING):
         wrapped = option(wrapped)
-    return wrapped
+    return wrapped  # type: ignore[return-value]  # click's decorators keep the command's type
 
 
 def verbose_option(command: Command, *, text: str = "Print the full page rather than one screen.") -> Command:

@@ -16,7 +16,7 @@ from gpuproof.records.outcome import Expectation, Judged, Outcome, not_applicabl
 from gpuproof.verdict.check import stated_check
 from gpuproof.verdict.facts import HostFacts
 
-REQUIREMENTS = "README.md: what gpuproof needs"
+REQUIREMENTS = "docs/start/install.md"
 ANSWERING = Expectation(
     "a driver that responds",
     REQUIREMENTS,
@@ -40,7 +40,7 @@ def _version(text: str) -> tuple[int, ...]:
     "PyTorch",
     "2.4 or newer",
     REQUIREMENTS,
-    "pip install 'torch>=2.4', into the environment that gpuproof runs in",
+    "pip install 'torch>=2.4' into the environment of that Python",
 )
 def judge_torch(facts: HostFacts, expected: Expectation) -> Outcome:
     """Check whether torch can be imported; an old version works, with limitations."""
@@ -59,12 +59,12 @@ def judge_cpu(facts: HostFacts, expected: Expectation) -> Outcome | None:
         return None
     usable = f"{cpu['usable_cpus'] or cpu['logical_cpus']} usable"
     memory = units.memory(facts.get("memory_total_bytes"))
-    return expected.judge(True, f"{cpu['name'] or 'unknown CPU'}, {usable}, {memory}")
+    return expected.judge(bool(cpu["name"]), f"{cpu['name'] or 'unknown CPU'}, {usable}, {memory}")
 
 
 @stated_check(
     "accelerators",
-    "every GPU on the PCI bus responds to its vendor's driver",
+    "a GPU on the PCI bus responds to its vendor's driver",
     REQUIREMENTS,
     "Install the vendor's driver to measure a GPU",
     responsible="administrator",
@@ -77,10 +77,10 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
         places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in accelerators["silent"])
         return ANSWERING.judge(False, f"{places}: {accelerators['silent'][0]['reason']}")
     names = "; ".join(device["name"] for device in accelerators["devices"])
-    if names:
-        return expected.judge(True, names)
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in accelerators["absent"].items())
     undriven = ", ".join(f"{gpu['vendor']} {gpu['pci_bus_id']}" for gpu in accelerators.get("undriven") or ())
+    if names:
+        return expected.judge(True, names + (f"; without a driver: {undriven}" if undriven else ""))
     if undriven:
         return expected.judge(False, f"on the PCI bus without a driver: {undriven} ({reasons})")
     return expected.judge(True, f"no GPU found; runs use the CPU ({reasons})")
@@ -158,7 +158,9 @@ def judge_nccl(facts: HostFacts, expected: Expectation) -> Outcome | None:
 )
 def judge_gpu_readings(facts: HostFacts, expected: Expectation) -> Outcome | None:
     """Warn if readings from NVIDIA GPUs are not available."""
-    is_nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
+    accelerators = facts["accelerators"]
+    found = (*accelerators["devices"], *(accelerators.get("undriven") or ()))
+    is_nvidia = any(device["vendor"] == "nvidia" for device in found)
     if facts["modules"]["pynvml"] or not is_nvidia:
         return None
     return expected.judge(False, "nvidia-ml-py is not installed")

@@ -129,7 +129,7 @@ def _explain(meeting: Mapping[str, Any], part: Part) -> tuple[str, str]:
     if outcome == "refused":
         return (
             f"{seen}: the host is up, but nothing listens on the port, or a firewall rejects it",
-            f"If node 0's doctor reports that it listens, the firewall is the cause; otherwise {START_ALL}",
+            f"If node 0's doctor reports its port as free, a firewall is the cause; otherwise {START_ALL}",
         )
     if outcome == "wrong answer":
         return (

@@ -183,7 +183,10 @@ def judge_adapters(fabric: HostFacts, expected: Expectation) -> Outcome:
     if not value:
         return not_applicable("not set: NCCL uses all adapters")
     ports = {f"{port['device']}:{port['port']}" for port in fabric["infiniband"] if port["state"] == "ACTIVE"}
-    chosen = sorted(port for port in ports if selects(value, port) or selects(value, port.partition(":")[0]))
+    is_chosen = all if value.startswith("^") else any  # a port is excluded by its own name or its adapter's
+    chosen = sorted(
+        port for port in ports if is_chosen(selects(value, name) for name in (port, port.partition(":")[0]))
+    )
     return expected.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
 
 
@@ -248,7 +251,7 @@ def judge_kinds(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     is_chosen = bool(fabric["variables"].get("NCCL_IB_HCA"))
     wanted = ",".join(by_kind["InfiniBand"])
     shown = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
-    step = f"Set NCCL_IB_HCA={wanted} on every host, unless the Ethernet ports belong to the same fabric"
+    step = f"Set NCCL_IB_HCA=={wanted} on every host, unless the Ethernet ports belong to the same fabric"
     return expected.judge(is_chosen, shown, next_step=step)
 
 
@@ -261,7 +264,7 @@ def judge_kinds(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     otherwise="WARN",
 )
 def judge_gid(fabric: HostFacts, expected: Expectation) -> Outcome | None:
-    """Warn if RoCE ports have no usable GID."""
+    """Warn if there are RoCE ports, and NCCL_IB_GID_INDEX is not set; GIDs are not read."""
     if not any(port.get("link_layer") == "Ethernet" for port in _active(fabric)):
         return None
     value = fabric["variables"].get("NCCL_IB_GID_INDEX")

@@ -155,5 +155,5 @@ class Fp8Casts:
 
     rank: int
     passes_per_step: Natural
-    """Forward and backward time through linear layers in fp8."""
+    """Number of forward and backward passes through linear layers in fp8, including recomputed ones."""
     s_per_step: float

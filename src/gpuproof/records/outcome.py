@@ -86,7 +86,7 @@ class Outcome:
     minimum_detectable: float | None = None
     """The smallest relative loss that this data would have revealed; None if unknown."""
     unit: str | None = None
-    """The unit of all numbers; "1" for a ratio."""
+    """The unit of these numbers except `minimum_detectable`, which is a fraction; "1" for a ratio."""
     records: tuple[str, ...] = ()
     """Basis of the result: launches as CASE/REPLICATE, or files in the run directory."""
 

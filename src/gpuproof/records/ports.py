@@ -97,7 +97,7 @@ def growth_text(grown: Mapping[str, int]) -> str:
 @record_kind("ports")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortTotals:
-    """All ports of a host: at a recording's start and end, and whenever one counts an error."""
+    """All ports of a host: at a recording's start and end, and when more than traffic has changed."""
 
     monotonic_s: float
     at: str

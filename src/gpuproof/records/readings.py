@@ -202,7 +202,7 @@ class DeviceReading:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A sample of all devices and the host at one tick; a slow-lane sample adds the expensive metrics."""
+    """A sample of all devices and the host at one tick; slow samples add metrics, and lines are by column."""
 
     monotonic_s: float
     unix_s: float
@@ -245,11 +245,11 @@ class UnavailableMetrics:
 @record_kind("counters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Running totals at one end of a recording or phase: differences are exact at any polling rate."""
+    """Running totals at an end of a recording: differences are exact at any polling rate."""
 
     monotonic_s: float
     at: str
-    """When the totals were read: `start`, `end`, or the name of the mark."""
+    """When the totals were read: `start`, `end`, or `appeared` if a driver answered late."""
     devices: dict[str, dict[str, float]]
 
 
@@ -294,7 +294,7 @@ class DeviceProcesses:
 @record_kind("recording_end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnd:
-    """The last line of a recording that ended cleanly, with the sampler's own statistics."""
+    """The last line of a recording that its sampler ended itself, with the sampler's own statistics."""
 
     monotonic_s: float
     unix_s: float

@@ -166,7 +166,7 @@ class Setup:
     cache."""
     data_used: DataUsed | None = None
     options: StepOptions | None = None
-    """Options of a step; None in runs from versions that did not record them."""
+    """Options of a step; None for TensorFlow, collectives and probes, and in older runs."""
     fitted: Mapping[str, int] = field(default_factory=dict)
     """Workload options that were `auto`, with the values chosen for this device (records/sizes.csv)."""
     replicas: Replicas | None = None

@@ -190,7 +190,7 @@ class Memory:
 
     Under autocast, this includes the half-precision copies of the weights."""
     activations_missing: str | None
-    """Why the counted values are None."""
+    """Why `activations_bytes` is None; without a warm-up step, `counted` is None as well."""
     device_used_bytes: int | None
     """Memory used on the whole device, by all processes, just after the window."""
     device_used_missing: str | None

@@ -23,7 +23,7 @@ LAUNCH_TEXT = "launch.txt"
 """The command that was started, in a form that can be pasted into a shell."""
 LAUNCHER_JOURNAL = "launcher.jsonl"
 LAUNCHER_OUTPUT = "launcher-output.txt"
-"""Output of the started processes, in runs from before each rank had a separate file."""
+"""Output of the started processes, apart from the stderr of the ranks."""
 RANK_JOURNAL = re.compile(r"rank-(0|[1-9][0-9]{0,6})\.jsonl")
 NO_NAME = re.compile(r"[/\x00]")
 LONGEST_HOST = 200

@@ -57,7 +57,7 @@ def facts_seen(facts: HostFacts, *, server: str) -> tuple[Fact, ...]:
 
 @stated_check(
     "nodes",
-    "every node Ready",
+    "every node Ready and schedulable",
     NODES_PAGE,
     "`kubectl describe node` shows why; launches use the other nodes",
     responsible="administrator",

@@ -49,8 +49,8 @@ class WindowSpec(Options):
     limit, and null means 60."""
     power_cap_limit_s: Seconds | None = 60.0
     """On a GPU at its power cap, the window starts once the cap's controller has settled, and continues until
-    it is long enough to be assessed (20 s), but no longer than this. If null, the window has the requested
-    length."""
+    it is long enough to be assessed (20 s, or 20 periods of the controller if longer), but no longer than
+    this. If null, the window has the requested length."""
     log_step_times: bool = True
     """Record every step's time."""
     sync_cuda: bool = False

@@ -54,7 +54,7 @@ def _ahead_s(launch: CaseRecords) -> Mapping[str, float]:
 def _of_host(host: str, ahead_s: float | None) -> Outcome:
     subject = f"host/{host}"
     if ahead_s is None:
-        reason = "it did not take part in any launch across several hosts, which is needed to compare clocks"
+        reason = "it finished no window of a launch across several hosts, which is needed to compare clocks"
         return unanswered(subject, reason, "Run a collective or a training job across all hosts")
     way = "ahead of" if ahead_s > 0 else "behind"
     return pass_or_fail(

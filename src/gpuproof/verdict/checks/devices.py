@@ -44,11 +44,11 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
     return lacking(subject, str(device.get("name")), what, reason)
 
 
-def lacking(subject: str, name: str, what: str, reason: str) -> Outcome:
+def lacking(subject: str, name: str, what: str, reason: str, next_step: str = LOOK) -> Outcome:
     """Return an error if something could not be read this time; not applicable if it never can be."""
     if reason.startswith(NEVER):
         return not_applicable(f"{name} does not report its {what}: {reason}", subject)
-    return unanswered(subject, f"its {what} could not be read: {reason}", LOOK)
+    return unanswered(subject, f"its {what} could not be read: {reason}", next_step)
 
 
 def _mode_check(
@@ -129,7 +129,8 @@ def judge_clocks(subject: str, device: Device) -> Outcome:
         f"power limit {limit:g} W of {shipped:g} W{clock}",
         expected=f"the {shipped:g} W that it ships with, or more",
         source=NVML,
-        next_step=f"nvidia-smi -pl {shipped:g} as root, or state the lower limit in your own rules",
+        next_step=f"nvidia-smi -pl {shipped:g} as root (amd-smi set --power-cap {shipped:g}), or state the "
+        "lower limit in your own rules",
     )
 
 
@@ -137,7 +138,9 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-@gpu_check("memory health", "no GPU has failed memory, or memory awaiting a reset")
+@gpu_check(
+    "memory health", "no GPU has failed memory, memory awaiting a reset, or uncorrectable memory errors"
+)
 def judge_memory(subject: str, device: Device) -> Outcome:
     """Check for rows that failed or are pending a reset, and for uncorrectable errors."""
     state = device.get("state") or {}
@@ -183,7 +186,7 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
             f"{number:g} links up",
             expected=f"{most:g}, like {times[most]} of {times.total()} of its type",
             source="the other GPUs of its type in the same run",
-            next_step="nvidia-smi nvlink -s; reset the GPU, then check the fabric manager",
+            next_step="nvidia-smi nvlink -s (amd-smi xgmi); reset the GPU, then check the fabric manager",
         )
         for subject, number in links.items()
     ]

@@ -110,7 +110,9 @@ def _of_gpu(subject: str, concluded: Mapping[str, list[Concluded]], facts: Fleet
     worst = pairs[0] if pairs else None
     unheard = _unheard(subject, facts)
     if unheard is not None and (worst is None or worst[1].status != "FAIL"):
-        return lacking(subject, "its driver", "events", unheard)
+        return lacking(
+            subject, "its driver", "events", unheard, "Run it again with monitoring to record them"
+        )
     if worst is None or worst[1].status == "WARN":
         named = ", ".join(_names(pairs))
         seen = f"no error of the GPU (advisory: {named})" if named else "no driver event"

@@ -22,7 +22,7 @@ from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
 IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
 BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
-LOOK = "Check it with: gpuproof doctor --multi-node"
+LOOK = "Check it with: gpuproof doctor --json"
 NO_PORTS = "it did not report its ports: the run is from an older version"
 NO_SETTINGS = "it did not report its environment variables"
 
@@ -104,16 +104,17 @@ def judge_network(subject: str, node: HostFacts) -> Outcome:
     )
 
 
-@host_check(
-    "gpudirect", "network cards read GPU memory directly", alone="no network card can read GPU memory"
-)
+@host_check("gpudirect", "network cards read GPU memory directly", alone="nothing uses a network")
 def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
     """Check whether network cards are prevented from accessing GPU memory directly."""
+    reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
+    if _ports(node) is None or reasons is None:
+        return unanswered(subject, NO_SETTINGS if reasons is None else NO_PORTS, RUN_AGAIN)
     if not has_active_port(node) or not node.get("devices"):
         return not_applicable("it has no active InfiniBand port together with a GPU", subject)
-    reasons = _hurting(node, "NCCL_NET_GDR_LEVEL")
-    if reasons is None:
-        return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
+    listed = (node.get("accelerators") or {}).get("devices") or ()
+    if not reasons and listed and all(device.get("vendor", "nvidia") != "nvidia" for device in listed):
+        return not_applicable("only NVIDIA's GPUs need a module of their own for it", subject)
     has_module = (node.get("affinity") or {}).get("peer_memory")
     if not reasons and has_module is None:
         return unanswered(subject, "the loaded kernel modules could not be read", LOOK)
@@ -124,8 +125,11 @@ def judge_gpudirect(subject: str, node: HostFacts) -> Outcome:
         "; ".join([*reasons, f"nvidia_peermem {way}"]),
         expected="GPUDirect RDMA",
         source=GDR_PAGE,
-        next_step="modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA if it is used",
+        next_step="Unset NCCL_NET_GDR_LEVEL"
+        if reasons
+        else "modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA if it is used",
         warns=not reasons,
+        responsible="user" if reasons else "administrator",
     )
 
 
@@ -140,7 +144,7 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
             return not_applicable(
                 f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject
             )
-        reasons = _hurting(node, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+        reasons = _hurting(node, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
         if reasons is None:
             return unanswered(subject, NO_SETTINGS, RUN_AGAIN)
         return pass_or_fail(
@@ -197,9 +201,9 @@ def cpus_of(written: str) -> set[int]:
     return {cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)}
 
 
-@check("all ranks", "every GPU took part in a job across all GPUs")
+@check("all ranks", "every GPU took part in a job with other GPUs")
 def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
-    """Check whether every GPU took part in a launch, and whether the GPUs did so in one job."""
+    """Check whether every GPU took part in a launch, and did so together with other GPUs."""
     there = gpus_by_host(facts).values()
     mute = [
         unanswered(f"host/{gpus_there.host}", MUTE, RUN_AGAIN) for gpus_there in there if gpus_there.is_mute
@@ -227,7 +231,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
         subject,
         ranks > 1 or (ranks == 1 and num_gpus == 1),
         f"it took part {seen}",
-        expected="one launch with the others" if num_gpus > 1 else "a launch",
+        expected="a launch with others" if num_gpus > 1 else "a launch",
         source="the GPUs that its host has",
         next_step=step,
         responsible="user",

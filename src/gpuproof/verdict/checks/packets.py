@@ -143,8 +143,8 @@ def _lost(subject: str, links: Sequence[Link], counted: _Counted, of_what: str) 
     )
 
 
-def _expected() -> str:
-    return f"at most {share(MOST_LOST)}"
+def _expected(most: float = MOST_LOST) -> str:
+    return f"at most {share(most)}"
 
 
 def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFacts) -> Outcome:
@@ -171,7 +171,7 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
         subject,
         counted.share(worst) <= WARNED,
         f"{most} of TCP segments were resent to {worst[1]}, the most of {of_links}",
-        expected=_expected(),
+        expected=_expected(WARNED),
         source=SOURCE,
         next_step=NEXT,
         warns=True,
@@ -194,7 +194,7 @@ def _of_rdma(host: str, facts: FleetFacts) -> Outcome:
         f"host/{host}",
         counted.share(worst) <= WARNED,
         f"{retries}, {share(counted.share(worst))}, on {worst[1]}, the most of {len(tried)} ports",
-        expected=_expected(),
+        expected=_expected(MOST_LOST if lossy else WARNED),
         source="hw_counters of the port, see records/ports.csv",
         next_step=NEXT,
         warns=not lossy,
@@ -224,5 +224,5 @@ def _too_few(link: Link, counted: _Counted) -> Outcome:
     again, sent = count(counted.again[link]), count(counted.sent[link])
     reason = f"{again} of {sent} TCP segments to {peer} were resent: too few to exclude a loss "
     reason += f"of {share(MOST_LOST)}"
-    step = "Run more iterations of a collective: --validate.collective.iterations=1000"
+    step = "Run more iterations of a collective: collective.iterations=1000 (validate.collective.iterations)"
     return unanswered(f"host/{host}", reason, step)

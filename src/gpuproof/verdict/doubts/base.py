@@ -18,6 +18,7 @@ from gpuproof.base.units import more_below
 from gpuproof.hardware.boards import BandwidthPeak, Peak
 from gpuproof.launches.launch import Launch
 from gpuproof.records.result import DOUBTS, Doubt, Validity
+from gpuproof.records.run import Setup
 from gpuproof.statistics.power_cap import PowerCapWindow
 
 if TYPE_CHECKING:  # a launch runs one kind of workload, so modules for other kinds are not imported
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # a launch runs one kind of workload, so modules for other ki
 WRONG: Final = "wrong-results"
 """The code of the warning about wrong results."""
 SHORT_AT_POWER_CAP: Final = "short-at-power-cap"
-"""The code of the warning about a window that ended before the power controller had settled at the cap."""
+"""The code of the warning about a window with too few periods of the power cap's controller."""
 REPORT_IT = "Please report it: the records contradict each other"
 LIKELY: Mapping[str, str] = {row["code"]: row["words"] for row in packaged_rows(DOUBTS)}
 """Cause of each warning in a few words, keyed by warning code and ordered by how likely it is to cause the
@@ -88,3 +89,9 @@ def in_one_line(doubts: Sequence[Doubt]) -> str:
     first, *others = dict.fromkeys(doubt.code for doubt in likely_first(doubts))
     cause = LIKELY.get(first, first.replace("-", " "))
     return f"most likely {cause}{more_below(len(others))}" if others else cause
+
+
+def fewer_threads(setups: Sequence[Setup]) -> str:
+    """Advise fewer threads, unless ranks have only one or run none of our code (an endpoint, no-op)."""
+    has_threads = any(setup.threads > 1 for setup in setups)
+    return ", or lower distributed.threads_per_rank" if has_threads else ""

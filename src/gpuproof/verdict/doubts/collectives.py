@@ -138,7 +138,7 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
 
 
 def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
-    """Find results with too few repeats, or with repeats that vary too much. Random reads always differ."""
+    """Find results with too few repeats, or with repeats that vary too much, except of a disk."""
     timed = [value for value in _values(measured) if value.durations_s and "access" not in value.labels]
     if few := [value for value in timed if len(value.durations_s) < FEW_ITERATIONS]:
         yield suspect(
@@ -186,7 +186,9 @@ def unequal_ranks(measured: Measured) -> Iterator[Doubt]:
     yield suspect(
         "unequal-ranks",
         f"{_named(compared)}: {_times(compared)} {SAID_OF[compared.basis]}",
-        "Check that device's clock, temperature and other processes, or omit it (distributed.devices)",
+        "Check that host's other processes and the CPUs of each rank"
+        if compared.apart[0].device.kind == "cpu"
+        else "Check that device's clock, temperature and other processes, or omit it (distributed.devices)",
     )
 
 

@@ -9,7 +9,7 @@ from gpuproof.base.units import seconds
 from gpuproof.launches.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Window
-from gpuproof.verdict.doubts.base import Measured, suspect
+from gpuproof.verdict.doubts.base import Measured, fewer_threads, suspect
 
 FAULT = "device-fault"
 """The code of the warning about a device fault."""
@@ -23,6 +23,7 @@ time."""
 FULL_HOST = 0.95
 """Threshold for the host's CPU utilisation, used instead if the waiting time is unknown."""
 STEAL_SHARE = 0.02
+WAITED, ALL_BUSY = "this case waited for them", "all CPUs of the host were busy"
 
 
 def device_faults(explanation: LaunchExplanation) -> Iterator[Doubt]:
@@ -45,8 +46,8 @@ def shared_cpu(measured: Measured) -> Iterator[Doubt]:
             yield suspect(
                 NEIGHBOURS_CODE,
                 f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} "
-                "CPUs busy during the window, and this case waited for them",
-                f"Run it again on a quiet machine{_fewer_threads(measured)}",
+                f"CPUs busy during the window, and {WAITED if _is_waiting_known(windows) else ALL_BUSY}",
+                f"Run it again on a quiet machine{fewer_threads(measured.launch.setups)}",
             )
         steal = windows[0].load.steal_cpu_s
         if steal is not None and steal > STEAL_SHARE * _span_s(windows[0]) * windows[0].load.num_cpus:
@@ -57,18 +58,17 @@ def shared_cpu(measured: Measured) -> Iterator[Doubt]:
             )
 
 
-def _fewer_threads(measured: Measured) -> str:
-    """Advise fewer threads, unless ranks have only one or run none of our code (an endpoint, no-op)."""
-    has_threads = any(setup.threads > 1 for setup in measured.launch.setups)
-    return ", or lower distributed.threads_per_rank" if has_threads else ""
-
-
 def _others_cpus(windows: Sequence[Window]) -> float | None:
     busy = windows[0].load.busy_cpu_s
     if busy is None:
         return None
     others = (busy - sum(window.load.own_cpu_s for window in windows)) / _span_s(windows[0])
     return min(others, windows[0].load.num_cpus)
+
+
+def _is_waiting_known(windows: Sequence[Window]) -> bool:
+    """Return whether the kernel reported how long each rank waited for a CPU."""
+    return all(window.load.run_queue_wait_s is not None for window in windows)
 
 
 def _span_s(window: Window) -> float:

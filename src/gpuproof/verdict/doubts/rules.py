@@ -110,7 +110,7 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
             suspect(
                 LAUNCHES_DIFFER,
                 f"{reason}that differ as much would reach {target}",
-                f"Raise run.repeats to {enough} or more, or set run.target_precision",
+                f"Raise run.repeats to {enough} or more, or set run.target_precision with 5 or more",
             )
         ]
     which = f"{of} of {number} launches is"

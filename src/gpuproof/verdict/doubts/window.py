@@ -11,11 +11,12 @@ from gpuproof.launches.limits import idle_share, recorded_limits, waiting_window
 from gpuproof.launches.power_cap import evened_steps, periods_text
 from gpuproof.readings.limits import HOST_BOUND
 from gpuproof.records.result import Doubt
+from gpuproof.records.what_ran import AT_POWER_CAP
 from gpuproof.statistics.dispersion import noise
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.statistics.series import OUTLYING, Steadiness, judge_steadiness
-from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, invalid, suspect
+from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP, Measured, fewer_threads, invalid, suspect
 from gpuproof.verdict.doubts.plausibility import AGREEMENT
 
 OFTEN = 0.10
@@ -67,10 +68,12 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
             "Run it again",
         )
     target = launch.case.model_work.window.target
-    if target is not None and window.stop_reason != PRECISION_REACHED:
+    reach = window.relative_half_width
+    is_reached = window.stop_reason.endswith(AT_POWER_CAP) and reach is not None and reach <= (target or 0.0)
+    if target is not None and window.stop_reason != PRECISION_REACHED and not is_reached:
         yield suspect(
             "imprecise",
-            f"the mean step is {_reach_text(window.relative_half_width, target)}: {window.stop_reason}",
+            f"the mean step is {_reach_text(reach, target)}: {window.stop_reason}",
             "Raise benchmark.measure_seconds, request less precision, or find out what makes steps differ",
         )
     if window.num_steps < FEW_STEPS:
@@ -107,7 +110,7 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
             yield suspect(
                 "ranks-wait",
                 f"ranks waited for each other between steps for {share(gap)} of the window",
-                "Give each rank dedicated CPUs, or lower distributed.threads_per_rank",
+                f"Give each rank dedicated CPUs{fewer_threads(measured.launch.setups)}",
             )
     elif window.clock == "host" and gap > AGREEMENT:
         contradicts = gap > HOST_GAP and gap * window.wall_s > HOST_GAP_S
@@ -159,7 +162,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
     """Find step times that scatter, shift or stall, and windows where this cannot be determined."""
     launch = measured.launch
     if measured.power_cap is not None:
-        yield from _at_power_cap(measured.power_cap)
+        yield from _at_power_cap(measured.power_cap, _longer(measured.launch))
         return
     times_s = evened_steps(launch).times_s
     spread = noise(times_s)
@@ -192,7 +195,7 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
         )
 
 
-def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
+def _at_power_cap(window: PowerCapWindow, raise_key: str) -> Iterator[Doubt]:
     """Find stalls, an actual or possible shift, and too few periods of the power-cap controller."""
     longer = f"benchmark.measure_by=time and benchmark.measure_seconds={ceil(window.needed_s)}"
     if window.verdict == "too short":
@@ -213,7 +216,7 @@ def _at_power_cap(window: PowerCapWindow) -> Iterator[Doubt]:
             STEADINESS_UNKNOWN,
             f"cannot tell whether step time was steady at the power cap: {periods_text(window)} "
             f"differ so much that drift across the window ({detects}) would go undetected",
-            "Raise benchmark.measure_seconds, or find out what makes periods differ",
+            f"{raise_key}, or find out what makes periods differ",
         )
     if window.stalled:
         yield _stalled(
@@ -270,7 +273,8 @@ def growing(measured: Measured) -> Iterator[Doubt]:
 def not_finite(measured: Measured) -> Iterator[Doubt]:
     """Find windows with steps that produce NaN or infinities: their times may be meaningless."""
     launch = measured.launch
-    what = "the loss" if launch.case.model_work.trains else "outputs"
+    trains = launch.case.model_work.trains
+    what = "the loss" if trains else "outputs"
     for window in launch.windows:
         if window.not_finite_after is not None:
             last, first = window.not_finite_after
@@ -279,8 +283,8 @@ def not_finite(measured: Measured) -> Iterator[Doubt]:
                 "not-finite",
                 f"{what} of rank {window.rank} on {window.host} contained infinities or NaN when "
                 f"checked after {count(first)} of {count(window.num_steps)} steps{before}",
-                "Use another precision, or a lower training.learning_rate; if other machines give "
-                "finite numbers, check the device: gpuproof run probe --probe.name=fingerprint",
+                f"Use another precision{', or a lower training.learning_rate' if trains else ''}; if other "
+                "machines give finite numbers, check the device: gpuproof run probe --probe.name=fingerprint",
             )
 
 
