@@ -107,7 +107,7 @@ def test_where_nothing_listens_it_is_said_and_a_rejecting_firewall_looks_the_sam
     for _ in range(2):
         found = visit(hosts[1])
         assert found["measured"].startswith("refused: the host is up, but nothing listens")
-        assert "If node 0's doctor reports that it listens, the firewall is the cause" in found["next_step"]
+        assert "If node 0's doctor reports its port as free, a firewall is the cause" in found["next_step"]
         hosts[0].firewall("-A", "INPUT", "-p", "tcp", "--dport", str(PORT), "-j", "REJECT")
 
 

@@ -51,8 +51,8 @@ class RunSection(Options):
     """For a single recipe with 5 or more repeats: keep launching until the 95% interval of the result is
     within ± this fraction of it; null: no more than run.repeats."""
     target_time_s: Seconds = 60.0
-    """With target_precision: total time for launches, in seconds; a launch that would finish later is not
-    started."""
+    """With target_precision: total time for launches, in seconds; beyond run.repeats, a launch that would
+    finish later is not started."""
     capture_env: bool = True
     """Record the host, devices, versions and NCCL variables."""
     commit_hash: CommitHash | None = "auto"
@@ -67,7 +67,7 @@ class RunSection(Options):
     start: Literal["auto", "exec", "fork"] = "auto"
     """How launches start: exec starts a fresh process for each; fork copies a process that has already
     imported torch (one rank only, no interval between launches); auto is fork if a sweep or a search launches
-    each point once, else exec."""
+    each point once, with one rank, torch and no torch.compile, else exec."""
     order_seed: Seed = 0
     """Seed of the random order in which a sweep launches its points."""
 
@@ -132,11 +132,13 @@ class CasesConfig(Options):
     only: Annotated[tuple[Text, ...], Limits(max_length=1000, strict=False)] = ()
     """Run only the cases that match all of these conditions: optimizer=adam,sgd."""
     parallel: Annotated[int, Limits(ge=1, le=1024)] = 1
-    """Number of cases that run concurrently: at first one per GPU, then several per GPU."""
+    """Number of cases that run concurrently on each host: at first one per GPU, then several per GPU. On a
+    queue it is the total, and 1 means no limit unless stop_on_failure is set."""
     wait_for_memory: Bytes | None = None
     """Free memory that a GPU must have before a case starts on it, e.g. 18G; null disables the check."""
     memory_wait_timeout_s: Seconds = 300.0
-    """Maximum time that a case waits for a GPU, and for its memory."""
+    """Maximum time that a case waits for a GPU, and for its memory; time while other cases of this run use a
+    GPU does not count."""
     stop_on_failure: bool = False
     """Do not start any more cases once one has failed."""
     keep_going: bool = False
@@ -144,9 +146,11 @@ class CasesConfig(Options):
     seed: Text = "seed"
     """The field that distinguishes repeats of the same configuration, such as seed."""
     metric: Text | None = None
-    """Metric by which configurations are compared; null means accuracy, else throughput, else run time."""
+    """Metric by which configurations are compared; null means accuracy, else throughput, else the mean GPU
+    memory, else run time."""
     better: Literal["higher", "lower"] | None = None
-    """Which direction is better; null means lower for times and losses, and higher for everything else."""
+    """Which direction is better; null means lower for times, losses, perplexity, errors and bytes, and higher
+    for everything else."""
 
 
 class RunConfig(StrictModel):
@@ -173,7 +177,7 @@ class RunConfig(StrictModel):
     monitoring: MonitorSpec = Field(default_factory=MonitorSpec)
     """What to monitor while the workload runs."""
     inference: InferenceSpec = Field(default_factory=InferenceSpec)
-    """What to measure in a run of kind inference."""
+    """What to measure in a run of kind inference; weights and cuda_graphs also apply to kind serving."""
     matrix: dict[str, JsonValue] = Field(default_factory=dict)
     """Keys to sweep, each with a list of values: every combination is a point, which is launched run.repeats
     times; the order is shuffled with run.order_seed. exclude is a list of combinations to skip, include a

@@ -58,10 +58,8 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
         RecordError: the host description is damaged.
     """
     entries = description.get("places")
-    if entries is not None and (not isinstance(entries, list) or not entries):
-        raise RecordError(
-            "places is not a list of hosts", place="run.json", next_step="It was changed or truncated"
-        )
+    if entries is not None and not isinstance(entries, list):
+        raise RecordError("places is not a list", place="run.json", next_step="It was changed or truncated")
     if entries is not None:
         return tuple(from_json(HostPlace, place, place="run.json") for place in entries)
     hosts = (description.get("fleet") or {}).get("hosts", ())

@@ -59,7 +59,7 @@ class DataSpec(Options):
     pin_memory: bool = True
     """Load into page-locked memory, from which copies to a GPU are faster."""
     prefetch_factor: Annotated[int, Limits(ge=1, le=1024)] | None = 4
-    """Batches that each loading process prefetches."""
+    """Batches that each loading process prefetches; null means 2, as in torch."""
     persistent_workers: bool = True
     """Keep the loading processes running between epochs; false restarts them for each epoch."""
     samples_per_epoch: Annotated[int, Limits(ge=1, le=10**9)] = 10_000
@@ -73,7 +73,8 @@ class DataSpec(Options):
     """The part of the data set, if it has parts (CIFAR, FashionMNIST, ImageFolder)."""
     held_out: Annotated[float, Limits(ge=0, lt=1)] = 0.0
     """Fraction of the digits, CIFAR or FashionMNIST images that steps never use, always the same images for
-    any seed; benchmark.evaluate_after evaluates on these images."""
+    any seed; benchmark.evaluate_after, which is required, evaluates on these images as well; not with
+    data.loading=loader."""
     token_type: TokenType = "uint16"  # noqa: S105  # tokens of text
     """How the tokens file stores an id: as uint16 or uint32, little endian."""
     download: bool = False
@@ -123,7 +124,7 @@ class ModelSpec(Options):
     num_classes: Annotated[int, Limits(ge=2, le=10**6)] | None = None
     """Number of classes; null uses the model's default."""
     channels_last: bool = True
-    """Store images as NHWC in memory (CUDA only)."""
+    """Store images as NHWC in memory (GPUs only)."""
     options: dict[str, Any] = field(default_factory=dict)
     """The workload's own options, checked by the workload."""
 

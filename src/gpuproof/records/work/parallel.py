@@ -31,7 +31,7 @@ class ParallelSpec(Options):
     """How many ranks run, on which devices, and how they communicate."""
 
     backend: Backend = "auto"
-    """The process group backend; auto uses nccl with CUDA, else gloo."""
+    """The process group backend; auto uses nccl with CUDA, xccl with XPU, and gloo on the CPU."""
     gradient_accumulation_steps: Annotated[int, Limits(ge=1, le=65_536)] = 1
     """Number of micro-batches per optimizer step."""
     nproc: Annotated[int, Limits(ge=1, le=1024)] = 1
@@ -42,9 +42,11 @@ class ParallelSpec(Options):
     """The type of device: cuda (also ROCm), xpu, mps, cpu, or one that an installed package registers; auto
     uses the first available type, but never a simulated one."""
     devices: DeviceIndices | None = None
-    """Indices of the devices to use, as numbered by the driver; null uses all devices in order."""
+    """Indices of the devices to use, one per rank, as torch counts the visible ones from 0
+    (CUDA_VISIBLE_DEVICES changes the numbering); null takes the visible devices in order."""
     threads_per_rank: Annotated[int, Limits(ge=1, le=1024)] | None = None
-    """CPU threads per rank; null shares the cores evenly."""
+    """CPU threads per rank; null shares the usable CPUs evenly among the ranks of a host, up to
+    OMP_NUM_THREADS if that is set."""
     timeout_s: Seconds = 600.0
     """Seconds that a collective may take to start or finish; if less than 300, also how long ranks started by
     your own launcher wait for each other."""
@@ -70,6 +72,7 @@ class ParallelSpec(Options):
     powersgd sends a rank-1 approximation instead of each matrix."""
     communication_profile: CommunicationProfile = "none"
     """NCCL settings to compare with the defaults: ring and tree select the algorithm, no_p2p copies through
+    host memory, no_fabric uses IP sockets only between hosts, no_gpudirect makes network cards copy through
     host memory, pcie is a published set of ten settings for GPUs without direct copies. None of them is known
     to help; settings that conflict with environment variables already set are rejected."""
     memory_limit_bytes: Annotated[int, Limits(read=read_bytes, ge=2**20, le=2**50)] | None = None

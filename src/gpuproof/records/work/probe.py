@@ -54,7 +54,8 @@ class LinkSpec(Options):
     between_devices: bool = True
     """Also copy between each pair of devices, in both directions."""
     both_ways: bool = True
-    """Also copy in both directions of a link at the same time."""
+    """Also copy in both directions of a link at the same time; for copies to and from the host only with
+    pinned memory."""
     iterations: Iterations = 10
     """Timed copies per size."""
     warmup_iterations: WarmUp = 2
@@ -104,8 +105,8 @@ class FingerprintSpec(Options):
     """Seed for operands, weights and samples."""
     time_limit_s: Seconds | None = 60.0
     """Approximate time for all rounds in one number format, excluding the warm-up; if it is not enough, the
-    matrix size is halved. Matrices of size 256 are always compared, so that all devices have one size in
-    common."""
+    matrices are smaller: 256 or a doubling of it. Matrices of size 256 (of size edge if that is smaller) are
+    always compared, so that all devices have one size in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,8 @@ class OverlapSpec(Options):
     warmup_iterations: WarmUp = 3
     """Untimed warm-up iterations before the timed ones."""
     time_limit_s: Seconds | None = 60.0
-    """Approximate time for the matmuls of all iterations; if it is not enough, the matrix size is halved."""
+    """Approximate time for the matmuls of all iterations; if it is not enough, the matrices are smaller: 256
+    or a doubling of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,8 @@ class EndpointSpec(Options):
     api_key_variable: Text | None = None
     """The environment variable that contains the API key; null sends no key."""
     timeout_s: Seconds = 120.0
-    """Seconds after which a request counts as failed."""
+    """Seconds after which a request counts as failed, from when it has a connection slot
+    (max_connections)."""
     max_connections: Annotated[int, Limits(ge=1, le=65_536)] = 1024
     """Maximum number of concurrent connections; further requests wait, and their waiting time counts."""
 
@@ -98,7 +99,8 @@ class ServingSpec(Options):
     responds immediately, to measure the load generator."""
     scenario: Scenario = "server"
     """server: requests follow a schedule; closed_loop: a fixed number of users, each of whom waits for a
-    response before sending the next request."""
+    response before sending the next request. The other three are MLPerf scenarios of old runs; a new run
+    rejects them."""
     arrivals: Arrivals = "poisson"
     """Gaps between scheduled requests: exponential (poisson), all equal (constant), or gamma-distributed with
     serving.burstiness; ramp: poisson at a rate that rises linearly from 0 to twice rate_per_s; trace: as in
@@ -108,10 +110,11 @@ class ServingSpec(Options):
     regular."""
     trace: Text | None = None
     """A JSON Lines file in Mooncake's format (timestamp in ms, input_length, output_length, hash_ids). Its
-    first window_s seconds provide the lengths of prompts and responses and, for trace arrivals, the arrival
-    times."""
+    rows provide the lengths of prompts and responses, in order and repeated if there are too few; with trace
+    arrivals, only those of its first window_s seconds, which also provide the arrival times."""
     rate_per_s: Rate | None = None
-    """Scheduled requests per second; null searches for the highest rate that meets all bounds."""
+    """Scheduled requests per second, for scenario server; null searches for the highest rate that meets all
+    bounds, or with trace arrivals uses the times of the trace (ramp needs a rate)."""
     concurrency: Annotated[int, Limits(ge=1, le=65_536)] = 8
     """Number of users in a closed loop."""
     samples_per_request: Annotated[int, Limits(ge=1, le=65_536)] = 1
@@ -121,7 +124,8 @@ class ServingSpec(Options):
     max_wait_s: Annotated[float, Limits(ge=0, le=60)] = 0.005
     """Maximum time, in seconds, that a request waits for other requests to fill its batch."""
     min_requests: Annotated[int, Limits(ge=1, le=10**8)] = 1000
-    """Minimum number of requests in a window."""
+    """Minimum number of requests in a window, except with trace arrivals (all requests of the first window_s
+    seconds); a closed loop ends after 10 times window_s even if it has fewer."""
     window_s: Seconds = 10.0
     """Minimum time over which requests arrive, in seconds."""
     latency_bound_s: Seconds | None = None
@@ -132,13 +136,15 @@ class ServingSpec(Options):
     search_precision: Annotated[float, Limits(ge=0.005, le=0.5)] = 0.05
     """Precision of the search for the highest rate, as a fraction of that rate."""
     time_at_a_rate_s: Seconds = 300.0
-    """Maximum time, in seconds, for which a search sends requests at one rate; a rate still undecided by then
-    is reported as undecided."""
+    """Maximum time, in seconds, for which a search sends requests at one rate, unless its first launches (at
+    least three, of min_requests and window_s each) need longer; a rate still undecided by then is reported as
+    undecided."""
     search_time_s: Seconds = 3600.0
     """Maximum duration of a search in seconds, including start-up; the search reports the range found by
     then."""
     search_lowest_per_s: Rate | None = None
-    """Lowest rate to try; null is 1/64 of the server's rate when all requests arrive at once."""
+    """Lowest rate to try, if above 1/64 of the server's rate when all requests arrive at once; null is that
+    rate."""
     curve: bool = True
     """After the search, also measure lower rates, for the throughput–latency curve."""
     prompt_tokens: Annotated[int, Limits(ge=1, le=MAX_TOKENS)] | None = None
@@ -154,7 +160,8 @@ class ServingSpec(Options):
     conversation: ConversationSpec = field(default_factory=ConversationSpec)
     clients: Annotated[int, Limits(ge=1, le=256)] | None = None
     """Number of processes that send requests to an endpoint, each with its part of the schedule; null means
-    one per two CPUs of this host, or one per four if the endpoint is on this host, and at least one."""
+    one per two CPUs of this host, or one per four if the endpoint is on this host: at least one, and at most
+    16."""
     endpoint: EndpointSpec = field(default_factory=EndpointSpec)
     """The HTTP server to send load to."""
 

@@ -142,14 +142,16 @@ class TrainingSpec(Options):
     """Settings for optimization and precision."""
 
     epochs: Annotated[int, Limits(ge=1, le=10**6)] = 3
-    """Maximum number of epochs; the measured window may end earlier."""
+    """Number of epochs to train if benchmark.enabled is false; otherwise the measured window decides the
+    length."""
     precision: Precision = "amp"
     """Training precision: fp32 does not use TF32, tf32 does; amp is fp16 with a gradient scaler; bf16 is
     bfloat16 autocast; fp8 is bf16 with the matmuls of linear layers in fp8. fp64 is only for plain matmuls
     (gemm)."""
     weights: Weights = "fp32"
     """How weights, gradients and the optimizer's state are stored: in fp32, cast in each step by autocast, or
-    in the precision's own type. amp requires fp32."""
+    in the precision's own type. amp requires fp32. Only for training; inference.weights is for inference and
+    serving."""
     optimizer: Annotated[OptimizerName, Limits(read=_canonical_optimizer)] = "SGD"
     """The optimizer, in upper or lower case. AdamWAdv is AdamW with AMSGrad, a cosine learning rate schedule
     down to 1e-6, and gradients clipped at norm 1; AdamWSpam resets its moments and clips spikes; AdamWPrune
@@ -168,7 +170,9 @@ class TrainingSpec(Options):
     compile: CompileSpec = field(default_factory=CompileSpec)
     """torch.compile."""
     seed: Seed = 1337
-    """Seed for weights and data, offset by the rank."""
+    """Seed for weights, which start the same on all ranks, and for data: synthetic samples placed on the
+    device differ by rank (the seed plus the rank), and samples of a data set or a loader are shuffled in one
+    order that ranks share out."""
     cudnn_benchmark: bool = True
     """Let cuDNN benchmark its algorithms and pick the fastest."""
     deterministic: bool = False
@@ -178,8 +182,9 @@ class TrainingSpec(Options):
     """Parts that are recomputed in the backward pass to save memory: nothing, each repeated block (blocks),
     each block except its matmuls, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: Graphs = False
-    """Capture the whole step as one CUDA graph and replay it; requires a single GPU and a precision other
-    than amp. auto captures if possible."""
+    """Capture the whole step as one CUDA graph and replay it; requires data.loading=device and no
+    torch.compile mode that makes its own graphs, and for training also one rank, a precision other than amp,
+    no checkpointing, no pruning and neither AdamWAdv nor AdamWSpam. auto captures if possible."""
     keep_freed_memory: bool = False
     """On a CPU, keep freed memory for the next step, as a GPU's allocator does. Otherwise, glibc returns it
     to the kernel, which has to clear the pages again. How long this takes varies."""
@@ -191,8 +196,9 @@ class TrainingSpec(Options):
     """Number of updates that AdamWAdv's learning rate schedule and pruning cover; null means warm-up plus
     window."""
     framework: Framework = "torch"
-    """The framework: torch with one rank per device, or TensorFlow in one process on all devices. TensorFlow
-    needs the medium or large model, and an environment where it is installed (--python)."""
+    """The framework: torch with one rank per device, or TensorFlow in one process on distributed.nproc
+    devices. TensorFlow needs the medium or large model, synthetic data on the device, fp32 or tf32, SGD or
+    Adam, and an environment where it is installed (--python)."""
     reduction: Reduction = "auto"
     """How TensorFlow sums the gradients of its replicas: over NCCL, by hierarchical copies, or on one device;
     auto lets TensorFlow decide."""

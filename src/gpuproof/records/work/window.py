@@ -32,7 +32,8 @@ class WindowSpec(Options):
     """Settings for warm-up, measurement and recording."""
 
     enabled: bool = True
-    """Whether to measure; false trains without measuring."""
+    """Whether benchmark.* decides the length of the measured window; false measures training.epochs epochs
+    from the first step, without warm-up."""
     warmup_steps: Annotated[int, Limits(ge=0, le=10**6)] = 100
     """Warm-up steps before the measured window, once per launch."""
     measure_by: Literal["steps", "time", "precision"] = "steps"
@@ -41,16 +42,17 @@ class WindowSpec(Options):
     measure_steps: Annotated[int, Limits(ge=1, le=10**8)] | None = 2000
     """Steps in the window when measure_by is steps."""
     min_seconds: Annotated[float, Limits(ge=0, le=3600)] | None = None
-    """If measure_by is steps: minimum length of the window, in seconds; the window then continues to the end
-    of an epoch. 0 measures exactly measure_steps; null means 5 on a GPU, but 0 on a CPU or if results depend
-    on the number of steps (pruning, evaluation)."""
+    """If measure_by is steps: minimum length of the window, in seconds; a window that is shorter after
+    measure_steps is continued to the end of an epoch (with decode, of a generation), or only to min_seconds
+    if that end is more than min_seconds further away. 0 measures exactly measure_steps; null means 5 on a
+    GPU, but 0 on a CPU or if results depend on the number of steps (pruning, evaluation)."""
     measure_seconds: Seconds | None = None
     """Length of the window in seconds if measure_by is time. If measure_by is precision, this is the upper
     limit, and null means 60."""
     power_cap_limit_s: Seconds | None = 60.0
-    """On a GPU at its power cap, the window starts once the cap's controller has settled, and continues until
-    it is long enough to be assessed (20 s, or 20 periods of the controller if longer), but no longer than
-    this. If null, the window has the requested length."""
+    """On a GPU at its power cap, a window of 1 s or more that is not measured by precision starts once the
+    cap's controller has settled, and continues until it is long enough to be assessed (20 s, or 20 periods of
+    the controller if longer), but no longer than this. If null, the window has the requested length."""
     log_step_times: bool = True
     """Record every step's time."""
     sync_cuda: bool = False
@@ -65,13 +67,13 @@ class WindowSpec(Options):
     target_precision: Annotated[float, Limits(gt=0, le=0.5)] = 0.01
     """If measure_by is precision: stop when the 95% interval of the mean step time is within ± this fraction
     of the mean, and both halves of the window agree. The window does not stop before 15 seconds, or half of
-    measure_seconds, unless 325 steps or more rule out a drift that would move the mean by that fraction
-    before measure_seconds."""
+    measure_seconds if that is less, unless 325 steps or more rule out a drift that would move the mean by
+    that fraction before measure_seconds."""
     min_steps: Annotated[int, Limits(ge=20, le=10**8)] = 100
     """If measure_by is precision: minimum number of steps."""
     own_compute: bool = True
-    """If ranks average gradients: after the window, time some steps of each rank alone, for about a second,
-    because within the window all ranks wait for the slowest."""
+    """With several ranks and strategy ddp, in training: after the window, time some steps of each rank alone,
+    for about a second, because within the window all ranks wait for the slowest."""
 
     @property
     def target(self) -> float | None:
@@ -109,7 +111,8 @@ class MonitorSpec(Options):
     interval_s: Annotated[float, Limits(ge=0.01, le=3600)] = 0.2
     """Seconds between two readings."""
     host_interval_s: Annotated[float, Limits(ge=0.01, le=3600)] | None = None
-    """Seconds between two readings of the host, at least interval_s; null means 1."""
+    """Seconds between two readings of the host, at least interval_s; null means 1, or interval_s if that is
+    longer."""
 
 
 class CaptureObstacle(NamedTuple):

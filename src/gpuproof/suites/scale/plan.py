@@ -54,8 +54,8 @@ class ScaleOptions(Thresholds):
     """Hours per month that one device would be busy."""
 
     memory_safety_margin: float = 0.8
-    """Largest fraction of a device's memory that the expected usage may occupy; points above it are
-    reported."""
+    """Largest fraction of a device's memory that the expected usage, or the measured peak if higher, may
+    occupy; points above it are reported."""
 
     def __post_init__(self) -> None:
         if not 0 < self.memory_safety_margin <= 1:

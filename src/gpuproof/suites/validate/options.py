@@ -72,10 +72,11 @@ class ValidateOptions:
     memory of each host by its CPU (host_memory: advisory, only if listed), compute during communication
     (overlap), collective within each host and over all hosts, a large collective again with direct GPU
     copies, the fabric and GPUDirect switched off (switched_off: advisory, on GPUs, only if listed),
-    nccl-tests if they are installed, NCCL's own diagnostics (nccl_ras: only if listed), storage if
+    nccl-tests if they are installed, NCCL's own diagnostics (nccl_ras: advisory, only if listed), storage if
     storage_dir is given, training over all devices, and finally soak (training for soak_s)."""
     advisory: tuple[StageName, ...] = ()
-    """Advisory stages: reported, but with no effect on the verdict; all other stages are required."""
+    """Advisory stages: reported, but with no effect on the verdict. host_memory, switched_off and nccl_ras
+    always are, and storage without storage_dir; all other stages are required."""
     alone: bool = True
     """Whether gemm and memory are also measured on each device alone, not only on all of them
     concurrently."""
@@ -99,7 +100,8 @@ class ValidateOptions:
     """Keys of the section `collective` that apply to the collective stage; null is all_reduce from 8 KiB to 1
     GiB. For max_bytes, auto is 1 GiB on GPUs and 16 MiB elsewhere."""
     models: tuple[str, ...] = ()
-    """Additional models to train, with the options and the batch size of the first model."""
+    """Additional models to train, with their default options, synthetic data, and the recipe's batch size and
+    training settings; on_gpus does not apply to them."""
     data_replaced: str | None = None
     """Why training uses synthetic data instead of the given data set; shown in the report."""
     strategies: tuple[ParallelStrategy, ...] = ()
@@ -126,7 +128,7 @@ class ValidateOptions:
     """Maximum spread of training launches, as a fraction of their mean; needs at least three launches."""
     efficiency: dict[str, float] | None = None
     """A scaling-efficiency contract: the maximum number of devices it applies to, and the required fraction
-    (8: 0.95)."""
+    ({"8": 0.95})."""
     time_budget_s: float | None = None
     """Time budget for the entire validation in seconds; anything that does not fit is skipped and reported as
     not measured."""
@@ -134,8 +136,8 @@ class ValidateOptions:
     """Expected hosts; a host that does not respond is NOT-READY."""
     expected_gpus: int | None = None
     """Number of GPUs that each host should have; if one is missing, the host is NOT-READY. With null, the
-    number comes from the inventory, else from the scheduler's grant, else from the driver's list.
-    CUDA_VISIBLE_DEVICES does not change it."""
+    number comes from sku, else from the inventory, else from the scheduler's grant, else from the driver's
+    list. CUDA_VISIBLE_DEVICES does not change it."""
     sku: str | None = None
     """Product name of each host, as in hardware/skus.toml: it sets how many GPUs are expected, unless
     expected_gpus does. With null it is detected, and missing parts are only advisory."""

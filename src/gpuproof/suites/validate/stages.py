@@ -151,7 +151,7 @@ def _is_required(name: StageName, options: ValidateOptions) -> bool:
     is_decisive = name not in ("host_memory", "switched_off", "nccl_ras") and (
         name != "storage" or options.storage_dir is not None
     )
-    return is_decisive and name.removesuffix("_hot") not in options.advisory
+    return is_decisive and not {name, name.removesuffix("_hot")} & {*options.advisory}
 
 
 def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
