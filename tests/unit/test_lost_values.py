@@ -73,4 +73,4 @@ def test_no_loss_hides_a_fault(name: str, tmp_path: Path) -> None:
         path.write_bytes(whole)
 
     assert "NOT-READY" in verdicts
-    assert "READY" not in verdicts
+    assert verdicts <= {"NOT-READY", "INCONCLUSIVE", "refused"}

@@ -13,6 +13,7 @@ from gpuproof.comparison.conditions import NO_CONDITIONS
 from gpuproof.config.load import load_config
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate.options import read_options
+from gpuproof.suites.validate.stages import _is_required
 from planning import suite_of
 
 
@@ -41,6 +42,13 @@ def test_a_soak_is_added_to_the_stages_of_the_recipe(recipe: str) -> None:
     assert set(stages.removeprefix("stages: ").split(", ")) <= set(expected)
     assert ("host_memory" in stages) == ("host_memory" in own)
     assert stages.endswith("soak")
+
+
+@pytest.mark.parametrize("advisory", ["fingerprint", "fingerprint_hot"])
+def test_a_hot_fingerprint_is_advisory_by_its_own_name_too(advisory: str) -> None:
+    options = read_options(load_config("validate", [f"--validate.advisory=[{advisory}]"]).config)
+    assert not _is_required("fingerprint_hot", options)
+    assert _is_required("gemm", options)
 
 
 def test_quick_is_about_the_device_on_a_gpu_as_on_a_cpu() -> None:

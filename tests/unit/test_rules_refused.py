@@ -208,6 +208,28 @@ def test_a_device_that_is_much_faster_than_its_equals_is_not_judged(
     )
 
 
+@pytest.mark.parametrize("odd", [{"value": float("nan")}, {"validity": "INVALID"}])
+def test_values_that_are_none_do_not_count_among_equals(odd: dict[str, Any]) -> None:
+    rates = [measured(gpu("a", index), 5e11, labels=GEMM) for index in range(4)]
+    unknown = [replace(rates[0], **odd), replace(rates[1], **odd), *rates[2:]]
+    facts = FleetFacts(measures=unknown, hosts=hosts("a", gpus=4, name="A board of tomorrow"))
+
+    found = judged(rule("{at_least: 4.0e+11, unit: FLOP/s}"), facts)
+
+    assert [item.outcome.status for item in found] == ["ERROR", "ERROR", "PASS", "PASS"]
+
+
+def test_devices_without_a_name_are_not_compared() -> None:
+    measures = [
+        measured(gpu("a", index), rate, labels=GEMM) for index, rate in enumerate((5e11, 5e11, 1.2e12))
+    ]
+    facts = FleetFacts(measures=measures, hosts=hosts("a", gpus=3, name=None))
+
+    found = judged(rule("{at_least: 4.0e+11, unit: FLOP/s}"), facts)
+
+    assert [item.outcome.status for item in found] == ["PASS", "PASS", "PASS"]
+
+
 def test_a_gpu_without_its_measure_is_an_error_of_its_own() -> None:
     facts = FleetFacts(measures=[measured(gpu("a", 0), 7e14, labels=GEMM)], hosts=hosts("a", gpus=2))
 

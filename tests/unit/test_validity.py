@@ -424,6 +424,8 @@ def test_throughput_times_the_ranks_once_more_cannot_be_expressed(num_ranks: int
         ),
         ("time limit", 0.009, "since the parts of the window do not agree yet: time limit"),
         ("more samples do not help", None, "the mean step is unknown instead of ±1.0 % as requested"),
+        ("20 s at the power cap", 0.0008, None),  # it was reached, and the cap needed a longer window
+        ("20 s at the power cap", 0.02, "known only to ±2.0 %, not to ±1.0 % as requested"),
     ],
 )
 def test_a_precision_that_was_not_reached_is_said(reason: str, width: float | None, said: str | None) -> None:

@@ -251,7 +251,8 @@ def judge_kinds(fabric: HostFacts, expected: Expectation) -> Outcome | None:
     is_chosen = bool(fabric["variables"].get("NCCL_IB_HCA"))
     wanted = ",".join(by_kind["InfiniBand"])
     shown = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
-    step = f"Set NCCL_IB_HCA=={wanted} on every host, unless the Ethernet ports belong to the same fabric"
+    step = f"Set NCCL_IB_HCA to ={wanted} on every host (= matches whole names), unless the Ethernet "
+    step += "ports belong to the same fabric"
     return expected.judge(is_chosen, shown, next_step=step)
 
 

@@ -57,7 +57,8 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     times = Counter(tuple(rates) for node in facts.hosts.values() if (rates := port_rates(node)))
     usual = max(times, key=lambda rates: (times[rates], rates), default=())
     shown = " + ".join(f"{rate:g}" for rate in usual)
-    like = f", {shown} Gb/s like {times[usual]} of {len(facts.hosts)} hosts" if len(facts.hosts) > 1 else ""
+    as_usual = f", {shown} Gb/s as on {times[usual]} of {len(facts.hosts)} hosts"
+    is_compared = bool(usual) and len(facts.hosts) > 1
 
     def judge(subject: str, node: HostFacts) -> Outcome:
         ports, rates = _ports(node), port_rates(node)
@@ -66,14 +67,14 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
         if not ports and not usual:
             return not_applicable("/sys/class/infiniband lists no port", subject)
         active = [port for port in ports if port["state"] == "ACTIVE"]
-        if like and len(rates) < len(active):
+        if is_compared and len(rates) < len(active):
             return unanswered(subject, "the rate of an active port could not be read", RUN_AGAIN)
         is_slower = any(own < most for own, most in zip_longest(rates, usual, fillvalue=0.0))
         return pass_or_fail(
             subject,
             len(active) == len(ports) and not is_slower,
             ", ".join(f"{p['device']}:{p['port']} {p['state']} {p['rate']}" for p in ports) or "no port",
-            expected=f"every port ACTIVE{like if usual else ''}",
+            expected=f"every port ACTIVE{as_usual if is_compared else ''}",
             source=IB_PAGE,
             next_step="Check cable, switch and subnet manager (ibstat)",
         )

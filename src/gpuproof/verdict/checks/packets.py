@@ -224,5 +224,5 @@ def _too_few(link: Link, counted: _Counted) -> Outcome:
     again, sent = count(counted.again[link]), count(counted.sent[link])
     reason = f"{again} of {sent} TCP segments to {peer} were resent: too few to exclude a loss "
     reason += f"of {share(MOST_LOST)}"
-    step = "Run more iterations of a collective: collective.iterations=1000 (validate.collective.iterations)"
+    step = "Set collective.iterations=1000 (in a validation, validate.collective.iterations)"
     return unanswered(f"host/{host}", reason, step)

@@ -154,14 +154,14 @@ def _with_faults(
     matched: Sequence[Measure], facts: FleetFacts
 ) -> list[tuple[Measure, tuple[str, str] | None]]:
     """Pair each measure with the reason why its value cannot be evaluated, if any, and what to do."""
-    alike = {id(measure): group for group in same_work(matched, facts) for measure in group}
-    return [(measure, _fault(measure, alike[id(measure)], facts)) for measure in matched]
+    groups = {id(measure): group for group in same_work(matched, facts) for measure in group}
+    return [(measure, _fault(measure, groups[id(measure)], facts)) for measure in matched]
 
 
-def _fault(measure: Measure, alike: Sequence[Measure], facts: FleetFacts) -> tuple[str, str] | None:
+def _fault(measure: Measure, group: Sequence[Measure], facts: FleetFacts) -> tuple[str, str] | None:
     if (reason := reason_no_value(measure)) is not None:
         return reason, FINISH
-    if (reason := reason_implausible(measure, alike, facts)) is not None:
+    if (reason := reason_implausible(measure, group, facts)) is not None:
         return (
             reason,
             "Check the sizes, data types and clocks of the measurement: an impossible value is meaningless",

@@ -42,7 +42,7 @@ VACUOUS_SHARE = 0.2
 floor, and that would be obvious anyway. Shipped floors are 0.25 to 0.98 of the measured value."""
 VACUOUS_TIMES = 10.0
 """Maximum ratio of a ceiling to the measured value, for measures that are not about speed."""
-FEWEST_ALIKE = 3
+FEWEST_PEERS = 3
 """Fewest values whose median is representative: of two values, either may be the wrong one."""
 MOST_MEASURED = 0.25
 """Maximum spread, as a fraction of the expected value, from which a tolerance can be derived."""
@@ -102,7 +102,7 @@ def same_work(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measur
 
 def _usual(alike: Sequence[Measure], facts: FleetFacts, *, is_ceiling: bool) -> tuple[float, str] | None:
     """Return the usual value, measured or from the baseline, whichever is better; None if unknown."""
-    values = [m.value for m in alike if m.value is not None and isfinite(m.value) and m.validity != "INVALID"]
+    values = _valid_values(alike)
     usual = [(median(values), "is measured")] if values else []
     if (past := past_centre(alike[0], facts)) is not None:
         usual.append((past[0], f"is the value in {past[1]}"))
@@ -152,23 +152,31 @@ def _rate(measure: Measure, rate: tuple[float, str]) -> str:
     return f"{with_unit(rate[0], measure.unit)}, {rate[1]}"
 
 
-def reason_implausible(measure: Measure, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Report why a value is impossible: entirely above the hardware limit, or a bandwidth with one rank."""
+def reason_implausible(measure: Measure, group: Sequence[Measure], facts: FleetFacts) -> str | None:
+    """Report why a value is impossible.
+
+    It is entirely above the hardware limit, a bandwidth with one rank, or, on a board without a known limit,
+    far above the values of its `group`, which measured the same work on boards of the same name.
+    """
     if measure.labels.get("quantity") == "bus bandwidth" and measure.labels.get("num_ranks") == 1:
         return "a single rank transfers nothing over any link: there is no bus bandwidth"
-    bound = ceiling_of(measure, facts) or _twice_the_usual(alike)
+    bound = ceiling_of(measure, facts) or _twice_the_usual(group, facts)
     lowest = measure.value if measure.interval is None else measure.interval.low
     if bound is None or lowest is None or lowest <= bound[0]:
         return None
     return f"{with_unit(lowest, measure.unit)} is above {_rate(measure, bound)}"
 
 
-def _twice_the_usual(alike: Sequence[Measure]) -> tuple[float, str] | None:
-    """Return the highest rate that equal devices can have if most of them computed as fast as `alike`."""
-    rates = [measure.value for measure in alike if measure.value is not None and measure.unit == "FLOP/s"]
-    if len(rates) < FEWEST_ALIKE:
+def _twice_the_usual(group: Sequence[Measure], facts: FleetFacts) -> tuple[float, str] | None:
+    """Return the highest plausible rate of a group's devices; None for too few, or unknown, devices."""
+    rates = _valid_values(group)
+    if group[0].unit != "FLOP/s" or len(rates) < FEWEST_PEERS or device_of(group[0], facts) is None:
         return None
     return median(rates) / VACUOUS_OF_USUAL, f"twice the median of {len(rates)} devices with the same name"
+
+
+def _valid_values(group: Sequence[Measure]) -> list[float]:
+    return [m.value for m in group if m.value is not None and isfinite(m.value) and m.validity != "INVALID"]
 
 
 def healthy_reference(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
