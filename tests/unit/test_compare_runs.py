@@ -175,6 +175,10 @@ def test_a_headline_that_says_a_point_again_counts_once() -> None:
         ({"config": {**CONFIG, "training": {"precision": "bf16"}}}, "training.precision: fp32 against bf16"),
         ({"hosts": {"node1": {**STACK["node1"], "torch": "2.7.0"}}}, "stack.torch: 2.6.0 against 2.7.0"),
         ({"conditions": {"device": "H200"}}, "device: GPU against H200"),
+        (
+            {"config": {**CONFIG, "data": {"pin_memory": True}}},
+            "data.pin_memory: not set against true",
+        ),
         ({"suite": "sweep"}, "suite: recipe against sweep"),
         ({"hosts": {"node2": {**STACK["node1"], "host": "node2"}}}, "machine.host: node1 against node2"),
     ],

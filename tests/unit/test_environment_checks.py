@@ -221,6 +221,18 @@ def test_gpus_of_two_types_are_not_compared() -> None:
     assert set(check("same power limit", facts).values()) == {"PASS", "NOT-APPLICABLE"}
 
 
+def test_settings_of_gpus_are_shown_with_their_units() -> None:
+    (limit,) = ask(
+        [CHECKS["same power limit"]], FleetFacts(measures=[], hosts={"a": host_facts("a", gpus=1)})
+    )
+    (size,) = ask(
+        [CHECKS["same memory size"]],
+        FleetFacts(hosts={"a": host_facts("a", gpus=1, static={"mem_total_bytes": 85_520_809_984})}),
+    )
+    assert (limit.outcome.reason or "").endswith("its power limit is 700 W")
+    assert (size.outcome.reason or "").endswith("its memory size is 85,520,809,984 B")
+
+
 def test_a_board_without_links_has_none_to_check() -> None:
     pcie = host_facts("a", name="NVIDIA H100 PCIe")
     for device in pcie["accelerators"]["devices"]:

@@ -24,6 +24,7 @@ from gpuproof.readings.metric_text import quantity, title
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.result import Result
+from gpuproof.records.work.command import value_text
 from gpuproof.records.work.training import STORED_TYPES
 
 NO_CONDITIONS = (
@@ -149,10 +150,14 @@ def _joined(values: list[Any]) -> Any:
 def differing_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[DifferingKey, ...]:
     """Return the keys in which two runs differ, in the order of the first run."""
     return tuple(
-        DifferingKey(key=key, a=str(a.get(key, ABSENT)), b=str(b.get(key, ABSENT)))
+        DifferingKey(key=key, a=_setting(a.get(key)), b=_setting(b.get(key)))
         for key in dict.fromkeys([*a, *b])
         if a.get(key) != b.get(key)
     )
+
+
+def _setting(value: Any) -> str:
+    return ABSENT if value is None else value_text(value)
 
 
 def differing_conditions(first: RecordingData, second: RecordingData) -> tuple[DifferingKey, ...]:

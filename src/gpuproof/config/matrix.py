@@ -26,7 +26,7 @@ from gpuproof.config.load import place_refusals, validate
 from gpuproof.config.rules import check_workload
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.config.settings import ConfigError, ConfigSetting, Mistake, dotted, lay_over, shown
-from gpuproof.records.work.command import fill_template, value_text
+from gpuproof.records.work.command import fill_template, setting_text, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -97,11 +97,9 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 def slug(value: Any) -> str:
     """Write a value as part of a folder name."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
         return "-".join(slug(item) for item in value)
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).lstrip(".-") or "-"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", setting_text(value)).lstrip(".-") or "-"
 
 
 def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:

@@ -99,7 +99,7 @@ def _blocks(section: pages.Section) -> Iterator[Lines]:
 
 @_blocks.register
 def _(section: pages.Measures) -> Iterator[Lines]:
-    yield from _blocks(measures_as_table(section, ("figure", "value", "detail")))
+    yield from _blocks(measures_as_table(section, ("metric", "value", "detail")))
 
 
 @_blocks.register

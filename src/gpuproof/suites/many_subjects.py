@@ -51,7 +51,7 @@ def values_table(measures: Sequence[Measure]) -> Pivot:
         "Results (result.json has those of every subject)",
         list(_quantities([measure for measure in measures if _is_shown(measure)])),
         Column.of("case", lambda row: _case(row.figures[0]), align="left"),
-        Column.of("figure", lambda row: row.name, align="left", folds=True),
+        Column.of("metric", lambda row: row.name, align="left", folds=True),
         Column.of("of", _subjects, align="left"),
         Column.of(
             "value, or median", lambda row: MeasureCell(row.median, row.median.text, "strong"), folds=True

@@ -74,6 +74,15 @@ def value_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def setting_text(value: Any) -> str:
+    """Format a value as in a recipe.
+
+    >>> setting_text(None), setting_text(True)
+    ('null', 'true')
+    """
+    return "null" if value is None else value_text(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
     """The command to start, with only `{output_dir}` and `{python}` left for the worker to fill in."""

@@ -20,7 +20,8 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Axis, Cell, Chart, Page, Reference, Text
 from gpuproof.records.page.tables import Column, measure_cell, pivot_of_rows
 from gpuproof.records.result import LIMITED_BY, Measure, Result
-from gpuproof.suites.points.ranking import Ranking, outcome_text, rank, value_text
+from gpuproof.records.work.command import setting_text
+from gpuproof.suites.points.ranking import Ranking, outcome_text, rank
 from gpuproof.suites.points.results import PointsDetail, read_values
 from gpuproof.suites.sections import TONES, benchmark_page
 from gpuproof.verdict.page import axis_of, bars, curve, plain_chart, titled
@@ -59,7 +60,7 @@ def continued(points: Sequence[PointMeasures]) -> Text:
 
 
 def _axis(key: str, name: str) -> Column:
-    return Column.of(name, lambda point: value_text(point.assignment[key]))
+    return Column.of(name, lambda point: setting_text(point.assignment[key]))
 
 
 def measure_columns(points: Sequence[PointMeasures]) -> tuple[Column, ...]:
@@ -166,7 +167,7 @@ def _along(points: Sequence[PointMeasures], name: str) -> Chart | None:
 
 def _others(point: PointMeasures, key: str, titles: dict[str, str]) -> str:
     values = {other: value for other, value in point.assignment.items() if other != key}
-    return ", ".join(f"{titles[other]} {value_text(value)}" for other, value in values.items())
+    return ", ".join(f"{titles[other]} {setting_text(value)}" for other, value in values.items())
 
 
 def in_rows(points: Sequence[PointMeasures], name: str) -> Chart | None:

@@ -17,6 +17,7 @@ from gpuproof.launches.point_measures import PEAK_MEMORY, STEP, WINDOW, PointMea
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
+from gpuproof.records.work.command import setting_text
 from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison
 from gpuproof.suites.base import Export, TextContent
 from gpuproof.suites.results import csv_text, environment_facts, epochs_csv, json_export, wall_clock_s
@@ -228,7 +229,7 @@ def _row(point: PointMeasures, ranking: Ranking, evidence: Evidence) -> dict[str
         "experiment_name": evidence.config.run.experiment_name,
         "run_id": evidence.description["run_id"],
         "case": point.case_id,
-        **{key: value_text(value) for key, value in point.assignment.items()},
+        **{key: setting_text(value) for key, value in point.assignment.items()},
         "launches": point.num_launches,
         "item": point.item if point.num_launches else None,
         "throughput_items_per_s": point.rate_value,
@@ -240,12 +241,6 @@ def _row(point: PointMeasures, ranking: Ranking, evidence: Evidence) -> dict[str
         "validity": point.validity,
         "outcome": outcome_text(point, ranking),
     }
-
-
-def value_text(value: Any) -> str:
-    """Format the value of a swept key."""
-    words = {None: "null", True: "true", False: "false"}
-    return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def outcome_text(point: PointMeasures, ranking: Ranking) -> str:

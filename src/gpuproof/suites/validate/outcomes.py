@@ -71,7 +71,7 @@ def _case_outcomes(concluded: StageResult, left_out: Mapping[str, Outcome]) -> I
             concluded.subject,
             False,
             f"SUSPECT: {suspected[0].reason}{more}",
-            expected="figures without a doubt",
+            expected="results without warnings",
             source="docs/how-we-measure.md",
             next_step=suspected[0].remedy,
             responsible="user",

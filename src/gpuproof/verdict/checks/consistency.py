@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpuproof.base.groups import majority
+from gpuproof.readings.metric_text import unit
 from gpuproof.records.outcome import Outcome, not_applicable, pass_or_fail
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.check import FactCheck
@@ -111,7 +112,9 @@ def _judge_gpus(what: str, facts: FleetFacts) -> Sequence[Outcome]:
 
 def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outcome]:
     fact = OF_GPUS[what]
-    values = {subject: _text((device.get("static") or {}).get(fact)) for subject, device in group.items()}
+    values = {
+        subject: _text(fact, (device.get("static") or {}).get(fact)) for subject, device in group.items()
+    }
     if not any(values.values()):
         reasons = {(device.get("unavailable") or {}).get(fact) for device in group.values()} - {None}
         why = f" ({'; '.join(sorted(map(str, reasons)))})" if reasons else ""
@@ -121,8 +124,11 @@ def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outc
     return _compared(values, what, GPUS_SOURCE)
 
 
-def _text(value: Any) -> str | None:
-    return f"{value:g}" if isinstance(value, float) else None if value is None else str(value)
+def _text(fact: str, value: Any) -> str | None:
+    """Write integers in full, since rounded ones would compare as equal."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:,{'g' if isinstance(value, float) else ''}} {unit(fact)}"
+    return None if value is None else str(value)
 
 
 def _compared(values: Mapping[str, str | None], what: str, source: str) -> list[Outcome]:

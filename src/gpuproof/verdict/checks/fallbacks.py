@@ -169,7 +169,7 @@ def judge_numa(subject: str, node: HostFacts) -> Outcome:
         return unanswered(subject, "it reported no NUMA nodes: the run is from an older version", RUN_AGAIN)
     nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
     if len(nodes) < 2 or not devices:
-        return not_applicable(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
+        return not_applicable(f"NUMA nodes: {len(nodes)}; GPUs on PCI: {len(devices)}", subject)
     placed = {address: place for address, place in sorted(devices.items()) if place in nodes}
     if not placed:
         return not_applicable(f"the kernel reports no NUMA node for its {len(devices)} GPUs", subject)
