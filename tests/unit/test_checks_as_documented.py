@@ -66,6 +66,4 @@ def test_an_unknown_cpu_and_a_gpu_without_a_driver_are_said() -> None:
         "undriven": [{"vendor": "amd", "pci_bus_id": "0:1"}],
         "absent": {},
     }
-    assert (
-        of_machine(host.judge_accelerators, accelerators=found).measured == "H100; without a driver: amd 0:1"
-    )
+    assert of_machine(host.judge_accelerators, accelerators=found).measured == "H100; not readable: amd 0:1"

@@ -66,7 +66,7 @@ def judge_cpu(facts: HostFacts, expected: Expectation) -> Outcome | None:
     "accelerators",
     "if there are GPUs, at least one responds to its vendor's driver",
     REQUIREMENTS,
-    "Install the vendor's driver to measure a GPU",
+    "Install the vendor's driver, or the library named, to measure a GPU",
     responsible="administrator",
     otherwise="WARN",
 )
@@ -80,9 +80,9 @@ def judge_accelerators(facts: HostFacts, expected: Expectation) -> Outcome:
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in accelerators["absent"].items())
     undriven = ", ".join(f"{gpu['vendor']} {gpu['pci_bus_id']}" for gpu in accelerators.get("undriven") or ())
     if names:
-        return expected.judge(True, names + (f"; without a driver: {undriven}" if undriven else ""))
+        return expected.judge(True, names + (f"; not readable: {undriven}" if undriven else ""))
     if undriven:
-        return expected.judge(False, f"on the PCI bus without a driver: {undriven} ({reasons})")
+        return expected.judge(False, f"on the PCI bus, but not readable: {undriven} ({reasons})")
     return expected.judge(True, f"no GPU found; runs use the CPU ({reasons})")
 
 
