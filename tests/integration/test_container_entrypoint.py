@@ -132,3 +132,15 @@ def test_documented_commands_keep_results_and_give_shared_memory() -> None:
         assert "-v gpuproof-results:/home/gpuproof/results" in command
         assert "--shm-size=" in command
     assert "VOLUME /home/gpuproof/results" in ENTRYPOINT.with_name("Dockerfile").read_text()
+
+
+@pytest.mark.promise("S3.6")
+def test_what_the_dockerfile_copies_is_in_its_context() -> None:
+    root = ENTRYPOINT.parents[1]
+    ignored = (root / ".dockerignore").read_text().split()
+    assert ignored[0] == "*"
+    kept = {line.removeprefix("!") for line in ignored[1:]}
+    copies = re.findall(r"^COPY (.+) \S+$", (root / "containers/Dockerfile").read_text(), flags=re.MULTILINE)
+    sources = {source for line in copies for source in line.split()}
+    assert {source.partition("/")[0] for source in sources} <= kept
+    assert all((root / source).exists() for source in sources)

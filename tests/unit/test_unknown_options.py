@@ -39,6 +39,11 @@ def test_every_verb_refuses_before_it_looks_at_anything(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_program_of_several_words_is_no_part_of_the_command() -> None:
+    outcome = CliRunner().invoke(cli, ["load", "--zzzzzzz"], prog_name="python -m gpuproof")
+    assert str(outcome.exception).startswith("--zzzzzzz: no such option of load, nor a recipe key. See ")
+
+
 @pytest.mark.parametrize(
     ("line", "next_step"),
     [

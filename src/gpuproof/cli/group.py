@@ -152,7 +152,8 @@ def unknown_option(ctx: click.Context, name: str, *, keys: dict[str, str] | None
     steps = [near[close] for close in difflib.get_close_matches(word, near, n=1, cutoff=0.7)]
     if name == f"--{word}" and word in others:
         steps = [*(step for step in steps if not step.endswith(others[word])), f"{name} is {others[word]}"]
-    cause = "no such option of " + ctx.command_path.partition(" ")[2]
+    program = ctx.find_root().command_path
+    cause = f"no such option of {ctx.command_path.removeprefix(program).strip() or program}"
     cause += "" if keys is None else ", nor a recipe key"
     return UsageError(cause, place=name, next_step="; ".join(steps) or f"See {ctx.command_path} --help")
 
