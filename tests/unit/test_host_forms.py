@@ -345,3 +345,42 @@ def test_variables_of_applications_in_ansible_are_none_of_ours(text: str, name: 
     (tmp_path / name).write_text(more[name])
     inventory = load_inventory(f"{tmp_path / name}:login")
     assert [(host.port, host.gpus) for host in inventory.hosts] == [(22, 8)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        '"host": "10.0.0.5", "hostname": "gpu1", "address": "10.0.0.9"',
+        '"hostname": "gpu1", "address": "10.0.0.9", "host": "10.0.0.5"',
+        '"ip": "10.0.0.5", "hostname": "gpu1"',
+        '"hostname": "gpu1", "ip": "10.0.0.5"',
+    ],
+)
+def test_the_address_of_a_host_does_not_depend_on_the_order_of_its_keys(keys: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts.json").write_text(f'{{"hosts": [{{{keys}}}]}}')
+    assert reached(str(tmp_path / "hosts.json")) == [(None, "10.0.0.5", 22)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host,user,port\n10.0.0.5,ubuntu,22\n",
+        "# mine\nName, IP, User\ngpu1,10.0.0.5,ubuntu\n",
+        "gpu1,10.0.0.5,ubuntu\n",
+        '"host","user"\n"10.0.0.5","u"\n',
+    ],
+)
+def test_a_table_is_no_list_of_hosts(text: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts.csv").write_text(text)
+    with pytest.raises(ConfigError, match="looks like a table"):
+        load_inventory(str(tmp_path / "hosts.csv"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{\n// mine\n"hosts": [{"host": "a"}]}', '{"hosts": [\n{"host": "a//b"}, /* x */\n{"host": "b"}]}'],
+)
+def test_a_comment_in_json_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts.json").write_text(text)
+    with pytest.raises(ConfigError, match=r":2: a comment with // or /\*"):
+        load_inventory(str(tmp_path / "hosts.json"))

@@ -46,6 +46,10 @@ _NOT_ANSIBLE = (
 )
 """Our keys that an Ansible variable may set; in Ansible, `port` and `user` belong to an application."""
 _NUMBERS = ("gpus", "port")
+_ADDRESSES = ("host", "ansible_host", "ip", "address", "hostname")
+"""Keys for a host's address; if an entry has several, the first of these counts."""
+_COLUMNS = {"host", "hostname", "name", "ip", "address", "user", "username", "port", "gpus"}
+"""Titles of columns by which the first line of a table is recognized."""
 _PARTS = ("vars", "hosts", "children")
 _NOT_OURS = re.compile(r"ansible_\w+|max[-_]slots")
 
@@ -144,6 +148,7 @@ def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, 
     stated = [line for line in lines if line and not line.startswith(";")]
     if any(_SECTION.fullmatch(line) for line in stated):
         return _of_ini(path, text, group), ()
+    _refuse_table(path, lines)
     if group is None and stated and all(_LINE.fullmatch(line) for line in stated):
         return _of_names(path, list(_of_lines(path, lines)), user)
     try:
@@ -166,6 +171,18 @@ def _of_file(path: str, group: str | None, user: str | None) -> tuple[Document, 
         named = [(line, entry) for line, item in at for entry in _named(item, place=f"{path}:{line}")]
         return _of_names(path, named, user)
     return _with_our_keys(document), ()
+
+
+def _refuse_table(path: str, lines: list[str]) -> None:
+    """Refuse a table with commas, since each of its cells would be taken for a host."""
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip(" \"'").lower() for cell in line.split(",")]
+        if len(cells) > 1 and (path.lower().endswith(".csv") or len(_COLUMNS.intersection(cells)) > 1):
+            step = "Write one host per line (USER@HOST:PORT gpus=8), or `hosts:` and a list of mappings with the key `host`"
+            cause = "this looks like a table with commas, which is not a list of hosts"
+            raise ConfigError([Mistake(place=f"{path}:{number}", cause=cause, next_step=step)])
+        if line:
+            return
 
 
 def _refuse_other_tools(path: str, text: str, data: Any) -> None:
@@ -282,6 +299,9 @@ def _no_group(path: str, group: str, groups: list[str] | None = None) -> ConfigE
 
 def _ours(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry with our keys; data that belongs to another tool is skipped."""
+    address = next((key for key in _ADDRESSES if entry.get(key)), None)
+    if address is not None:
+        entry = {key: value for key, value in entry.items() if key == address or key not in _ADDRESSES}
     renamed = {
         _ALIASES.get(key, key): value
         for key, value in entry.items()

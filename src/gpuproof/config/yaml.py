@@ -65,6 +65,8 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 _NO_REFERENCES = "anchors, aliases and merge keys are rejected: what a run did must be readable line by line"
 _BEYOND_UNICODE = re.compile(r"\\U(?!00(0|10))[0-9a-fA-F]{8}")
+_JSON_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|(?:^|(?<=[\s,\[{\]}]))(?P<mark>//|/\*)', re.MULTILINE)
+"""A string, which is skipped, or the start of a comment."""
 _WRITE_IT_OUT = "Write the value out where it is used"
 
 
@@ -283,6 +285,12 @@ class _Reader:
         if "\t" in line[: len(line) - len(line.lstrip())] and not is_json:
             self._stop(index + 1, (), "a tab in the indentation", "Indent with spaces")
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or "unreadable text"
+        marks = (found.start("mark") for found in _JSON_COMMENT.finditer(self._text) if found["mark"])
+        if is_json and (place := next(marks, None)) is not None:
+            at = self._text.count("\n", 0, place) + 1
+            self._stop(
+                at, (), "a comment with // or /*, which JSON does not have", "Remove it, or write # instead"
+            )
         if is_json:
             hint = "Look for a missing comma, colon, quote or bracket"
         elif self._in_lines:
