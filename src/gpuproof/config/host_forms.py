@@ -178,7 +178,7 @@ def _refuse_table(path: str, lines: list[str]) -> None:
     for number, line in enumerate(lines, 1):
         cells = [cell.strip(" \"'").lower() for cell in line.split(",")]
         if len(cells) > 1 and (path.lower().endswith(".csv") or len(_COLUMNS.intersection(cells)) > 1):
-            step = "Write one host per line (USER@HOST:PORT gpus=8), or `hosts:` and a list of mappings with the key `host`"
+            step = "Write one host per line (USER@HOST:PORT gpus=8), or a list of mappings below `hosts:`"
             cause = "this looks like a table with commas, which is not a list of hosts"
             raise ConfigError([Mistake(place=f"{path}:{number}", cause=cause, next_step=step)])
         if line:
