@@ -19,6 +19,13 @@ def trees(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path, sysfs_trees.w7900(tmp_path, number=1), sysfs_trees.mi300(tmp_path, number=9)
 
 
+def test_a_cap_of_zero_is_no_limit(trees: tuple[Path, Path, Path]) -> None:
+    (trees[1] / "hwmon/hwmon5/power1_cap").write_text("0\n")
+    reading = amd.open_adapter(trees[0]).read(W7900, lane="slow")
+    assert "power_limit_w" not in reading.reading.values
+    assert reading.unavailable["power_limit_w"].startswith("not supported: power1_cap is 0")
+
+
 @pytest.mark.promise("S4.1", "S4.2")
 def test_workstation_card(trees: tuple[Path, Path, Path]) -> None:
     adapter = amd.open_adapter(trees[0])

@@ -9,7 +9,7 @@ import pytest
 import recordings as rec
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.prometheus.families import families
-from gpuproof.records.readings import DeviceProcesses, DriverEvent, UnavailableMetrics
+from gpuproof.records.readings import KERNEL_LOG, DeviceProcesses, DriverEvent, UnavailableMetrics
 
 Lines = dict[tuple[str, str], list[tuple[dict[str, str], float]]]
 
@@ -134,3 +134,45 @@ def test_nvidias_reasons_are_dcgms_bits_and_other_vendors_are_not() -> None:
     sample = rec.sample(0, {0: {"power_w": 1.0}, 1: {"power_w": 1.0}}, reasons=held)
     lines = served([rec.header(devices), sample])
     assert [value for _, value in lines["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"]] == [0x24]
+
+
+LOGGED = DriverEvent(
+    monotonic_s=rec.MONOTONIC_S + 2,
+    physical_index=0,
+    event=KERNEL_LOG,
+    code=None,
+    message="NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.",
+)
+
+
+@pytest.mark.parametrize(
+    "reports", [[LOGGED], [announced(1, "xid", 79), LOGGED], [LOGGED, announced(3, "xid", 79)]]
+)
+def test_an_xid_is_one_whether_library_log_or_both_report_it(reports: list[DriverEvent]) -> None:
+    lines = served(
+        [rec.header([rec.identity(0, vendor="nvidia")]), rec.sample(0, {0: {"power_w": 1.0}}), *reports]
+    )
+    events = by(lines["gpuproof_gpu_events_total"], "event")
+    assert {event: n for event, n in events.items() if n} == {"xid": 1}
+    assert by(lines["gpuproof_gpu_xid_errors_total"], "xid") == {"79": 1}
+
+
+def test_events_that_name_no_gpu_are_counted_for_the_host() -> None:
+    line = "4,1,2,-;nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    switch = DriverEvent(
+        monotonic_s=rec.MONOTONIC_S + 2, physical_index=None, event=KERNEL_LOG, code=None, message=line
+    )
+    lines = served([rec.header([rec.identity(0)]), rec.sample(0, {0: {"power_w": 1.0}}), switch])
+    assert lines["gpuproof_host_events_total"] == [({"host": "node7", "event": "sxid 20034"}, 1)]
+
+
+def test_compute_instances_on_one_gpu_instance_are_one_line_under_dcgms_name() -> None:
+    whole = rec.identity(0, static={"mig_mode": "enabled"})
+    facts = {"mem_total_bytes": 10 * rec.GIB, "mig_gpu_instance_id": 7, "mig_parent_uuid": whole.uuid}
+    parts = [
+        rec.identity(i + 1, uuid=f"MIG-{i}", static={**facts, "mig_compute_instance_id": i}) for i in (0, 1)
+    ]
+    lines = served(
+        [rec.header([whole, *parts]), rec.sample(0, {1: {"mem_used_bytes": 1.0}, 2: {"mem_used_bytes": 1.0}})]
+    )
+    assert (len(lines["DCGM_FI_DEV_FB_USED"]), len(lines["gpuproof_gpu_memory_used_bytes"])) == (1, 2)

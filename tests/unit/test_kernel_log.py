@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.hardware.events import event_kinds
 from gpuproof.monitor import kernel_log
 from gpuproof.monitor.kernel_log import KernelLog
 from gpuproof.records.readings import KERNEL_LOG, UNREAD, DeviceIdentity
@@ -126,3 +127,14 @@ def test_a_log_that_has_nothing_new_does_not_hold_the_sampler_up(
         assert told(reader) == [(0, XID.format(bus="01"))]
     finally:
         os.close(held)
+
+
+def test_every_listed_pcie_error_is_recorded(log: Path) -> None:
+    names = [code for source, code in event_kinds() if source == "pcie_aer" and code.isalpha()]
+    lines = [
+        f"4,1,2,-;nvidia 0000:01:00.0:    [14] {name:22} (First)" for name in names if "Correct" not in name
+    ]
+    reader = KernelLog(log)
+    write(log, *lines)
+    assert told(reader) == [(0, line) for line in lines]
+    assert len(lines) == 25

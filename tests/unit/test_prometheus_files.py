@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 import recordings as rec
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.cli.monitor.serve import write_prometheus_files
+from gpuproof.hardware.events import event_kinds
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.prometheus.families import families
 from gpuproof.records.metrics import names
@@ -66,3 +67,11 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_its_place(tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentUnfitError, match="file"):
         write_prometheus_files(tmp_path / "file")
+
+
+def test_the_fatal_xids_of_the_alerts_are_those_that_fail_a_gpu(written: Path) -> None:
+    listed = re.findall(r'xid=~"([\d|]+)"', written.read_text(encoding="utf-8"))
+    fatal = {
+        code for (source, code), kind in event_kinds().items() if source == "xid" and kind.status == "FAIL"
+    }
+    assert [set(codes.split("|")) for codes in listed] == [fatal, fatal]

@@ -40,6 +40,13 @@ def only(story: Story) -> Doubt:
     return found
 
 
+def test_updates_that_amp_skipped_are_a_doubt_beyond_one_in_twenty() -> None:
+    assert codes(one_rank(skipped_updates=5)) == codes(one_rank(skipped_updates=None)) == []
+    told = only(one_rank(skipped_updates=100))
+    assert (told.validity, told.code) == ("SUSPECT", "skipped-updates")
+    assert "in at least 100 of 100 steps" in told.reason
+
+
 def lost_of(records: CaseRecords) -> list[str]:
     launch = summarize_launch(records)
     assert launch is not None

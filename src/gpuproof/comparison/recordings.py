@@ -28,7 +28,7 @@ from gpuproof.base.units import MISSING, seconds, share, significant
 from gpuproof.comparison.conditions import DifferingKey, differing_conditions
 from gpuproof.comparison.measures import CONFIDENCE
 from gpuproof.comparison.winners import side_measure
-from gpuproof.readings.energy import energy_used, power_over_time
+from gpuproof.readings.energy import WHOLE_ENOUGH, energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import durations, mean_over_devices, mean_over_time
@@ -320,7 +320,10 @@ def _energy(recording: RecordingData, window: RecordingWindow) -> tuple[float | 
     """Return the energy of all GPUs in joules, or why it is unknown."""
     used = [energy_used(recording, track=track, window=window) for track in recording.devices]
     joules = [use.energy_j for use in used if use.energy_j is not None]
+    least = min((use.coverage for use in used if use.coverage is not None), default=1.0)
     if joules and len(joules) == len(used):
+        if least < WHOLE_ENOUGH:
+            return None, f"it was read over only {share(least)} of the time"
         return sum(joules), None
     return None, next((use.note for use in used if use.energy_j is None), None)
 

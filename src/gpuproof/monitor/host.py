@@ -24,7 +24,7 @@ MIN_CPU_SPAN_S = 0.05
 
 _CPU_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
-_VIRTUAL_LINKS = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali")
+_VIRTUAL_LINKS = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali", "bond", "team")
 _SECTOR_BYTES = 512  # unit of /proc/diskstats, regardless of the disk's sector size
 
 
@@ -123,9 +123,7 @@ def read_psutil() -> HostTotals:
         io for name, io in psutil.disk_io_counters(perdisk=True, nowrap=False).items() if is_whole_disk(name)
     ]
     links = [
-        io
-        for name, io in psutil.net_io_counters(pernic=True, nowrap=False).items()
-        if not name.startswith(_VIRTUAL_LINKS)
+        io for name, io in psutil.net_io_counters(pernic=True, nowrap=False).items() if is_real_link(name)
     ]
     return HostTotals(
         cpu=_cpu_times([[float(getattr(cpu, name, 0.0)) for name in _CPU_TIMES] for cpu in per_cpu]),
@@ -181,9 +179,18 @@ def _disks(root: Path) -> dict[str, float]:
     }
 
 
+def is_real_link(name: str) -> bool:
+    """Return whether a link counts bytes that no other link counts, unlike a bond or a VLAN on top of cards.
+
+    >>> [name for name in ("eth0", "bond0", "eth0.100", "lo", "ib0") if is_real_link(name)]
+    ['eth0', 'ib0']
+    """
+    return not name.startswith(_VIRTUAL_LINKS) and "." not in name
+
+
 def _links(root: Path) -> dict[str, float]:
     rows = [line.split(":", 1) for line in (root / "net" / "dev").read_text().splitlines()[2:]]
-    counted = [rest.split() for name, rest in rows if not name.strip().startswith(_VIRTUAL_LINKS)]
+    counted = [rest.split() for name, rest in rows if is_real_link(name.strip())]
     return {
         "net_rx_bytes": sum(float(fields[0]) for fields in counted),
         "net_tx_bytes": sum(float(fields[8]) for fields in counted),

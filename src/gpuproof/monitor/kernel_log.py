@@ -19,7 +19,8 @@ from gpuproof.records.readings import KERNEL_LOG, UNREAD, DeviceIdentity, Driver
 KMSG: Final = Path("/dev/kmsg")
 PCI: Final = Path("/sys/bus/pci/devices")
 DRIVERS: Final = re.compile(
-    r"NVRM|SXid|\bamdgpu\b|\bxe [0-9a-f]{4}:|Bus Error: severity|\] (?:Rx|Bad|Roll|Tim)"
+    r"NVRM|SXid|\bamdgpu\b|\bxe [0-9a-f]{4}:|Bus Error: severity"
+    r"|\[ ?\d{1,2}\] [A-Z][A-Za-z]+ *(?:\(First\)|$)"
 )
 """Pattern that identifies lines from a driver or from the bus."""
 ADDRESS: Final = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\b", re.IGNORECASE)

@@ -51,6 +51,8 @@ class DeviceState:
     """How often each kind of event was reported or each flag became set since the recording started."""
     xids: Counter[int] = field(default_factory=Counter)
     """How often each XID was reported."""
+    reported: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))
+    """How often each XID was reported by the driver's library, and in the kernel log."""
     last_xid: int | None = None
     rates: dict[str, float] = field(default_factory=dict)
     """Per-second increase in each running total, between its last two readings."""
@@ -76,6 +78,8 @@ class LiveState:
     """Per-second increase in the host's running totals, between the last two samples."""
     metadata: dict[str, Any] = field(default_factory=dict)
     events: deque[r.DriverEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    host_events: Counter[str] = field(default_factory=Counter)
+    """How often each kind of event was reported that names no recorded device, e.g. by an NVSwitch."""
     ports: list[PortTotals] = field(default_factory=list)
     """Port counters at the start and at the latest reading."""
     end: r.RecordingEnd | None = None
@@ -188,11 +192,17 @@ class LiveState:
         self.events.append(event)
         device = None if event.physical_index is None else self.devices.get(event.physical_index)
         if device is None:
+            self.host_events[event.title] += 1
             return
-        device.events[event.event] += 1
-        if event.event == "xid" and event.code is not None:
-            device.xids[event.code] += 1
-            device.last_xid = event.code
+        source, _, code = event.title.partition(" ")
+        if source != "xid" or not code.isdigit():
+            device.events[event.event] += 1
+            return
+        # most XIDs are reported twice, by the library and in the log, and some only in the log
+        device.last_xid = int(code)
+        device.reported[event.code is None][device.last_xid] += 1
+        device.xids[device.last_xid] = max(counts[device.last_xid] for counts in device.reported)
+        device.events["xid"] = device.xids.total()
 
     def _processes(self, record: r.DeviceProcesses) -> None:
         for key, entry in record.devices.items():

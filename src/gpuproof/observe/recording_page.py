@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Final
 
+import numpy as np
+
 from gpuproof import __version__
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.groups import grouped
@@ -22,6 +24,7 @@ from gpuproof.readings.limits import limit_measure, limit_sentence, limits_of_re
 from gpuproof.readings.metric_text import quantity, throttle_title
 from gpuproof.readings.ports import PortChange, port_changes
 from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.series import longest_step_s
 from gpuproof.readings.summary import (
     PHASE_METRICS,
     SPREAD,
@@ -44,6 +47,7 @@ SPINS_SHOWN: Final = 3
 EVENT: Final = "event of the host: "
 _PHASE_TITLES: Final = ("utilisation", "memory", "power", "SM clock")
 _NO_GPU: Final = "No GPU was found; the host's readings follow."
+_NOTHING_READ: Final = "no reading of a GPU was recorded, so nothing is known about it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +119,7 @@ def _facts(recording: RecordingData) -> Iterator[str]:
 
 def _device(recording: RecordingData, track: DeviceTrack, measures: Iterable[Measure]) -> DeviceWords:
     identity = track.identity
-    driver, installed = identity.static.get("driver_version"), identity.static.get("mem_total_bytes")
+    driver, installed = identity.static.get("driver_version"), identity.number("mem_total_bytes")
     facts = (
         identity.vendor,
         f"driver {driver}" if driver else None,
@@ -150,9 +154,23 @@ def _port(change: PortChange) -> Notice:
 def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
     for warning in device_warnings(recording, track=track, window=whole(recording)):
         yield Notice(word="warning", tone="warn", text=warning)
-    for happened in _events(recording, track):
+    events = list(_events(recording, track))
+    for happened in events:
         tone: Tone = "bad" if happened[0].event.event in FAULTS else "warn"
         yield Notice(word="event", tone=tone, text=_event(happened))
+    if not events and (last_s := _silent_after_s(recording, track)) is not None:
+        text = f"no reading after {seconds(last_s)}, and no reason for it"
+        yield Notice(word="warning", tone="warn", text=text)
+
+
+def _silent_after_s(recording: RecordingData, track: DeviceTrack) -> float | None:
+    """Return when a device was last read, if others or the host were read after that."""
+    read = [~np.isnan(column) for column in track.metrics.values()]
+    places = np.flatnonzero(np.logical_or.reduce(read)) if read else np.empty(0, dtype=int)
+    if not len(places):
+        return None
+    last_s, end_s = float(recording.time_s[places[-1]]), float(recording.time_s[-1])
+    return last_s if end_s - last_s > longest_step_s(recording.time_s) else None
 
 
 def _events(recording: RecordingData, track: DeviceTrack | None) -> Iterable[Sequence[EventAt]]:
@@ -260,7 +278,9 @@ def _verdict(result: Result, words: RecordingWords) -> Verdict:
     faults = [text for tone, text in notices if tone == "bad"]
     warnings = [*faults, *warnings, *(text for tone, text in notices if tone == "warn")]
     warnings += [fact for fact in words.facts if fact.startswith(EVENT)]
-    calm = "nothing unusual in the readings" if words.devices else _NO_GPU
+    is_read = any(m.num_samples for m in result.measures if "gpu" in m.labels and m.statistic in SPREAD)
+    calm = "nothing unusual in the readings" if is_read else _NOTHING_READ
+    calm = calm if words.devices else _NO_GPU
     reason = f"{warnings[0]}{more_below(len(warnings) - 1)}" if warnings else calm
     tone: Tone = "bad" if faults else "warn" if warnings else "plain"
     limit = limit_sentence(result.limit)

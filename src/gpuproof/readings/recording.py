@@ -267,7 +267,13 @@ class _Builder:
             self.damaged.append(number)
             return
         if kind == "recording":
-            self.head = self.head or self._head(data, place=f"{self.source}:{number}")
+            if self.head is not None:
+                raise RecordError(
+                    "starts a second recording, whose clock and devices may be others",
+                    place=f"{self.source}:{number}",
+                    next_step="Split the file at this line",
+                )
+            self.head = self._head(data, place=f"{self.source}:{number}")
             return
         try:
             if kind == "sample":
@@ -294,6 +300,8 @@ class _Builder:
     def _add_sample(self, data: dict[str, Any], number: int) -> None:
         """Process a sample as plain JSON, because creating records for a day's readings takes minutes."""
         monotonic_s, unix_s = float(data["monotonic_s"]), _wall_time(data["unix_s"])
+        if self.time_s and not monotonic_s >= self.time_s[-1]:
+            raise ValueError("this clock never goes backwards")
         is_by_column = "names" in data
         key = self._reasons_of(data) if is_by_column else None
         if not is_by_column:

@@ -106,6 +106,7 @@ def of_recording(recording: RecordingData) -> Provenance:
     """Return the provenance of a recording's readings."""
     header, began_s = recording.recording, recording.began_unix_s
     devices = [track.identity for track in recording.devices]
+    models = Counter(device.name for device in devices if device.name)
     driver = together(device.static.get("driver_version") for device in devices)
     date = None if began_s is None else date_text(datetime.fromtimestamp(began_s, timezone.utc))
     command = shlex.join(header.command) if header.command else None
@@ -113,7 +114,7 @@ def of_recording(recording: RecordingData) -> Provenance:
         facts=(
             Fact("date", date, "this format has no date"),
             Fact("host", header.host or None, "this format does not record the host"),
-            Fact("device", device_text(Counter(device.name for device in devices)), "no GPU was read"),
+            Fact("device", device_text(models), "the file names no GPU" if devices else "no GPU was read"),
             Fact("driver", driver, "the recording has no driver version"),
             Fact("CUDA or ROCm", None, NO_FRAMEWORK),
             Fact("torch", None, NO_FRAMEWORK),

@@ -51,7 +51,9 @@ class SeriesSummary:
 
 def longest_step_s(times: Floats) -> float:
     """Return the longest time between readings that is not a gap, based on their typical interval."""
-    return median(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
+    gaps = times[1:] - times[:-1]
+    gaps = gaps[gaps > 0]  # other tools may write whole seconds, so that several readings have the same time
+    return median(gaps) * HOLE_FACTOR if len(gaps) else 0.0
 
 
 def durations(times: Floats, *, dithered: bool = False) -> Floats:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpuproof.base.units import memory, share
 from gpuproof.readings import window as windows
-from gpuproof.readings.energy import Energy, energy_used, power_over_time
+from gpuproof.readings.energy import WHOLE_ENOUGH, Energy, energy_used, power_over_time
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title, title, unit
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import SeriesSummary, durations, is_steady, summarise_series
@@ -166,8 +166,11 @@ def _of_phase(recording: RecordingData, phase: RecordingWindow) -> Iterator[Meas
         for metric in PHASE_METRICS:
             series = _series(at, metric, track.values(metric), track)
             yield next(_spread(owner, at, metric, series, explained.get(metric, NO_REASON)))
-        used = _energy(owner, energy_used(recording, track=track, window=phase))
-        yield replace(used, text=used.text.partition(" (")[0])
+        used = energy_used(recording, track=track, window=phase)
+        told = _energy(owner, used)
+        is_part = used.coverage is not None and used.coverage < WHOLE_ENOUGH
+        part = f" in {share(used.coverage)} of it" if is_part else ""
+        yield replace(told, text=told.text.partition(" (")[0] + part)
         yield _longest_share(owner, throttling(recording, track=track, window=phase))
 
 
@@ -189,7 +192,8 @@ def _spread(
     catalogue = METRICS if "gpu" in owner.labels else HOST_METRICS
     due = _readings_due(at, catalogue.get(metric))
     lost = max(0.0, 1 - series.samples / due) if due else 0.0
-    is_outside = not series.minimum * 0.999 <= series.mean <= series.maximum * 1.001  # only for power
+    rounding = 0.001 * max(abs(series.minimum), abs(series.maximum))
+    is_outside = not series.minimum - rounding <= series.mean <= series.maximum + rounding  # only for power
     name = f"{title(metric)}{' (mean: energy counter)' if is_outside else ''}"
     detail = f"{reason} ({share(lost)} of the readings)" if lost > 0 else ""
     values = (series.mean, series.minimum, series.maximum, series.p95)
@@ -300,5 +304,7 @@ def events_within(
     place = None if track is None else track.identity.physical_index
     for event in recording.events:
         at_s = recording.seconds_in(event.monotonic_s)
-        if event.physical_index == place and any(span.begin_s <= at_s <= span.end_s for span in window.spans):
+        is_inside = any(span.begin_s <= at_s <= span.end_s for span in window.spans)
+        # an event is recorded after the sample of its tick: the last line of a recording that was cut off
+        if event.physical_index == place and (window.name is None or is_inside):
             yield EventAt(at_s=at_s, event=event)

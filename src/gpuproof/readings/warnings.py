@@ -29,7 +29,7 @@ import numpy as np
 from gpuproof.base.units import MISSING, count, seconds, share
 from gpuproof.readings.metric_text import quantity, title
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import HOLE_FACTOR, runs
+from gpuproof.readings.series import HOLE_FACTOR, counter_change, runs
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.readings import DeviceIdentity
 from gpuproof.records.result import Measure
@@ -49,6 +49,7 @@ _RETIRED: Final = {
     "retired_pages_corrected_count": "after corrected errors",
     "retired_pages_uncorrected_count": "after uncorrected errors",
 }
+_ERRORS: Final = "ecc_uncorrected_count"
 Band = Literal["excellent", "good", "fair", "poor"]
 BALANCE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w")
 VARIATION: Final = "coefficient of variation over GPUs"
@@ -70,7 +71,10 @@ def device_warnings(
 ) -> tuple[str, ...]:
     """Report problems with a device's link and memory; memory is as last read in the window."""
     inside = window.holds(recording.time_s)
-    return (*_link(track, inside), *_memory(track, inside))
+    grown = counter_change(recording, track=track, metric=_ERRORS, window=window)
+    num = 0.0 if grown is None else grown.increase + grown.since_resets
+    errors = [f"{count(int(num))} memory errors that ECC could not correct"] if num else []
+    return (*errors, *_link(track, inside), *_memory(track, inside))
 
 
 def _link(track: DeviceTrack, inside: Flags) -> Iterator[str]:

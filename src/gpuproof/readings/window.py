@@ -43,7 +43,8 @@ class RecordingWindow:
         for span in self.spans:
             first, after = np.searchsorted(time_s, (span.begin_s, span.end_s))
             inside[first:after] = True
-            inside[-1:] |= time_s[-1:] == span.end_s
+            if len(time_s) and time_s[-1] == span.end_s:
+                inside |= time_s == span.end_s
         return inside
 
 

@@ -284,6 +284,9 @@ class Window:
     not_finite_after: tuple[int, int] | None = None
     """Step counts after which outputs (in training, the loss) were last seen to be finite, and first seen not
     to be. None if all checked outputs were finite, or none were checked."""
+    skipped_updates: Natural | None = None
+    """For amp: number of steps of the window, at least, whose gradients contained infinities or NaN, so that
+    the gradient scaler left the weights as they were. None for other precisions."""
     power_cap: PowerCap | None = None
     """Data on the power cap; None if the window did not wait for the cap to settle, as on a CPU and in
     windows shorter than a second."""

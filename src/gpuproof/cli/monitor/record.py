@@ -307,7 +307,7 @@ def _derive(
     path: Path, *, metadata: dict[str, str], format_: OutputFormat, plot: bool, compare_with: Path | None
 ) -> None:
     from gpuproof.observe.derived import Wanted, write_derived
-    from gpuproof.observe.recording_page import values_line
+    from gpuproof.observe.recording_page import recording_page, recording_result, values_line
     from gpuproof.readings.recording import load_recording
     from gpuproof.readings.summary import summarise
 
@@ -323,3 +323,6 @@ def _derive(
         say(f"gpuproof: {failure}", err=True)
     say(f"gpuproof: wrote {', '.join(map(str, (path, *derived.written)))}", err=True)
     say(f"gpuproof: {values_line(summarise(recording))}", err=True)
+    verdict = recording_page(recording_result(recording)).verdict
+    if verdict is not None and verdict.tone != "plain":
+        say(f"gpuproof: {verdict.reason}", err=True)

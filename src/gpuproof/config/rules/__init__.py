@@ -56,6 +56,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
 OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
     sweeps.blocks_are_of_the_kind,
+    sweeps.suite_takes_the_recipe,
     secrets.commands_hold_no_secret,
     secrets.other_texts_hold_no_secret,
 )

@@ -36,6 +36,22 @@ def scenario_is_measured(config: RunConfig) -> Refusals:
         )
 
 
+def keys_are_of_the_scenario(config: RunConfig) -> Refusals:
+    """Reject a rate or a schedule for users who wait, and a number of users for a schedule."""
+    unused = {
+        "closed_loop": ("rate_per_s", "arrivals", "burstiness"),
+        "server": ("concurrency",),
+    }.get(config.serving.scenario, ())
+    for key in (key for key in unused if key in config.serving.changed()):
+        yield Refusal(
+            keys=(f"serving.{key}", "serving.scenario", "kind"),
+            cause=f"it has no effect with serving.scenario={config.serving.scenario}: "
+            + ("requests follow a schedule" if key == "concurrency" else "each user waits for a response"),
+            next_step="Remove it, or set serving.scenario to "
+            + ("closed_loop" if key == "concurrency" else "server"),
+        )
+
+
 def serving_can_be_judged(config: RunConfig) -> Refusals:
     """Require a latency bound when searching for the highest rate or measuring goodput."""
     serving, bounds = config.serving, config.serving.bounds
@@ -308,5 +324,10 @@ RULES = RuleSet(
         texts_are_of_an_endpoint,
     ),
     of_workload=(requests_are_answered,),
-    of_new_run=(scenario_is_measured, serving_sweeps_nothing, an_address_can_be_reached),
+    of_new_run=(
+        scenario_is_measured,
+        keys_are_of_the_scenario,
+        serving_sweeps_nothing,
+        an_address_can_be_reached,
+    ),
 )

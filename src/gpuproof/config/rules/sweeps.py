@@ -28,6 +28,8 @@ BROUGHT = {
 """Section → the keys in it that each test of the load suite sets itself or does not use."""
 MATRIX = "matrix"
 """The suite that `gpuproof matrix` uses, and that runs commands."""
+BY_KIND = ("batch_limit", "collective", "load", "probe", "recipe", "serving", "sweep")
+"""Suites that kind, matrix and search select; each can only measure the recipes that select it."""
 INSTEAD = {
     "benchmark": "Set load.num_epochs and load.num_batches",
     "monitoring": "Set load.metrics_sample_rate_s",
@@ -150,6 +152,25 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
             next_step=f"The suites are {', '.join(suites)}"
             if suites
             else "No installed package provides one",
+        )
+
+
+def suite_takes_the_recipe(config: RunConfig) -> Refusals:
+    """Reject a suite that measures something else: it would report on work that never ran."""
+    if config.suite not in BY_KIND or registry.find_owner(registry.SUITES, config.suite) != "gpuproof":
+        return
+    if not registry.load(registry.SUITES, config.suite).answers(config):
+        but = (
+            "with a matrix"
+            if config.matrix
+            else "with a search"
+            if config.search.kind
+            else "without a matrix"
+        )
+        yield Refusal(
+            keys=("suite", "kind"),
+            cause=f"the suite {config.suite} does not measure a recipe of kind {config.kind} {but}",
+            next_step="Remove suite: kind, matrix and search select it",
         )
 
 

@@ -266,10 +266,10 @@ class CardFiles:
         number = partial(partial, self._files.number)
         return {
             "mem_total_bytes": number("mem_info_vram_total"),
-            "power_limit_w": partial(self._sensor, "power1_cap", scale=1e-6),
-            "power_limit_default_w": partial(self._sensor, "power1_cap_default", scale=1e-6),
+            "power_limit_w": partial(self._power_cap, "power1_cap"),
+            "power_limit_default_w": partial(self._power_cap, "power1_cap_default"),
             "power_limit_min_w": partial(self._sensor, "power1_cap_min", scale=1e-6),
-            "power_limit_max_w": partial(self._sensor, "power1_cap_max", scale=1e-6),
+            "power_limit_max_w": partial(self._power_cap, "power1_cap_max"),
             "temp_slowdown_c": partial(self._temperature, "edge", "junction", suffix="_crit"),
             "temp_shutdown_c": partial(self._temperature, "edge", "junction", suffix="_emergency"),
             "temp_mem_max_c": partial(self._temperature, "mem", suffix="_crit"),
@@ -313,6 +313,12 @@ class CardFiles:
     def _sensor(self, *choices: str, scale: float = 1.0) -> float:
         paths = [self._sensors.path(name) for name in choices]
         return self._files.number(next(filter(self._files.has, paths), paths[0]), scale)
+
+    def _power_cap(self, name: str) -> float:
+        watts = self._sensor(name, scale=1e-6)
+        if watts == 0:
+            raise NotSupportedError(f"{name} is 0, so there is no limit")
+        return watts
 
     def _temperature(self, *labels: str, suffix: str = "_input") -> float:
         for label in labels:

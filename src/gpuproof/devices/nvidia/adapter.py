@@ -283,8 +283,12 @@ class EventQueue:
             DriverMissingError: the driver is no longer available.
         """
         events: list[VendorEvent] = []
-        while self._set and len(events) < _MAX_EVENTS_A_POLL and (data := self._next()) is not None:
-            events.append(self._event(data))
+        try:
+            while self._set and len(events) < _MAX_EVENTS_A_POLL and (data := self._next()) is not None:
+                events.append(self._event(data))
+        except DeviceError:
+            if not events:  # otherwise the next call raises it again: these are no longer in the queue
+                raise
         return tuple(events)
 
     def _next(self) -> Any:

@@ -68,6 +68,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
     yield from exported.events()
     yield from exported.owners()
     yield from _host(state, state.header.host)
+    yield from _host_events(state, state.header.host)
     yield from _ports(state, state.header.host)
 
 
@@ -186,10 +187,14 @@ class _Exported:
     ) -> Iterator[Metric]:
         """Add a line for each device that has the value; return the family if any device has it."""
         labelled = self._theirs if isinstance(family, UntypedMetricFamily) else self._ours
+        listed = set()
         for device in self._devices:
-            number = value(device)
-            if number is not None:
-                family.add_metric(labelled[device.identity.physical_index], number * factor)
+            number, labels = value(device), labelled[device.identity.physical_index]
+            if number is not None and tuple(labels) not in listed:
+                listed.add(
+                    tuple(labels)
+                )  # DCGM's labels are those of all compute instances on a GPU instance
+                family.add_metric(labels, number * factor)
         if family.samples:
             yield family
 
@@ -283,6 +288,16 @@ def _ports(state: LiveState, host: str) -> Iterator[Metric]:
     for port in state.ports[-1].ports if state.ports else ():
         for name, total in port.without_traffic().items():
             family.add_metric([host, port.name, name], total)
+    if family.samples:
+        yield family
+
+
+def _host_events(state: LiveState, host: str) -> Iterator[Metric]:
+    """Count the events that name no recorded device: of NVSwitches, and log lines without an address."""
+    text = "driver events since the exporter started that name no GPU, by kind, e.g. of NVSwitches"
+    family = CounterMetricFamily("gpuproof_host_events", text, labels=["host", "event"])
+    for event, times in state.host_events.items():
+        family.add_metric([host, event], times)
     if family.samples:
         yield family
 

@@ -18,7 +18,7 @@ from typing import Any
 from gpuproof.base.errors import RecordError
 from gpuproof.base.outside import parse_json
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite, number
-from gpuproof.readings.recording import NAN, RecordingData
+from gpuproof.readings.recording import LATEST_UNIX_S, NAN, RecordingData
 from gpuproof.records.readings import Vendor
 
 _NEVER_ZERO = (
@@ -49,6 +49,7 @@ _LIMITS = {
 }
 
 
+MOST_GPUS = 2**16
 _SAMPLES = re.compile(r'"samples"\s*:\s*\[')
 _BETWEEN = " \t\r\n,"
 
@@ -73,7 +74,10 @@ def load_json(path: Path) -> RecordingData:
         *([f"{undated} reading(s) without a timestamp skipped"] if undated else []),
         *([] if ours else [_ZEROS_NOTE]),
     ]
-    rows = list(_rows(items, zeros=() if ours else _NEVER_ZERO))
+    try:
+        rows = list(_rows(items, zeros=() if ours else _NEVER_ZERO))
+    except RecordError as error:
+        raise RecordError(error.cause, place=path.name) from error
     return build(rows, source=path.name, format_name=name, notes=notes)
 
 
@@ -90,15 +94,17 @@ def _detect_format(first: dict[str, Any]) -> str | None:
 
 
 def _rows(items: list[dict[str, Any]], *, zeros: tuple[str, ...]) -> Iterator[Row]:
-    elapsed = all("elapsed_seconds" in item for item in items)
+    elapsed = all(math.isfinite(number(item.get("elapsed_seconds"))) for item in items)
     for item in items:
         unix_s, time_s = _times(item.get("timestamp"))
         if math.isnan(time_s):
             continue
         if elapsed:
             time_s = number(item["elapsed_seconds"])
-        for gpu in item.get("multi_gpu_data", [item]):
-            yield _row(gpu, unix_s=unix_s, elapsed_s=time_s, zeros=zeros)
+        gpus = item.get("multi_gpu_data", [item])
+        for gpu in gpus if isinstance(gpus, list) else ():
+            if isinstance(gpu, dict):
+                yield _row(gpu, unix_s=unix_s, elapsed_s=time_s, zeros=zeros)
 
 
 def _times(timestamp: Any) -> tuple[float, float]:
@@ -110,22 +116,24 @@ def _times(timestamp: Any) -> tuple[float, float]:
             return NAN, NAN
         return unix_s, unix_s
     seconds = number(timestamp)
+    if not abs(seconds) <= LATEST_UNIX_S:  # e.g. in milliseconds
+        return NAN, NAN
     return (seconds if seconds > 1e9 else NAN), seconds
 
 
 def _row(gpu: dict[str, Any], *, unix_s: float, elapsed_s: float, zeros: tuple[str, ...]) -> Row:
     index = gpu.get("gpu_index", gpu.get("gpu_id", 0))
     total = number(gpu.get("memory_total", gpu.get("memory_total_mb"))) * MIB_BYTES
-    metadata, fields = gpu.get("training_metadata"), _fields(gpu)
+    metadata, fields, host = gpu.get("training_metadata"), _fields(gpu), gpu.get("host")
     return Row(
         elapsed_s=elapsed_s,
         unix_s=unix_s,
-        index=None if index is None else int(index),
+        index=None if index is None else _index(index),
         name=str(gpu.get("gpu_name") or ""),
         vendor=_vendor(str(gpu.get("gpu_type") or "")),
         values=finite(_values(fields), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
         static=finite({"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)),
-        host=finite(gpu.get("host") or {}),
+        host=finite({name: number(value) for name, value in host.items()} if isinstance(host, dict) else {}),
         metadata=metadata if isinstance(metadata, dict) else {},
         unread={
             metric: text
@@ -133,6 +141,18 @@ def _row(gpu: dict[str, Any], *, unix_s: float, elapsed_s: float, zeros: tuple[s
             if isinstance(text, str) and text and math.isnan(number(text))
         },
     )
+
+
+def _index(value: Any) -> int:
+    """Return the index of a GPU.
+
+    Raises:
+        RecordError: it is not a whole number from 0.
+    """
+    index = number(value)
+    if not (index.is_integer() and 0 <= index < MOST_GPUS):
+        raise RecordError(f"the index of a GPU is {value!r}, which is not a whole number from 0")
+    return int(index)
 
 
 def _vendor(gpu_type: str) -> Vendor:

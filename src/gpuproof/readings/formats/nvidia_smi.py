@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,7 +28,7 @@ from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, finite
 from gpuproof.readings.metric_text import unit
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.metrics import METRICS
-from gpuproof.records.readings import NVIDIA_REASON_BITS
+from gpuproof.records.readings import NVIDIA_REASON_BITS, UUID_PREFIXES
 
 _DMON = {
     "gpu": "index",
@@ -67,6 +68,7 @@ _NAMES = {column: metric for metric in METRICS.values() for column in metric.col
 _METRICS = {column: metric.name for column, metric in _NAMES.items() if metric.kind != "static"}
 _STATIC = {column: metric.name for column, metric in _NAMES.items() if metric.kind == "static"}
 _TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
+_UUIDS = ("uuid", "gpu_uuid")
 _REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
 _NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*([^\d\s]\S*)?")
 _FACTORS: dict[str, dict[str, float]] = {
@@ -217,11 +219,21 @@ def rows_of(lines: Iterable[dict[str, str]]) -> Iterator[Row]:
 
 
 def _index(line: dict[str, str], places: dict[str, int]) -> int:
-    """Number a GPU by its index, or else by the order in which its UUID or bus id first appears."""
-    if line.get("index", "").strip().isdigit():
-        return int(line["index"])
-    identity = next((line[name] for name in _TEXT if name in line), "")
-    return places.setdefault(identity, len(places))
+    """Number a GPU by the index with which its UUID, else its bus id, first appears; else by that order.
+
+    A log may continue after a reboot that gave the GPUs other indices: a UUID is always the same GPU.
+    """
+    text = line.get("index", "").strip()
+    index = int(text) if text.isdigit() else None
+    uuid = next((line[name].strip() for name in _UUIDS if name in line), "")
+    if index is not None and not uuid.startswith(UUID_PREFIXES):
+        return index
+    identity = uuid or next((line[name] for name in _TEXT if name in line), "")
+    if identity not in places:
+        taken = set(places.values())
+        first = 0 if index is None or index in taken else index
+        places[identity] = next(place for place in count(first) if place not in taken)
+    return places[identity]
 
 
 def _static(line: dict[str, str]) -> dict[str, Any]:

@@ -40,6 +40,8 @@ from gpuproof.suites.serving.plan import case_of_load, load_of
 NAME = "ab"
 A, B = "a", "b"
 SIDES = (A, B)
+MOST_PAIRS = 1000
+"""Largest `max_pairs`: as many as a recipe's launches (run.repeats)."""
 CONFIDENCE = 0.95
 """Joint confidence for all measures of the first run."""
 CONFIRMED = 0.9
@@ -171,6 +173,8 @@ class AbOptions:
             raise ValueError("find must be a fraction below 1, and above max_regression")
         if self.max_regression is not None and not 0 <= self.max_regression < 1:
             raise ValueError("max_regression must be a fraction in [0, 1)")
+        if self.max_pairs > MOST_PAIRS:
+            raise ValueError(f"max_pairs must be at most {MOST_PAIRS}")
         if not MIN_LAUNCHES <= self.pilot_pairs <= self.max_pairs:
             pairs = (
                 f"pilot_pairs ({self.pilot_pairs}) must be between {MIN_LAUNCHES} and max_pairs "

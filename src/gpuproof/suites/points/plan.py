@@ -248,6 +248,9 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
+        for refusal in first.get("ctx", {}).get("refusals", ()):
+            cause = f"{refusal.cause} (at the point {dict(assignment)})"
+            raise UsageError(cause, place=refusal.keys[0], next_step=refusal.next_step) from error
         raise UsageError(
             f"{cause_of(first)} (at the point {dict(assignment)})",
             place=".".join(map(str, first["loc"])) or "matrix",

@@ -26,10 +26,18 @@ class Thresholds:
     """The rule of thumb's thresholds: a policy that may be changed, not numbers based on data."""
 
     small_model_max_params: int = 1_000_000
+    """Rule of thumb: a model with fewer parameters is too small for several devices."""
     medium_model_max_params: int = 5_000_000
+    """Rule of thumb: a larger model up to this size benefits from several devices only if the batch is large
+    (medium_min_batch_size)."""
     large_model_min_params: int = 10_000_000
+    """Rule of thumb: a model with this many parameters or more benefits from several devices if the batch is
+    large enough (min_batch_size_multi_gpu); between medium and large, only a measurement tells."""
     min_batch_size_multi_gpu: int = 64
+    """Rule of thumb: the batch size from which a large model benefits from several devices. The largest of
+    batch_sizes counts."""
     medium_min_batch_size: int = 128
+    """Rule of thumb: the batch size from which a medium model is worth measuring on several devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +65,9 @@ def advise(num_parameters: int, batch_size: int, thresholds: Thresholds) -> Rule
         if batch_size < thresholds.min_batch_size_multi_gpu:
             return RuleOfThumb(advice="no", reason="Increase batch size for large model efficiency")
         return RuleOfThumb(advice="yes", reason=f"Large model ({sized}) benefits")
-    return RuleOfThumb(advice="benchmark", reason="Model in 5M-10M param range - test required")
+    limits = (thresholds.medium_model_max_params, thresholds.large_model_min_params)
+    low, high = (f"{limit / 1e6:g}M" for limit in limits)
+    return RuleOfThumb(advice="benchmark", reason=f"Model in {low}-{high} param range - test required")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,8 @@ def fingerprint(
     config: RunConfig, options: ValidateOptions, site: Site, *, name: str = "fingerprint"
 ) -> Iterator[StageCase]:
     """Yield the same workload for every device, to compare all hosts and the repeats of each device."""
-    spec = replace(config.probe.fingerprint, **options.probes.get("fingerprint", {}))
+    of_fingerprint = _values("fingerprint", options)
+    spec = config_at(_without_model(config), of_fingerprint).probe.fingerprint
     seconds = float(spec.rounds) * (float(spec.heat_s) + 1)
     yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_per_device=True)
 

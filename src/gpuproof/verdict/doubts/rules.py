@@ -32,6 +32,7 @@ from gpuproof.verdict.doubts.window import (
     limited,
     made_before,
     not_finite,
+    skipped,
     too_short,
     unsteady,
 )
@@ -59,6 +60,7 @@ OF_STEPS: tuple[Rule, ...] = (
     made_before,
     wrong_products,
     not_finite,
+    skipped,
 )
 """Rules for launches that run steps."""
 NEIGHBOURS: tuple[Rule, ...] = (shared_cpu, shared_device)

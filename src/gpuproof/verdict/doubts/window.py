@@ -254,6 +254,11 @@ def _levels(launch: Launch, steps: Steadiness, *, num_steps: int, is_noisy: bool
         )
 
 
+SKIPPED = 0.05
+"""Maximum share of steps without an update: their time lacks at most this share of the optimizer's time. amp's
+scaler also skips one now and then, since it tries a larger scale every 2,000 steps."""
+
+
 def _cannot_tell(why: str, remedy: str) -> Doubt:
     return suspect(STEADINESS_UNKNOWN, f"cannot tell whether step time was steady: {why}", remedy)
 
@@ -286,6 +291,21 @@ def not_finite(measured: Measured) -> Iterator[Doubt]:
                 f"Use another precision{', or a lower training.learning_rate' if trains else ''}; if other "
                 "machines give finite numbers, check the device: gpuproof run probe --probe.name=fingerprint",
             )
+
+
+def skipped(measured: Measured) -> Iterator[Doubt]:
+    """Find windows in amp in which steps updated no weights, since their gradients were not finite."""
+    for window in measured.launch.windows:
+        if window.skipped_updates and window.skipped_updates > SKIPPED * window.num_steps:
+            yield suspect(
+                "skipped-updates",
+                f"rank {window.rank} on {window.host} skipped the update of the weights in at least "
+                f"{count(window.skipped_updates)} of {count(window.num_steps)} steps: its gradients in fp16 "
+                "were not finite",
+                "Warm up longer (benchmark.warmup_steps), so that amp's scaler finds its scale, or use "
+                "training.precision=bf16",
+            )
+            return
 
 
 def made_before(measured: Measured) -> Iterator[Doubt]:

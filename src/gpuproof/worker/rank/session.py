@@ -236,9 +236,10 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s, steps_of_epoch=epoch
         )
         neighbours = _other_processes(prepared)
+        eager = prepared.eager_step
+        scale_before = _loss_scale(eager)
         prepared.ranks.barrier()
         pool.take_wait_s()  # waits during the warm-up do not belong to the window
-        eager = prepared.eager_step
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         plan = planned.plan if cap is None else cap.lengthen(planned.plan, prepared.ranks.agree)
         watch = OutputWatch(eager, feed_plan(plan, writer))
@@ -253,11 +254,31 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             tokens_before=eager.tokens_before if isinstance(eager, DecodeStep) else None,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             not_finite_after=watch.not_finite_after(),
+            skipped_updates=skipped_updates(scale_before, _loss_scale(eager), num_steps=timing.num_steps),
             power_cap=None if cap is None else cap.record(timing.wall_s),
         )
         recorder.write(window)
     write_connections(recorder, prepared.identity)
     return window
+
+
+def _loss_scale(step: object) -> float | None:
+    return step.loss_scale if isinstance(step, TrainingStep) else None
+
+
+def skipped_updates(before: float | None, after: float | None, *, num_steps: int) -> int | None:
+    """Return how many updates amp's scaler skipped at least: it halves the scale for each; None without amp.
+
+    >>> skipped_updates(65536.0, 65536.0, num_steps=100), skipped_updates(65536.0, 8192.0, num_steps=100)
+    (0, 3)
+    >>> skipped_updates(65536.0, 0.0, num_steps=200)
+    200
+    """
+    if before is None or after is None:
+        return None
+    if after == 0:
+        return num_steps
+    return min(num_steps, max(0, round(math.log2(before / after))))
 
 
 def _planned(prepared: Prepared, warm: WarmUp) -> WindowPlan:

@@ -109,6 +109,11 @@ class TrainingStep:
         self._scaler.step(self.optimizer)
         self._scaler.update()
 
+    @property
+    def loss_scale(self) -> float | None:
+        """Return the factor by which amp multiplies losses; None without amp. Waits for the device."""
+        return float(self._scaler.get_scale()) if self._scaler.is_enabled() else None
+
     @contextmanager
     def through(self, module: nn.Module) -> Iterator[None]:
         """Make steps call a different wrapper around the same parameters inside this context."""
