@@ -9,6 +9,10 @@ refuse() {
 }
 
 if [ "$#" -gt 0 ] && [ "${1#-}" = "$1" ]; then
+  case $1 in  # gpuproof's commands come before programs of the same name, such as coreutils' test
+    baseline | cloud | compare | completion | config | doctor | init | kubernetes | load | matrix | monitor | plugins) exec gpuproof "$@" ;;
+    report | rules | run | runs | scale | selftest | test | validate) exec gpuproof "$@" ;;
+  esac
   if type -P "$1" > /dev/null; then exec "$@"; fi
   exec gpuproof "$@"
 fi

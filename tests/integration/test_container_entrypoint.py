@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.cli.main import cli
+
 ENTRYPOINT = Path(__file__).resolve().parents[2] / "containers/entrypoint.sh"
 MODEL = ("--model", "resnet50", "--batch-size", "64")
 IN_SLURM = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"}
@@ -132,6 +134,13 @@ def test_documented_commands_keep_results_and_give_shared_memory() -> None:
         assert "-v gpuproof-results:/home/gpuproof/results" in command
         assert "--shm-size=" in command
     assert "VOLUME /home/gpuproof/results" in ENTRYPOINT.with_name("Dockerfile").read_text()
+
+
+def test_commands_of_gpuproof_come_before_programs_of_the_same_name(programs: Path) -> None:
+    for command in (*cli.commands, "test"):
+        (programs / command).write_text("#!/bin/sh\necho another program\n")
+        (programs / command).chmod(0o755)
+        assert start(programs, command, "load").stdout == f"gpuproof {command} load\n"
 
 
 @pytest.mark.promise("S3.6")

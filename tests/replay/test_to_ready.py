@@ -160,3 +160,20 @@ def assert_open(run: Path, rules: Path, case_id: str, reason: str) -> None:
     assert [x for x in readiness["reasons"] if f"{case_id} was " in x and reason in x]
     others = {measure["case"] for measure in result["measures"]}
     assert {"memory-device0", "pattern"} <= others
+
+
+def test_a_baseline_asks_one_gpu_for_nothing_that_takes_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links between devices, and training on one device against all of them: one GPU has neither."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "c"):
+        shutil.copytree(RECORDED.parent / "cards" / "validate_h100", name)
+        described = json.loads(Path(name, "run.json").read_text(encoding="utf-8"))
+        Path(name, "run.json").write_text(json.dumps({**described, "run_id": name}), encoding="utf-8")
+        CliRunner().invoke(cli, ["report", name])
+    assert CliRunner().invoke(cli, ["baseline", "record", "mine", "a", "b", "c"]).exit_code == 0
+    readiness = judge(Path("a"), "--baseline", "mine")["detail"]["readiness"]
+    assert not [reason for reason in readiness["reasons"] if "it matches nothing" in reason]
+    still_open = {cell["title"] for cell in readiness["cells"] if cell["standing"] != "passed"}
+    assert still_open == {"equal results", "a GPU"}

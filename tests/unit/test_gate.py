@@ -234,3 +234,30 @@ def test_a_gate_that_would_never_end_ends_at_its_time(tmp_path: Path) -> None:
     )
     assert (ended.returncode, left.exists()) == (ExitCode.TIMEOUT, False)
     assert ended.stdout.startswith("gpuproof: could not judge: the time limit passed")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--time-budget", "2m"], "Set at most 45s"),
+        (["--time-budget=46s"], "Set at most 45s"),
+        (["--basline", "x.json"], "Perhaps you mean --baseline"),
+        (["--dry-run"], "Omit --dry-run"),
+    ],
+)
+def test_a_wrapper_takes_no_options_with_which_a_node_cannot_be_judged(words: list[str], said: str) -> None:
+    ended = CliRunner().invoke(cli, ["init", "prolog", "--for", "slurm-prolog", "--", *words])
+    assert ended.exit_code != 0
+    assert said in str(ended.exception)
+
+
+def test_a_wrapper_takes_a_budget_within_its_own_limit() -> None:
+    words = ["--time-budget=45s", "--baseline", "/only/on/nodes.json"]
+    assert CliRunner().invoke(cli, ["init", "prolog", "--for", "slurm-prolog", "--", *words]).exit_code == 0
+
+
+def test_words_after_the_script_of_an_init_container_are_its_arguments() -> None:
+    written = CliRunner().invoke(cli, ["init", "prolog", "--for", "kubernetes-init"]).output
+    (container,) = YAML(typ="safe").load(written)["initContainers"]
+    assert container["command"] == ["/bin/sh", "-c"]
+    assert container["args"][1:] == ["gpuproof-gate"]

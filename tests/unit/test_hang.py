@@ -86,12 +86,23 @@ def test_without_a_flight_recorder_the_marks_of_the_device_tell() -> None:
     assert (found.waiting, found.late, found.operation) == ((0, 2), (1,), "all_reduce of 8 bytes")
 
 
-def test_where_all_came_it_is_said_that_the_operation_does_not_end() -> None:
-    found = hung({rank: asked(4) for rank in range(3)})
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        ("started", ", but it does not finish: check the links between them"),
+        ("completed", " and finished it: none waits for another there"),
+        (
+            "scheduled",
+            "; whether it finished is not known: it does not finish, or each is busy or stuck after it",
+        ),
+    ],
+)
+def test_where_all_came_links_are_suspected_only_if_the_operation_did_not_finish(
+    state: str, end: str
+) -> None:
+    found = hung({rank: RankProgress(collectives=4, calls=(call(4, state),)) for rank in range(3)})
     assert found is not None
-    assert found.text.startswith(
-        "all ranks have reached all_reduce of 16,384 elements (number 4), but it does"
-    )
+    assert found.text == f"all ranks have reached all_reduce of 16,384 elements (number 4){end}"
     assert found.stopped_hosts == ()
 
 

@@ -296,5 +296,8 @@ def test_of_several_matches_the_newest_is_taken_and_named(tmp_path: Path) -> Non
         path=source, note=f"{tmp_path} matches 2 recordings; using the newest, {source}"
     )
     assert recordings_in(tmp_path) == [source, old]
+    (tmp_path / "gpu_stats_a_plot.png").write_bytes(b"")
+    as_a_shell_expands_it = (str(path) for path in sorted(tmp_path.glob("gpu_stats_*")))
+    assert newest_match(*as_a_shell_expands_it).path == source
     with pytest.raises(UsageError, match=r"no recording matches it as a pattern\. Quote patterns"):
         newest_match(str(tmp_path / "none_*.json"))

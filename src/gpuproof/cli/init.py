@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import cast
 
 import click
 
@@ -21,6 +22,8 @@ from gpuproof.base.files import packaged_text, write_text
 
 LIMIT_S = 50
 """Timeout of the command in a wrapper: less than the minute after which Slurm kills a HealthCheckProgram."""
+START_S = 5
+"""Time that the command needs to start, in addition to its time budget."""
 NPD_FOLDER = "/config/plugin"
 """Directory of the plug-in scripts in node-problem-detector's own images."""
 WRAPPERS = ("slurm-prolog", "slurm-epilog", "slurm-health", "kubernetes-init", "node-problem-detector")
@@ -98,7 +101,9 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
 @click.option("--image", default="IMAGE", metavar="NAME", help="Image of the init container.")
 @click.option("--gpus", default=8, show_default=True, metavar="N", help="GPUs of the init container.")
 @click.argument("options", nargs=-1, metavar="[-- OPTION...]")
+@click.pass_context
 def prolog(
+    ctx: click.Context,
     *,
     kind: str,
     output: Path | None,
@@ -119,6 +124,7 @@ def prolog(
     """  # noqa: D301  # click reads the backspace character
     here = shlex.join([sys.executable, "-P", "-m", "gpuproof"])
     command = gpuproof or ("gpuproof" if kind == "kubernetes-init" else here)
+    _check_options(ctx, options)
     script = gate_script(kind, command=command, options=options, fail_closed=fail_closed)
     files = wrapper_files(kind, script, image=image, gpus=gpus)
     for name, text in files.items():
@@ -126,6 +132,30 @@ def prolog(
             click.echo(text if len(files) == 1 else f"# ── {name}\n{text}", nl=False)
         else:
             _write(_place(output, files, name), text, force=force)
+
+
+def _check_options(ctx: click.Context, options: Sequence[str]) -> None:
+    """Reject options that each node would refuse, or with which the wrapper ends the command too early.
+
+    Raises:
+        UsageError: such an option was given; a gate that cannot judge would let every job pass.
+    """
+    from gpuproof.cli.gates.prolog import refuse_with_prolog
+    from gpuproof.cli.validate import duration_s
+
+    root = ctx.find_root()
+    validate = cast("click.Group", root.command).get_command(root, "validate")
+    given = validate.make_context("validate", ["--prolog", *options], parent=root).params if validate else {}
+    refuse_with_prolog(
+        [f"--{name.replace('_', '-')}" for name in ("resume", "soak", "dry_run") if given.get(name)]
+    )
+    budget = given.get("time_budget")
+    if budget is not None and duration_s("--time-budget", budget) > LIMIT_S - START_S:
+        raise UsageError(
+            f"the wrapper ends the command after {LIMIT_S} s, without a verdict",
+            place=f"--time-budget {budget}",
+            next_step=f"Set at most {LIMIT_S - START_S}s",
+        )
 
 
 def _place(output: Path, files: Mapping[str, str], name: str) -> Path:

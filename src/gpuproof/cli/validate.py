@@ -217,7 +217,7 @@ def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **outputs: A
     from gpuproof.cli.gates.prolog import judge_by_options
 
     words = partial(_words, options, standards)
-    return judge_by_options(options, recipes=RECIPES, words=words, seconds=_seconds, **outputs)
+    return judge_by_options(options, recipes=RECIPES, words=words, seconds=duration_s, **outputs)
 
 
 def _validate(
@@ -323,13 +323,13 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         values["validate.aspects"] = json.dumps(to_json(rows_of_stage(stage)))
         values["validate.ready_for"] = stage
     if options["time_budget"] is not None:
-        budget_s = _seconds("--time-budget", options["time_budget"])
+        budget_s = duration_s("--time-budget", options["time_budget"])
         values["validate.time_budget_s"] = budget_s
         values["run.time_limit_s"] = options["timeout"] or budget_s
     if options["soak"] is not None:
         if options["mode"] != "full":
             raise UsageError("a soak comes after all other stages", place="--soak", next_step="Omit --mode")
-        values["validate.soak_s"] = _seconds("--soak", options["soak"])
+        values["validate.soak_s"] = duration_s("--soak", options["soak"])
         recipe = RECIPES.get(options["recipe"], options["recipe"])
         stages = read_options(load_config(recipe, options["overrides"]).config).stages
         values["validate.stages"] = json.dumps([*(stage for stage in stages if stage != "soak"), "soak"])
@@ -364,7 +364,7 @@ def _data(mode: str | None, folder: str | None, *, may_fall_back: bool) -> dict[
     return {"data.name": "synthetic", "validate.data_replaced": json.dumps(note)}
 
 
-def _seconds(place: str, text: str) -> float:
+def duration_s(place: str, text: str) -> float:
     """Parse a duration such as 90s, 30m, 2h or 1d.
 
     Raises:

@@ -52,12 +52,19 @@ def newest_match(*patterns: str) -> Selected:
     """
     if len(patterns) == 1 and Path(patterns[0]).is_file():
         return Selected(path=Path(patterns[0]), note=None)
+    patterns = tuple(pattern for pattern in patterns if not _is_beside(pattern)) or patterns
     matches = _one_a_run(path for pattern in patterns for path in _resolved(pattern))
     newest = max(matches, key=lambda path: (path.stat().st_mtime_ns, path.name))
     note = None
     if len(matches) > 1:
         note = f"{' '.join(patterns)} matches {len(matches)} recordings; using the newest, {newest}"
     return Selected(path=newest, note=note)
+
+
+def _is_beside(pattern: str) -> bool:
+    """Return whether it is a file that no recording can be: a shell expands a pattern to plots as well."""
+    path = Path(pattern)
+    return path.suffix not in RECORDING_SUFFIXES and path.is_file()
 
 
 def _resolved(pattern: str) -> list[Path]:

@@ -77,7 +77,7 @@ def judge_by_options(
 
     hosts, python = options.pop("hosts"), options.pop("python")
     beside = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
-    _refuse_with_prolog([name for name, value in beside.items() if value])
+    refuse_with_prolog([name for name, value in beside.items() if value])
     budget, options["time_budget"] = options["time_budget"], None
     name = "prolog" if options["recipe"] == "standard" else options["recipe"]
 
@@ -96,7 +96,7 @@ def judge_by_options(
     return judge_node(gate)
 
 
-def _refuse_with_prolog(names: Sequence[str]) -> None:
+def refuse_with_prolog(names: Sequence[str]) -> None:
     """Reject options that do not apply to a gate.
 
     Raises:

@@ -32,8 +32,24 @@ class Toleration(StrictModel):
 
     key: Key | None = None
     operator: Literal["Exists", "Equal"] = "Exists"
+    """Exists if no value is given, otherwise Equal, as in Kubernetes."""
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compare_values(cls, rule: object) -> object:
+        if isinstance(rule, dict) and rule.get("value") is not None and rule.get("operator") is None:
+            return {**rule, "operator": "Equal"}
+        return rule
+
+    @model_validator(mode="after")
+    def _check_operator(self) -> Toleration:
+        if self.operator == "Exists" and self.value:
+            raise ValueError("operator Exists tolerates every value: leave out value, or set operator: Equal")
+        if self.operator == "Equal" and self.key is None:
+            raise ValueError("operator Equal needs a key")
+        return self
 
 
 class KubernetesOptions(StrictModel):

@@ -21,8 +21,8 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind, skipped
 from gpuproof.records.result import WHOLE, Measure
-from gpuproof.suites.validate.cells import EACH
-from gpuproof.suites.validate.counted import facts_there
+from gpuproof.suites.validate.cells import ALONE, EACH, subjects_by_kind
+from gpuproof.suites.validate.counted import facts_there, subjects_there
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
@@ -178,7 +178,18 @@ def _reason_left_out(rule: Rule | CheckRule, results: Sequence[StageResult], fac
     stage = rule.measure.labels.get("stage")
     if stage is not None and rule.each not in _kinds_of(rule.measure.labels, results):
         return f"this plan does not measure {stage} on each {rule.each} alone"
-    return _reason_none_published(rule, facts)
+    return _reason_not_planned(rule, results, facts) or _reason_none_published(rule, facts)
+
+
+def _reason_not_planned(rule: Rule, results: Sequence[StageResult], facts: FleetFacts) -> str | None:
+    """Report why a recipe's rule about several devices does not apply; the recipe's rows stay required."""
+    labels = rule.measure.labels
+    if labels.get("kind") == "d2d" and not subjects_by_kind(subjects_there(facts))["device_link"]:
+        return "no host has several devices"
+    is_of_both = rule.measure.name == "scaling efficiency" or labels.get("case") == ALONE
+    if is_of_both and not any(one.case.name == ALONE for one in results):
+        return "this plan does not train on one device and on several"
+    return None
 
 
 def _reason_none_published(rule: Rule, facts: FleetFacts) -> str | None:
@@ -199,7 +210,8 @@ def _kinds_of(
     labels: Mapping[str, object], results: Sequence[StageResult]
 ) -> set[SubjectKind | Literal["any"]]:
     """Return the kinds of subject a stage has launches for; every training launch monitors devices."""
-    kinds: set[SubjectKind | Literal["any"]] = {"link"} if labels["stage"] == "links" else set()
+    has_links = labels["stage"] == "links" and any(one.stage.name == "links" for one in results)
+    kinds: set[SubjectKind | Literal["any"]] = {"link"} if has_links else set()
     at_once = (True, False) if "at_once" not in labels else (labels["at_once"],)
     for case in (one.case for one in results if one.stage.name == labels["stage"]):
         if (case.ranks_per_host > 1) not in at_once:

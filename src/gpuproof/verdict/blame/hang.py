@@ -32,6 +32,8 @@ class Hang:
     """Ranks that reported nothing: stopped, or on a host that is unreachable."""
     hosts: Mapping[int, str]
     """Host of each rank that started, by its inventory name."""
+    is_finished: bool | None = None
+    """Whether all ranks completed the operation; None if no device reported it, as over gloo."""
 
     @property
     def stopped_hosts(self) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ class Hang:
         where = f"{where} (number {self.number})" if self.number is not None else where
         waiting = f"{self._named(self.waiting)} {_verb(self.waiting, 'wait')} in {where}"
         if not self.late and not self.silent:
-            return f"all ranks have reached {where}, but it does not finish: check the links between them"
+            return f"all ranks have reached {where}{_END[self.is_finished]}"
         late = f", which {self._named(self.late)} did not reach" if self.late else ""
         silent = f"; {self._named(self.silent)} reported nothing" if self.silent else ""
         return f"{waiting}{late}{silent}"
@@ -60,6 +62,11 @@ class Hang:
 
 
 MOST_NAMED = 8
+_END: Mapping[bool | None, str] = {
+    False: ", but it does not finish: check the links between them",
+    True: " and finished it: none waits for another there",
+    None: "; whether it finished is not known: it does not finish, or each is busy or stuck after it",
+}
 
 
 def _verb(ranks: Sequence[int], verb: str) -> str:
@@ -87,7 +94,18 @@ def explain_hang(records: CaseRecords) -> Hang | None:
         late=late,
         silent=silent,
         hosts={start.rank: records.host_of(start) for start in records.of(Start)},
+        is_finished=_is_finished(progress, last),
     )
+
+
+def _is_finished(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> bool | None:
+    """Return whether the last operation is over on all devices: by its state, else by timed steps."""
+    if last is None:
+        return False if any(state.begun != state.completed for state in progress.values()) else None
+    states = {_state(state, last.number) for state in progress.values()}
+    if states == {"completed"}:
+        return True
+    return False if states & {"started", "completed"} else None
 
 
 def _late(progress: Mapping[int, RankProgress], last: CollectiveCall | None) -> tuple[int, ...]:

@@ -255,8 +255,8 @@ def _levels(launch: Launch, steps: Steadiness, *, num_steps: int, is_noisy: bool
 
 
 SKIPPED = 0.05
-"""Maximum share of steps without an update: their time lacks at most this share of the optimizer's time. amp's
-scaler also skips one now and then, since it tries a larger scale every 2,000 steps."""
+"""Maximum share of steps without an update: the window lacks at most this share of the optimizer's time. amp
+also skips one now and then, since its scaler tries a larger scale every 2,000 steps."""
 
 
 def _cannot_tell(why: str, remedy: str) -> Doubt:
