@@ -61,11 +61,10 @@ def test_a_recipe_may_name_its_own_suite() -> None:
     [
         ["--serving.scenario=closed_loop", "--serving.rate_per_s=5"],
         ["--serving.scenario=closed_loop", "--serving.arrivals=ramp", "--serving.latency_bound_s=null"],
-        ["--serving.rate_per_s=5", "--serving.concurrency=3"],
     ],
 )
-def test_a_key_of_another_scenario_is_refused(words: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"it has no effect with serving\.scenario="):
+def test_users_of_a_closed_loop_have_no_schedule(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="each user of a closed loop waits for a response"):
         load_config("serving", words, facts=HERE)
 
 
@@ -73,3 +72,12 @@ def test_the_range_in_a_rule_of_thumb_is_that_of_its_thresholds() -> None:
     own = Thresholds(medium_model_max_params=10_000_000, large_model_min_params=20_000_000)
     assert advise(15_000_000, 128, own).reason == "Model in 10M-20M param range - test required"
     assert "5M-10M" in advise(7_000_000, 128, Thresholds()).reason
+
+
+@pytest.mark.parametrize("value", ["true", '"5"'])
+def test_options_of_suites_and_workloads_are_not_converted(value: str) -> None:
+    with pytest.raises(ConfigError, match="expected a number"):
+        load_config("validate", [f"--validate.window_s={value}"], facts=HERE)
+    words = ["--data.name=synthetic", "--model.num_classes=null", "--model.name=decoder"]
+    with pytest.raises(ConfigError, match="expected a whole number"):
+        load_config("quick", [*words, f"--model.options.num_layers={value}"], facts=HERE)

@@ -215,11 +215,20 @@ def read_evidence(run: RunDirectory) -> Evidence:
         RecordError: a file of the run is damaged.
     """
     description = run.description()
+    launches = tuple(run.cases())
+    hosts = tuple((description.get(HOSTS) or {}).get("hosts", ()))
+    places = {(x.case.case_id, x.case.replicate, x.case.placement.host) for x in launches}
+    if not hosts and len({place[:2] for place in places}) < len(places):
+        raise RecordError(
+            "several hosts ran the same launch, and the run's hosts are not listed",
+            place=f"run.json: {HOSTS}",
+            next_step="Restore the run's run.json, or measure again",
+        )
     return Evidence(
         description=description,
         config=read_config(run),
-        launches=tuple(run.cases()),
-        hosts=tuple((description.get(HOSTS) or {}).get("hosts", ())),
+        launches=launches,
+        hosts=hosts,
         recording_at=run.recording_at,
         folder_of=run.case_folder,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpuproof.config.settings import ConfigError, Mistake, shown
 from gpuproof.config.yaml import Document, Place, read_document, read_text
+from gpuproof.records.codec import to_json
 
 MAX_BYTES = 2**20
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -156,6 +158,14 @@ def _description(model: type[BaseModel], place: Place) -> str | None:
 def type_adapter(options_type: Any) -> TypeAdapter[Any]:
     """Build a type's validator only once: this takes milliseconds, and every launch needs it."""
     return TypeAdapter(options_type)
+
+
+def read_strictly(adapter: TypeAdapter[Any], values: Mapping[str, Any]) -> Any:
+    """Build the object from plain values without converting any: true is not 1, "5" is text.
+
+    In JSON, as opposed to Python, a list may become a tuple even in strict mode.
+    """
+    return adapter.validate_json(json.dumps(to_json(values)), strict=True)
 
 
 def cause_of(detail: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from gpuproof.base import registry
 from gpuproof.base.errors import UsageError
 from gpuproof.base.groups import grouped
-from gpuproof.config.entries import cause_of, place_in, type_adapter
+from gpuproof.config.entries import cause_of, place_in, read_strictly, type_adapter
 from gpuproof.config.rules.base import Refusal
 
 
@@ -59,7 +59,7 @@ def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], 
         return {}, unknown
     adapter = type_adapter(cast("Hashable", options_type(name)))
     try:
-        return adapter.dump_python(adapter.validate_python(dict(block)), mode="json"), []
+        return adapter.dump_python(read_strictly(adapter, block), mode="json"), []
     except ValidationError as error:
         return {}, list(_refusals(name, dict(block), error))
 

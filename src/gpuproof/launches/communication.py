@@ -33,6 +33,7 @@ NOT_BEHIND = (
     "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
     "for the host"
 )
+LOST = "values of the step breakdown were lost"
 NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
 
 
@@ -79,7 +80,7 @@ def phases_of(launches: Sequence[Launch]) -> PhaseValues | str:
     """Return the phases for the launches of one point, or why there are none."""
     figures = [_of_launch(launch) for launch in launches if _marked_phases(launch)]
     if not figures:
-        reasons = [phases.missing for launch in launches for phases in launch.step_phases]
+        reasons = [phases.missing or LOST for launch in launches for phases in launch.step_phases]
         return first_reason(reasons) or NOBODY_LOOKED
     talks = [one.communication_s for one in figures if one.communication_s is not None]
     return PhaseValues(
@@ -98,7 +99,13 @@ def phases_of(launches: Sequence[Launch]) -> PhaseValues | str:
 
 
 def _marked_phases(launch: Launch) -> list[StepPhases]:
-    return [phases for phases in launch.step_phases if phases.missing is None]
+    """Return the ranks' phases, without those that lost a value."""
+    return [phases for phases in launch.step_phases if phases.missing is None and _is_whole(phases)]
+
+
+def _is_whole(rank: StepPhases) -> bool:
+    parts = (rank.data_s, rank.forward_s, rank.backward_s, rank.optimizer_s)
+    return all((*parts, rank.plain_step_s, rank.marked_step_s)) and median(rank.plain_step_s) > 0
 
 
 def _of_launch(launch: Launch) -> PhaseValues:
@@ -186,8 +193,13 @@ def _reason(record: BucketAllReduce | CollectiveOverlap | GradientSync) -> str |
 
 def sync_difference_s(launch: Launch) -> float | None:
     """Return how much longer a step takes with gradient averaging, minus the same in a group of one."""
-    ranks = [median(map(_corrected, sync.rounds)) for sync in launch.gradient_sync if sync.rounds]
+    of_ranks = [list(filter(_is_complete, sync.rounds)) for sync in launch.gradient_sync]
+    ranks = [median(map(_corrected, rounds)) for rounds in of_ranks if rounds]
     return fmean(ranks) if ranks else None
+
+
+def _is_complete(one: SyncRound) -> bool:
+    return all((one.with_sync_s, one.without_sync_s, one.alone_with_sync_s, one.alone_without_sync_s))
 
 
 def _corrected(sync_round: SyncRound) -> float:
@@ -213,7 +225,7 @@ def overlapped_s(launch: Launch) -> float | None:
 
 def standalone_s(launch: Launch) -> float | None:
     """Return the total time of the all-reduces of all buckets, run one after another."""
-    buckets = [record for record in launch.bucket_all_reduce if record.durations_s]
+    buckets = [x for x in launch.bucket_all_reduce if x.durations_s and all(x.durations_s)]
     if not buckets or not all(record.is_queued for record in buckets):
         return None
     return fmean(sum(map(median, record.durations_s)) for record in buckets)

@@ -36,19 +36,14 @@ def scenario_is_measured(config: RunConfig) -> Refusals:
         )
 
 
-def keys_are_of_the_scenario(config: RunConfig) -> Refusals:
-    """Reject a rate or a schedule for users who wait, and a number of users for a schedule."""
-    unused = {
-        "closed_loop": ("rate_per_s", "arrivals", "burstiness"),
-        "server": ("concurrency",),
-    }.get(config.serving.scenario, ())
+def users_have_no_schedule(config: RunConfig) -> Refusals:
+    """Reject a rate or a schedule for the users of a closed loop."""
+    unused = ("rate_per_s", "arrivals", "burstiness") if config.serving.scenario == "closed_loop" else ()
     for key in (key for key in unused if key in config.serving.changed()):
         yield Refusal(
             keys=(f"serving.{key}", "serving.scenario", "kind"),
-            cause=f"it has no effect with serving.scenario={config.serving.scenario}: "
-            + ("requests follow a schedule" if key == "concurrency" else "each user waits for a response"),
-            next_step="Remove it, or set serving.scenario to "
-            + ("closed_loop" if key == "concurrency" else "server"),
+            cause="each user of a closed loop waits for a response, so it has no effect",
+            next_step="Remove it, or set serving.scenario to server",
         )
 
 
@@ -326,7 +321,7 @@ RULES = RuleSet(
     of_workload=(requests_are_answered,),
     of_new_run=(
         scenario_is_measured,
-        keys_are_of_the_scenario,
+        users_have_no_schedule,
         serving_sweeps_nothing,
         an_address_can_be_reached,
     ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from gpuproof.base import units
-from gpuproof.base.errors import ExitCode
+from gpuproof.base.errors import ExitCode, RecordError
 from gpuproof.base.groups import grouped
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
@@ -64,6 +64,13 @@ class HostsDetail:
 def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     """Return the result for all hosts, and the files."""
     launched = grouped((launch.case.placement.host, launch) for launch in evidence.launches)
+    names = [host.get("name") for host in evidence.hosts]
+    if len(set(names)) < len(names) or not launched.keys() <= set(names):
+        raise RecordError(
+            "the hosts are not those of the launches",
+            place="run.json: fleet.hosts",
+            next_step="Restore the run's run.json, or measure again",
+        )
     hosts = [conclude_host(evidence, host, launched.get(host["name"], ()), inner) for host in evidence.hosts]
     currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))
     report = report_of(hosts, currency=currency)
@@ -120,6 +127,11 @@ def _detail(
 def _unjudged(hosts: Sequence[HostConclusion], report: HostsReport) -> Iterator[str]:
     """For each measured host without a rate to compare, report the value that it has instead."""
     if report.what != "figures":
+        for host in hosts:
+            names = [name for name, point in host.points.items() if point.validity == "INVALID"]
+            if names:
+                at = f" at {_some(names)}" if report.what != "launches" else ""
+                yield f"{host.name}: not compared{at}: its results are INVALID"
         return
     for test in report.summary.tests:
         for host in hosts:

@@ -215,7 +215,7 @@ def aggregate(hosts: Sequence[HostTests], *, timestamp: str) -> dict[str, Any]:
 
     A host is successful if it completed the suite. If it failed midway, its results are kept: its tests count
     in `performance_summary`, and are listed next to its error. Each test gains `source_hostname`. Throughput
-    covers successful tests that report one; it is null if there are none.
+    covers successful tests that report one and are not INVALID; it is null if there are none.
     """
     documents = [None if host.document is None else _with_source(host) for host in hosts]
     tests = [test for document in documents if document is not None for test in document["results"]]
@@ -262,7 +262,9 @@ def _throughputs(tests: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     rates = [
         test["throughput_samples_per_second"]
         for test in tests
-        if test["success"] and test["throughput_samples_per_second"] is not None
+        if test["success"]
+        and test["throughput_samples_per_second"] is not None
+        and test.get("validity") != "INVALID"
     ]
     return {
         "avg_throughput": sum(rates) / len(rates) if rates else None,

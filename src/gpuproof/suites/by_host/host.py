@@ -96,6 +96,10 @@ class HostConclusion:
         point = self.points[name]
         return self.figures(point) if self.is_single or point.success else None
 
+    def comparable(self, name: str) -> HostMeasured | None:
+        """Return the results of a point that count beside other hosts: INVALID ones do not."""
+        return None if self.points[name].validity == "INVALID" else self.measured(name)
+
     def figures(self, point: PointMeasures) -> HostMeasured | None:
         """Return a point's results in the form used to compare hosts; None if nothing was measured."""
         items, window_s = point.value(ITEMS), point.value(WINDOW)
@@ -139,7 +143,7 @@ class HostConclusion:
         tenfold.
         """
         measure = self.headlines.get(headline)
-        if measure is None or not measure.value:
+        if measure is None or not measure.value or self.result.validity == "INVALID":
             return None
         is_known_time = measure.unit == "s" and len(measure.launches) >= LAUNCHES_OF_TIMES
         if not is_known_time and not measure.unit.endswith("/s"):

@@ -84,7 +84,7 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
     types = [m for m in measures if m.labels["quantity"] == OF_FASTEST and "num_hosts" in m.labels]
     if types and detail.what == "launches":
         yield _types_of_recipe(detail, types, find)
-    elif types:
+    elif any(m.labels["quantity"] == DEVICE for m in measures):
         for group in dict.fromkeys(column.group for column in detail.columns):
             yield _grid(detail, group, find)
         what = detail.what.removesuffix("s")
@@ -95,7 +95,7 @@ def _points(detail: HostsDetail, measures: Sequence[Measure]) -> Iterator[Sectio
             gpu_type = kind.labels["gpu_type"]
             title = f"{gpu_type}, by {what} and device"
             yield from _by_point(title, detail, gpu_type, find, fastest=len(types) > 1)
-    if types:
+    if detail.apart:
         yield Text(title=APART, lines=detail.apart)
 
 

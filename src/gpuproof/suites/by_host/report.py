@@ -92,7 +92,8 @@ def report_of(hosts: Sequence[HostConclusion], *, currency: str) -> HostsReport:
     if not any(host.points for host in hosts):
         return _of_headlines(hosts, currency)
     names = list(hosts[0].points)
-    measured = {name: [x for host in hosts if (x := host.measured(name)) is not None] for name in names}
+    compared = {name: [x for host in hosts if (x := host.comparable(name)) is not None] for name in names}
+    num_measured = sum(any(host.measured(name) for name in names) for host in hosts)
     is_single = all(host.is_single for host in hosts)
     shared: What = "points" if hosts[0].common.is_ranked else "tests"
     return HostsReport(
@@ -100,7 +101,7 @@ def report_of(hosts: Sequence[HostConclusion], *, currency: str) -> HostsReport:
         currency=currency,
         columns=tuple(_columns(hosts)),
         states=tuple(map(_of_launches if is_single else _of_points, hosts)),
-        summary=summarize_suite(measured, num_hosts=len(hosts)),
+        summary=replace(summarize_suite(compared, num_hosts=len(hosts)), num_measured=num_measured),
     )
 
 
@@ -221,7 +222,7 @@ def _state(host: HostConclusion, num_successful: int, num_failed: int, *, num_pl
 
 def headlines_of_hosts(report: HostsReport) -> Iterator[Measure]:
     """Yield the combined results of all hosts for one recipe; yield nothing if nothing was measured."""
-    if report.what != "launches" or not report.summary.num_measured:
+    if report.what != "launches" or not report.summary.tests[0].summary.num_measured:
         return
     summary, item = report.summary.tests[0].summary, report.item
     spread = summary.items_per_s_per_device

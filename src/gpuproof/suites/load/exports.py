@@ -41,6 +41,7 @@ UNITS = {
     "duration_seconds": "the window: iterations x batch_size x num_devices / duration_seconds = throughput",
     "actual_duration_seconds": "all tests, from the first record of each to its last",
 }
+NO_PEAK = "the framework's allocator reported no peak on this device"
 Missing = dict[str, str]
 
 
@@ -70,16 +71,18 @@ def _system_info(
 ) -> dict[str, Any]:
     hosts = list((environment or {}).items())
     host, facts = hosts[0] if hosts else (_first_host(cases), {})
-    names = [device["name"] for device in facts["devices"]] if "devices" in facts else None
-    memory_bytes = facts.get("memory_total_bytes")
+    devices, cpu, memory_bytes = (facts.get(key) for key in ("devices", "cpu", "memory_total_bytes"))
+    names = None
+    if isinstance(devices, list) and all(isinstance(device, Mapping) for device in devices):
+        names = [device.get("name") for device in devices]
     fields = {
         "hostname": host,
         "gpu_names": names,
         "gpu_count": None if names is None else len(names),
         "cuda_version": facts.get("torch_cuda"),
         "pytorch_version": facts.get("torch"),
-        "cpu_count": facts.get("cpu", {}).get("logical_cpus"),
-        "memory_total_gb": None if memory_bytes is None else memory_bytes / GIB_BYTES,
+        "cpu_count": cpu.get("logical_cpus") if isinstance(cpu, Mapping) else None,
+        "memory_total_gb": memory_bytes / GIB_BYTES if isinstance(memory_bytes, int | float) else None,
         "timestamp": timestamp,
     }
     reason = "not reported by this host" if facts else "no test got far enough to report its host's facts"
@@ -197,7 +200,9 @@ def _memory(result: LoadResult, missing: Missing) -> dict[str, Any]:
         "peak_gpu_memory_mb": result.point.figures.value(PEAK_MEMORY),
         "peak_gpu_memory_with_warmup_mb": result.peak_with_warmup_bytes,
     }
-    missing.update({key: NO_GPU for key, peak in peaks.items() if peak is None})
+    is_on_cpu = all(launch.setup.device.kind == "cpu" for launch in result.point.launches)
+    reason = NO_GPU if is_on_cpu else NO_PEAK
+    missing.update({key: reason for key, peak in peaks.items() if peak is None})
     return {key: None if peak is None else peak / MIB_BYTES for key, peak in peaks.items()}
 
 

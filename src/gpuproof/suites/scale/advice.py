@@ -85,8 +85,14 @@ def advice_from(
     concluded: Sequence[PointResult],
     apart: Sequence[PointBreakdown],
     options: ScaleOptions,
+    *,
+    num_planned: int,
 ) -> AdviceDetail:
-    """Return a study's advice; `averages` are its mean speed-ups over all batch sizes, and their laws."""
+    """Return a study's advice.
+
+    `averages` are its mean speed-ups over all batch sizes, and their laws; `num_planned` is how many of them
+    were planned.
+    """
     margin = options.memory_safety_margin
     alone = {
         result.point.config.data.batch_size: [launch.mean_step_s for launch in result.launches]
@@ -95,7 +101,7 @@ def advice_from(
         and reason_unusable(side_of(result.figures), beside=result.figures.doubts) is None
     }
     return AdviceDetail(
-        measured=measured_advice(averages),
+        measured=measured_advice(averages, num_planned=num_planned),
         fixed_time=fixed_time(alone),
         host_bound=tuple(
             result.point.case_id
@@ -198,13 +204,15 @@ class MeasuredAdvice:
     reason: str
 
 
-def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice | None:
+def measured_advice(
+    averages: Sequence[tuple[str, SpeedUp]], *, num_planned: int | None = None
+) -> MeasuredAdvice | None:
     """Return the answer based on the average (with its law) that favours several devices the most.
 
     The answer is *yes* if at least one decided average shows a benefit; *no* if all are decided and none is
-    beneficial; otherwise not decided, because an interval that contains 1 is inconclusive. It is None if
-    nothing was compared. Picking the best of several averages is valid if their intervals hold
-    simultaneously.
+    beneficial; otherwise not decided, because an interval that contains 1 is inconclusive, and a number of
+    devices that was planned but not measured may be beneficial. It is None if nothing was compared. Picking
+    the best of several averages is valid if their intervals hold simultaneously.
     """
     if not averages:
         return None
@@ -214,7 +222,7 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
     answer: MeasuredAnswer = "not decided"
     if speed_up.is_decided and speed_up.ratio is not None and speed_up.ratio >= BENEFICIAL:
         answer = "yes"
-    elif len(decided) == len(averages):
+    elif len(decided) == max(len(averages), num_planned or 0):
         answer = "no"
     interval = speed_up.comparison.ratio
     return MeasuredAdvice(
@@ -225,8 +233,15 @@ def measured_advice(averages: Sequence[tuple[str, SpeedUp]]) -> MeasuredAdvice |
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
         num_launches=speed_up.comparison.num_launches_b,
-        reason=conclusion_in_words(speed_up),
+        reason=_reason(speed_up, num_missing=max(0, (num_planned or 0) - len(averages))),
     )
+
+
+def _reason(average: SpeedUp, *, num_missing: int) -> str:
+    """Return the conclusion in words, which is no advice against all if others were not measured."""
+    if not num_missing or average.ratio is None or average.ratio >= BENEFICIAL:
+        return conclusion_in_words(average)
+    return f"{num_missing} of the planned numbers of devices and laws could not be compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

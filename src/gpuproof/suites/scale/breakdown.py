@@ -14,6 +14,7 @@ from math import isfinite
 import numpy as np
 
 from gpuproof.launches.communication import (
+    LOST,
     PhaseValues,
     StepCommunication,
     communication_of,
@@ -152,25 +153,42 @@ class Agreement:
 
 
 def agreement_of(launches: Sequence[Launch]) -> Agreement | str | None:
-    """Return the agreement from a point's launches, or why it is missing; None if not checked."""
+    """Return the agreement from a point's launches, or why it is missing; None if not checked.
+
+    If a rank's values were lost, only a disagreement of the others is certain.
+    """
     records = [record for launch in launches for record in launch.trained_alike]
-    complete = [record for record in records if record.missing is None]
+    told = [record for record in records if record.missing is None]
+    complete = list(filter(_is_whole, told))
+    is_lost = len(complete) < len(told) or any(
+        0 < len(launch.trained_alike) < launch.world_size for launch in launches
+    )
     if complete and not any(max(record.gradient_norm_alone) for record in complete):
         return NOTHING_LEARNT
     alikenesses = [_of_rank(record) for record in complete]
     if not alikenesses:
-        return first_reason([record.missing for record in records])
+        return first_reason([record.missing for record in records]) or (LOST if is_lost else None)
     correlations = [one.norm_correlation for one in alikenesses if one.norm_correlation is not None]
-    return Agreement(
+    agreement = Agreement(
         num_steps=min(one.num_steps for one in alikenesses),
         loss_difference=max(one.loss_difference for one in alikenesses),
         norm_correlation=min(correlations) if correlations else None,
         norm_difference=max(one.norm_difference for one in alikenesses),
         weight_difference=max(one.weight_difference for one in alikenesses),
     )
+    return LOST if is_lost and agreement.is_alike else agreement
+
+
+def _is_whole(record: TrainingAgreement) -> bool:
+    """Report whether a rank has losses and norms of all steps for both sides, and the weights' difference."""
+    sides = (record.loss_together, record.loss_alone)
+    norms = (record.gradient_norm_together, record.gradient_norm_alone)
+    lengths = {len(values) for values in (*sides, *norms)}
+    return len(lengths) == 1 and min(lengths) > 0 and record.largest_weight_difference is not None
 
 
 def _of_rank(record: TrainingAgreement) -> Agreement:
+    assert record.largest_weight_difference is not None
     together, alone = np.array(record.gradient_norm_together), np.array(record.gradient_norm_alone)
     losses = np.abs(np.array(record.loss_together) - np.array(record.loss_alone))
     is_steady = min(np.ptp(together), np.ptp(alone)) <= STEADY * max(np.max(alone), STEADY)
@@ -179,7 +197,7 @@ def _of_rank(record: TrainingAgreement) -> Agreement:
         loss_difference=_or_infinite(np.max(losses)),
         norm_correlation=None if is_steady else _or_infinite(np.corrcoef(together, alone)[0, 1], bad=-1.0),
         norm_difference=_or_infinite(np.max(np.abs(together - alone)) / max(np.max(alone), 1e-12)),
-        weight_difference=_or_infinite(record.largest_weight_difference or 0.0),
+        weight_difference=_or_infinite(record.largest_weight_difference),
     )
 
 

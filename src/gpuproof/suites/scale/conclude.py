@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
-from gpuproof.comparison.winners import ComparedSide
+from gpuproof.comparison.winners import ComparedSide, reason_unusable
 from gpuproof.config.models import RunConfig
 from gpuproof.launches.point_measures import PointMeasures
 from gpuproof.readings.evidence import Evidence
@@ -261,14 +261,36 @@ def _study(
         rule_of_thumb=thumb,
         num_parameters=parameters,
         apart=apart,
-        curves=tuple(curves_of(points, launches)),
-        advice=advice_from([(x.law, x.speed_up) for x in averages], concluded, apart, options),
+        curves=tuple(curves_of(points, launches, dict(_unusable(points, figures)))),
+        advice=advice_from(
+            [(x.law, x.speed_up) for x in averages],
+            concluded,
+            apart,
+            options,
+            num_planned=len(set(several)),
+        ),
     )
+
+
+def _unusable(
+    points: Sequence[ScalePoint], figures: Mapping[str, PointMeasures]
+) -> Iterator[tuple[str, str]]:
+    """Yield the points that cannot be compared with one device, with the reason, as for their speed-up."""
+    for point in points:
+        own, alone = figures[point.case_id], figures.get(_alone(point))
+        reason = reason_unusable(side_of(own), beside=() if alone is None else alone.doubts)
+        if reason is not None:
+            yield point.case_id, reason
+
+
+def _alone(point: ScalePoint) -> str:
+    """Return the name of the point on one device."""
+    return replace(point, num_devices=1, law=None).case_id
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointMeasures], *, confidence: float) -> ScaleRow:
     entry = figures[point.case_id]
-    alone = figures.get(replace(point, num_devices=1, law=None).case_id)
+    alone = figures.get(_alone(point))
     rates = [launch.value for launch in entry.launches]
     outlying = outliers(rates)
     needed = required_launches(rates, relative_half_width=PRECISION) if rates else None

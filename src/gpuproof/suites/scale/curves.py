@@ -67,16 +67,28 @@ class ScaleCurve:
     overheads: tuple[StepOverhead, ...]
 
 
-def curves_of(points: Sequence[ScalePoint], launches: Mapping[str, Sequence[Launch]]) -> Iterator[ScaleCurve]:
-    """Yield the curves of a study; `launches` maps each case to its launches."""
+def curves_of(
+    points: Sequence[ScalePoint],
+    launches: Mapping[str, Sequence[Launch]],
+    unusable: Mapping[str, str],
+) -> Iterator[ScaleCurve]:
+    """Yield the curves of a study.
+
+    `launches` maps each case to its launches, and `unusable` a case that cannot be compared to the reason.
+    """
     for batch, scaling in dict.fromkeys((x.batch_size, x.law) for x in points if x.law is not None):
         assert scaling is not None
         chosen = [x for x in points if x.batch_size == batch and x.law in (scaling, None)]
         measured = [(x, launches[x.case_id]) for x in chosen if launches[x.case_id]]
-        yield _curve(batch, scaling, sorted(measured, key=lambda pair: pair[0].num_devices))
+        yield _curve(batch, scaling, sorted(measured, key=lambda pair: pair[0].num_devices), unusable)
 
 
-def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequence[Launch]]]) -> ScaleCurve:
+def _curve(
+    batch: int,
+    scaling: Law,
+    measured: Sequence[tuple[ScalePoint, Sequence[Launch]]],
+    unusable: Mapping[str, str],
+) -> ScaleCurve:
     fabrics = [(point.num_devices, fabric_of(of_point)) for point, of_point in measured]
     broken = tuple(breaks_of(fabrics))
     rates = [
@@ -84,8 +96,10 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
         for point, of_point in measured
         if not broken or point.num_devices <= broken[0].before
     ]
-    fits = [(law, fit_law(rates, law)) for law in (AMDAHL, USL)]
-    predicted = _prediction(rates, broken)
+    reason = next((unusable[point.case_id] for point, _ in measured if point.case_id in unusable), None)
+    refused = None if reason is None else Unavailable(reason=reason)
+    fits = [(law, refused or fit_law(rates, law)) for law in (AMDAHL, USL)]
+    predicted = refused or _prediction(rates, broken)
     return ScaleCurve(
         batch_size=batch,
         scaling=scaling,
@@ -101,7 +115,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
         ),
         prediction=None if isinstance(predicted, Unavailable) else predicted,
         prediction_missing=predicted.reason if isinstance(predicted, Unavailable) else None,
-        overheads=tuple(_overheads(measured, scaling)),
+        overheads=tuple(_overheads(measured, scaling, unusable)),
     )
 
 
@@ -114,15 +128,23 @@ def _prediction(rates: Sequence[CurvePoint], broken: Sequence[CurveBreak]) -> Pr
 
 
 def _overheads(
-    measured: Sequence[tuple[ScalePoint, Sequence[Launch]]], scaling: Law
+    measured: Sequence[tuple[ScalePoint, Sequence[Launch]]], scaling: Law, unusable: Mapping[str, str]
 ) -> Iterator[StepOverhead]:
-    steps = [(point.num_devices, [x.mean_step_s for x in of_point]) for point, of_point in measured]
-    alone = next((times for number, times in steps if number == 1), [])
-    for number, times in steps:
+    steps = [
+        (point.num_devices, [x.mean_step_s for x in of_point], unusable.get(point.case_id))
+        for point, of_point in measured
+    ]
+    alone, lone_reason = next(((times, reason) for number, times, reason in steps if number == 1), ([], None))
+    for number, times, own_reason in steps:
         if number == 1:
             continue
         share = 1 / number if scaling == "strong" else 1.0
-        spread = overhead(alone, times, ideal_share=share, confidence=CONFIDENCE)
+        reason = lone_reason or own_reason
+        spread = (
+            overhead(alone, times, ideal_share=share, confidence=CONFIDENCE)
+            if reason is None
+            else Unavailable(reason=reason)
+        )
         yield StepOverhead(
             num_devices=number,
             mean_step_s=sum(times) / len(times),

@@ -189,7 +189,7 @@ def _step_memory_mb(launch: Launch) -> dict[str, Any]:
     step reports the same usage before and after a step; the additional memory that a step needs appears in
     `memory_usage_mb`, which is the peak.
     """
-    measured = [phases for phases in launch.step_phases if phases.allocated_before_bytes]
+    measured = [x for x in launch.step_phases if x.allocated_before_bytes and x.allocated_after_bytes]
     if not measured:
         reasons = [phases.missing or NO_COUNT for phases in launch.step_phases]
         return {"before": None, "after": None, "missing": reasons[0] if reasons else NOT_LOOKED}
