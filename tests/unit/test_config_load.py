@@ -198,8 +198,14 @@ def test_each_mistake_says_place_cause_and_next_step(text: str, message: str) ->
         ("epochs=3", 'command line: "epochs" is not a key of the config. Write --section.key=value'),
         ("--=3", 'command line: "--" is not a key of the config'),
         ("--data..name=3", 'command line: "--data..name" is not a key of the config'),
-        ("--data.batch_size", "command line: data.batch_size: no value is given. Write null for none."),
-        ("--data.batch_size=", "command line: data.batch_size: no value is given. Write null for none."),
+        (
+            "--data.batch_size",
+            "command line: data.batch_size: no value is given. Write --data.batch_size=VALUE.",
+        ),
+        (
+            "--data.batch_size=",
+            "command line: data.batch_size: no value is given. Write --data.batch_size=VALUE.",
+        ),
         ("--run.notes=\x1b[1m", "command line: run.notes: the value has control characters"),
         ("--data.path=\udcff", "command line: data.path: the value has control characters"),
         ("--data.batch_size=[", "command line: data.batch_size: not YAML"),

@@ -275,3 +275,14 @@ def test_a_key_file_that_others_can_read_is_refused(
 def test_an_api_that_is_not_there_is_told() -> None:
     with pytest.raises(GpuproofError, match="cannot be reached"):
         LambdaCloud(KEY, base_url="http://127.0.0.1:1").instances()
+
+
+def test_nothing_is_launched_that_cannot_be_recorded(cloud: Cloud, tmp_path: Path) -> None:
+    refused = deploy(tmp_path / "absent" / "cluster.json")
+    assert refused.exit_code != 0
+    assert cloud.launches == []
+
+
+def test_an_instance_named_twice_is_terminated_once(cloud: Cloud, tmp_path: Path) -> None:
+    deploy(tmp_path / "cluster.json")
+    assert "Terminate 1 of 1" in lambda_("terminate", "i1", "i1", answer="y\n").output

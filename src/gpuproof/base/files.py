@@ -78,6 +78,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be written.
     """
+    _refuse_special(path)
     place = path.with_name(f".{os.urandom(8).hex()}.part{path.suffix}")
     os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     try:
@@ -86,6 +87,21 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             place.unlink(missing_ok=True)
+
+
+def _refuse_special(path: Path) -> None:
+    """Reject a device, pipe or socket, which a rename would replace: /dev/stdout, for everyone.
+
+    Raises:
+        OSError: the path is one.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        kind = next((name for holds, name in _KINDS if holds(mode)), None)
+        if kind is None and path.parent.resolve() == Path("/dev") and path.is_symlink():
+            kind = "a device"
+        if kind is not None:
+            raise OSError(errno.EINVAL, f"it is {kind}, not a plain file", str(path))
 
 
 def open_plain(path: Path, *, follow_links: bool = True) -> BinaryIO:
@@ -152,13 +168,15 @@ def try_place(option: str, path: Path | None, kind: Literal["file", "new file", 
         if kind == "folder":
             path.mkdir(parents=True, exist_ok=True)
         elif path.exists():
+            _refuse_special(path)
             path.open("xb" if kind == "new file" else "ab").close()
             return
         TemporaryFile(dir=path if kind == "folder" else path.absolute().parent).close()
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError)
         cause = "there is no such folder" if is_absent else f"cannot be written: {error.strerror}"
-        raise UsageError(cause, place=f"{option} {path}", next_step="Use a folder that you own") from error
+        step = "Name another one" if isinstance(error, FileExistsError) else "Use a folder that you own"
+        raise UsageError(cause, place=f"{option} {path}", next_step=step) from error
 
 
 @contextlib.contextmanager

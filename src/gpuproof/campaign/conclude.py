@@ -69,6 +69,13 @@ def conclude(run: RunDirectory) -> Concluded:
     if (concluded := _without_records(run, evidence)) is not None:
         return concluded
     suite = read_suite(run)
+    hosts = {launch.case.placement.host for launch in evidence.launches}
+    if suite.scope == "each_host" and evidence.config.distributed.nodes == 1 and len(hosts) > 1:
+        raise RecordError(
+            "launches of several hosts cannot be told from repeats of one: the run's hosts are not listed",
+            place=f"run.json: {HOSTS}",
+            next_step="Restore the run's run.json, or measure again",
+        )
     conclusion = suite.conclude(evidence)
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
     facts = environment_facts(evidence.launches, by_inventory=True)
@@ -217,13 +224,6 @@ def read_evidence(run: RunDirectory) -> Evidence:
     description = run.description()
     launches = tuple(run.cases())
     hosts = tuple((description.get(HOSTS) or {}).get("hosts", ()))
-    places = {(x.case.case_id, x.case.replicate, x.case.placement.host) for x in launches}
-    if not hosts and len({place[:2] for place in places}) < len(places):
-        raise RecordError(
-            "several hosts ran the same launch, and the run's hosts are not listed",
-            place=f"run.json: {HOSTS}",
-            next_step="Restore the run's run.json, or measure again",
-        )
     return Evidence(
         description=description,
         config=read_config(run),

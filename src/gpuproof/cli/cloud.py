@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.base.errors import UsageError
-from gpuproof.base.files import read_plain
+from gpuproof.base.files import read_plain, try_place
 from gpuproof.cli.options import json_option, print_json, say
+from gpuproof.launchers.numbers import FiniteRange
 from gpuproof.store.run import write_whole
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @click.option("--wait/--no-wait", default=True, help="Wait until all instances are active.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=900.0,
     metavar="S",
     help="Give up waiting after this time (900).",
@@ -140,6 +141,7 @@ def deploy(
         raise UsageError("one host name for several instances", place="--hostname")
     if output.exists():
         raise UsageError("the file exists", place=str(output), next_step="Specify another with --output")
+    try_place("--output", output)  # before anything costs money
     numbers = range(1, count + 1)
     requests = [LaunchRequest(name=f"{name_prefix}-{number}", **request) for number in numbers]
     api = _api(api_key_file)
@@ -165,7 +167,7 @@ def terminate(
     instance_ids: tuple[str, ...], *, deployment_file: str | None, yes: bool, api_key_file: str | None
 ) -> None:
     """Terminate instances permanently: everything on their disks is lost."""
-    named = [*instance_ids, *_ids_in(deployment_file)]
+    named = list(dict.fromkeys([*instance_ids, *_ids_in(deployment_file)]))
     if not named:
         raise UsageError("no instance given", place="terminate", next_step="Specify ids or --deployment-file")
     api = _api(api_key_file)

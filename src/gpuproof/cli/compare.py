@@ -13,7 +13,13 @@ from click.core import ParameterSource
 
 from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.redaction import typed_command
-from gpuproof.cli.options import ConfigCommand, RunName, log_options, refuse_dry_resume
+from gpuproof.cli.options import (
+    ConfigCommand,
+    RunName,
+    log_options,
+    refuse_dry_resume,
+    refuse_settings_of_resumed,
+)
 from gpuproof.cli.report import chosen_format, report_options, save_dir_option, write_report
 
 if TYPE_CHECKING:
@@ -172,8 +178,11 @@ def _launch(
     where: dict[str, Any] = {"hosts": HostChoice(), "python": python}
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)
-        directory = resumed(resume, None, words)
+        refuse_settings_of_resumed(read=("words", "save_dir"))
+        directory = resumed(resume, None, words, command="compare")
         return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
+    if retry_failed:
+        raise UsageError("no run is resumed", place="--retry-failed", next_step="Add --resume RUN")
     block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}
     config, settings = _interleaved(words, is_same=is_same, block=block)
     settings += [] if save_dir is None else [f"--run.save_dir={save_dir}"]

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import json_option, print_json, verbose_option
+from gpuproof.launchers.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from gpuproof.doctor.meeting import Part
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0.1, 3600),
+    type=FiniteRange(0.1, 3600),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
@@ -94,6 +96,8 @@ def doctor(
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.launchers.probe import probe
 
+    if not multi_node:
+        _refuse_meeting(ctx)
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
     facts = probe(python, words=words, wait_s=wait_s if words else 0.0)
@@ -104,6 +108,14 @@ def doctor(
         _show(facts, ("This machine", checks), ("Over several hosts", between))
     unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
+
+
+def _refuse_meeting(ctx: click.Context) -> None:
+    """Reject options of --multi-node without it; values from the environment are not options."""
+    for name in ("master", "port", "node_rank", "nodes", "wait_s"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = f"--{name.removesuffix('_s').replace('_', '-')}"
+            raise click.UsageError(f"{option} is for --multi-node, which was not given.")
 
 
 def _show(facts: Mapping[str, Any], *groups: tuple[str, list[Judged]]) -> None:

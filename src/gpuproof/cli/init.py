@@ -18,7 +18,7 @@ from typing import cast
 import click
 
 from gpuproof.base.errors import UsageError
-from gpuproof.base.files import packaged_text, write_text
+from gpuproof.base.files import packaged_text, try_place, write_text
 
 LIMIT_S = 50
 """Timeout of the command in a wrapper: less than the minute after which Slurm kills a HealthCheckProgram."""
@@ -68,16 +68,17 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
         return
     from gpuproof.config.first_recipe import first_recipe
     from gpuproof.launchers.probe import probe
-    from gpuproof.store.run import write_whole
 
     to_terminal = str(output) == "-"
     if not to_terminal and not force and output.exists():
         raise UsageError("exists already", place=str(output), next_step="Give --force, or another -o FILE")
+    if not to_terminal:
+        try_place("--output", output)
     recipe = first_recipe(probe(python))
     if to_terminal:
         click.echo(recipe, nl=False)
         return
-    write_whole(output, recipe)
+    write_text(output, recipe)
     click.echo(f"Wrote {output}. Next: gpuproof run {output}")
 
 
@@ -99,7 +100,14 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
     help="Command that starts gpuproof there; default: the path of this gpuproof (in a pod: gpuproof).",
 )
 @click.option("--image", default="IMAGE", metavar="NAME", help="Image of the init container.")
-@click.option("--gpus", default=8, show_default=True, metavar="N", help="GPUs of the init container.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="GPUs of the init container.",
+)
 @click.argument("options", nargs=-1, metavar="[-- OPTION...]")
 @click.pass_context
 def prolog(

@@ -16,6 +16,7 @@ from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.older import answered_options
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
+from gpuproof.launchers.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from gpuproof.launchers.registry import HostChoice
@@ -82,7 +83,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 )
 @click.option(
     "--metrics-sample-rate",
-    type=click.FloatRange(0.01),
+    type=FiniteRange(0.01),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

@@ -93,6 +93,14 @@ def _matrix(
     output_dir: Path | None,
     **options: Any,
 ) -> ExitCode:
+    if rerun_dir and resume:
+        raise UsageError(
+            "one run is either finished or rerun",
+            place="--rerun-dir",
+            next_step="Omit --continue-dir or --rerun-dir",
+        )
+    if options["retry_failed"] and not resume:
+        raise UsageError("no run is resumed", place="--retry-failed", next_step="Add --continue-dir RUN")
     again = rerun_dir or resume
     if again is not None:
         if matrix or config or config_dir or overrides:
@@ -188,6 +196,7 @@ def _finish(
 ) -> ExitCode:
     """Finish a run, or rerun selected cases of it."""
     from gpuproof.cli.measuring import finish_run
+    from gpuproof.store.names import read_suite
     from gpuproof.store.run import RunDirectory
 
     if any(options.values()) or dry_run:
@@ -197,6 +206,12 @@ def _finish(
         raise UsageError("selects cases of --rerun-dir", place="--filter", next_step="Add --rerun-dir RUN")
     _try_folder(output_dir, dry_run=False)
     run = RunDirectory.open(path)
+    if read_suite(run).command != "matrix":
+        raise UsageError(
+            "this is not a run of gpuproof matrix",
+            place=str(path),
+            next_step=f"Show it with: gpuproof report {path}",
+        )
     code = finish_run(
         run,
         hosts=hosts,
@@ -216,12 +231,16 @@ def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseR
     Raises:
         UsageError: no case of the run is selected.
     """
+    from gpuproof.config.matrix import only_names_cases
     from gpuproof.store.names import read_config
     from gpuproof.suites.matrix.plan import plan
 
     config = read_config(run)
     only = replace(config.cases, only=(*config.cases.only, *chosen))
-    names = plan(config.model_copy(update={"cases": only})).cases
+    chosen_config = config.model_copy(update={"cases": only})
+    for refusal in only_names_cases(chosen_config):
+        raise UsageError(refusal.cause, place="--filter", next_step=refusal.next_step)
+    names = plan(chosen_config).cases
     return lambda records: records.case.case_id in names
 
 
@@ -276,7 +295,7 @@ def _bytes(text: str) -> str:
     """
     try:
         return str(int(float(text) * 2**30))
-    except ValueError:
+    except (ValueError, OverflowError):
         return text
 
 

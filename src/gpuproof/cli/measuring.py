@@ -30,7 +30,7 @@ from gpuproof.launchers.site import LaunchSite
 from gpuproof.launchers.surroundings import is_attached
 from gpuproof.processes.granted import memory_total_bytes
 from gpuproof.records.collected import CaseRecords
-from gpuproof.store.names import read_config
+from gpuproof.store.names import read_config, read_suite
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.forecast import forecast, planned_lines, ranks_text, time_line
@@ -146,11 +146,14 @@ def _opened(site: LaunchSite, *, many_launches: bool = False) -> Iterator[Launch
             say(note, err=True)
 
 
-def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirectory:
-    """Open the run to be finished.
+def resumed(
+    path: Path, config: str | None, words: Sequence[str], *, command: str | None = None
+) -> RunDirectory:
+    """Open the run to be finished, by the command that started it if `command` is given.
 
     Raises:
-        UsageError: there is no such run, or other options were given together with it.
+        UsageError: there is no such run, another command started it, or other options were given together
+            with it.
     """
     if config is not None or words:
         raise UsageError(
@@ -165,7 +168,14 @@ def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirector
             place="--resume",
             next_step="Start a new run",
         )
-    return RunDirectory.open(path)
+    directory = RunDirectory.open(path)
+    if command is not None and (started := read_suite(directory).command) != command:
+        raise UsageError(
+            f"this is not a run of gpuproof {command}",
+            place=f"--resume {path}",
+            next_step=f"Finish it with: gpuproof {started} --resume {path}",
+        )
+    return directory
 
 
 def plan_run(

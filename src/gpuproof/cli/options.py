@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,13 @@ import click
 
 from gpuproof.base.outside import plain
 from gpuproof.base.redaction import redacted
-from gpuproof.launchers.registry import LAUNCHERS, LOCAL, chosen_hosts, options_of_launchers
+from gpuproof.launchers.registry import (
+    LAUNCHERS,
+    LOCAL,
+    chosen_hosts,
+    file_options,
+    options_of_launchers,
+)
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -134,6 +140,54 @@ def refuse_dry_resume(*, dry_run: bool) -> None:
             place="--resume",
             next_step="Omit --dry-run; launch.txt of its launches has the commands",
         )
+
+
+OF_EVERY_RESUMED = (
+    "resume",
+    "retry_failed",
+    "python",
+    "as_json",
+    "log_file",
+    "verbose",
+    "dry_run",
+    "overrides",
+)
+"""Parameters that apply to a resumed run, or are checked elsewhere."""
+
+
+def refuse_unread(place: str, *, read: Collection[str]) -> None:
+    """Reject options of the running command that `place` leaves without effect: all except `read`.
+
+    Raises:
+        UsageError: such an option is on the command line.
+    """
+    from click.core import ParameterSource
+
+    from gpuproof.base.errors import UsageError
+
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        if param.name not in read and source is ParameterSource.COMMANDLINE:
+            option = max(param.opts, key=len) if isinstance(param, click.Option) else "every --KEY=VALUE"
+            raise UsageError(
+                f"the run keeps its own settings, so {option} would have no effect",
+                place=place,
+                next_step=f"Omit {option}, or start a new run",
+            )
+
+
+def refuse_settings_of_resumed(*, read: Collection[str] = ()) -> None:
+    """Reject options that define what to measure, since a resumed run already has them.
+
+    Where to run is checked when the run's site is opened.
+
+    Raises:
+        UsageError: such an option is on the command line.
+    """
+    params = click.get_current_context().command.params
+    places = [str(param.name) for param in params if isinstance(param, PlaceOption)]
+    refuse_unread("--resume", read=(*OF_EVERY_RESUMED, *places, *read))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print only JSON on standard output.")
@@ -291,6 +345,26 @@ _ONE_JOB = click.option(
 )
 
 
+def _refuse_without_hosts(options: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
+    """Reject options of hosts if none are named: the command would run on this machine.
+
+    Raises:
+        UsageError: such an option is on the command line.
+    """
+    from click.core import ParameterSource
+
+    from gpuproof.base.errors import UsageError
+
+    ctx = click.get_current_context()
+    for name, (option, _) in options.items():
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                "no hosts are named, so this would run on this machine",
+                place=option,
+                next_step=f"Name them with {file_options()} or --on, or omit {option}",
+            )
+
+
 def host_options(command: Command) -> Command:
     """Add the options; the command gets them as `hosts`, a HostChoice."""
     options = options_of_launchers()
@@ -298,7 +372,10 @@ def host_options(command: Command) -> Command:
     @wraps(command)
     def on_hosts(*args: Any, on: str, one_job: bool, **kwargs: Any) -> Any:
         values = {name: kwargs.pop(name) for name in options}
-        return command(*args, hosts=chosen_hosts(on, values, one_job=one_job), **kwargs)
+        hosts = chosen_hosts(on, values, one_job=one_job)
+        if hosts.launcher == LOCAL and not any(kwargs.get(name) for name in ("resume", "rerun_dir")):
+            _refuse_without_hosts(options)
+        return command(*args, hosts=hosts, **kwargs)
 
     wrapped = _ONE_JOB(on_hosts)
     for name, (option, keywords) in reversed(options.items()):

@@ -110,6 +110,7 @@ def report(
     _refuse_others(run, ctx.args)
     chosen = chosen_format(form, output, as_json=as_json)
     if checks:
+        _refuse_files_of_checks(form, output)
         ctx.exit(_judge(open_run(run, save_dir), checks, as_json=as_json))
     concluded = conclude_older(run) or _concluded(open_run(run, save_dir))
     write_report(concluded.result, concluded.page, chosen, output, junit_strict=junit_strict)
@@ -122,6 +123,17 @@ def _refuse_others(run: Path, others: Sequence[str]) -> None:
 
         both = shlex.join(["gpuproof", "compare", str(run), *others])
         raise UsageError("a report covers one run", place=others[0], next_step=f"To compare two: {both}")
+
+
+def _refuse_files_of_checks(form: str | None, output: Path | None) -> None:
+    if form not in (None, "terminal", "json") or output is not None:
+        from gpuproof.base.errors import UsageError
+
+        raise UsageError(
+            "the outcome of a check is printed, as text or with --json",
+            place="--check",
+            next_step=f"Omit {'--output' if output is not None else '--format'}",
+        )
 
 
 def _concluded(directory: RunDirectory) -> Concluded:

@@ -12,7 +12,14 @@ import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.base.files import copying_results, try_place
-from gpuproof.cli.options import HEADINGS, ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
+from gpuproof.cli.options import (
+    HEADINGS,
+    ConfigCommand,
+    dry_run_option,
+    measuring_options,
+    refuse_dry_resume,
+    refuse_settings_of_resumed,
+)
 from gpuproof.processes.granted import threads_per_rank, users_threads
 from gpuproof.records.work.parallel import CommunicationProfile
 
@@ -189,8 +196,9 @@ def _scale(
     refuse_to_be_a_rank(os.environ, command="gpuproof scale")
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)
+        refuse_settings_of_resumed(read=("output_dir", "headings"))
         try_place("--output-dir", output_dir, "folder")
-        directory = resumed(resume, None, overrides)
+        directory = resumed(resume, None, overrides, command=RECIPE)
         code = finish_run(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
         )

@@ -20,6 +20,8 @@ from gpuproof.cli.options import (
     dry_run_option,
     measuring_options,
     refuse_dry_resume,
+    refuse_settings_of_resumed,
+    refuse_unread,
     say,
 )
 from gpuproof.cli.report import junit_strict_option
@@ -62,6 +64,9 @@ DATA = {
     "imagenet": ("ImageFolder", "train"),
 }
 """For --data-mode: the data set, and the folder that has to exist in --data-dir."""
+BESIDE = ("junit", "junit_strict", "bundle", "write_rules")
+"""Options for files that are written next to the run."""
+READ_WITH_FROM = (*BESIDE, "judged_run", "rules", "baseline", "references", "as_json", "log_file", "verbose")
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes determine the launches"
 
@@ -200,6 +205,7 @@ def validate(
     standards = read_standards(rules, baseline, references)
     outputs = _outputs(options)
     if (judged_run := options.pop("judged_run")) is not None:
+        refuse_unread("--from", read=READ_WITH_FROM)
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **outputs))
     outputs |= {name: options.pop(name) for name in ("resume", "dry_run")}
     ctx.exit((_gate if options.pop("prolog") else _validate)(standards=standards, options=options, **outputs))
@@ -237,7 +243,8 @@ def _validate(
     retry_failed = options.pop("retry_failed")
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)
-        directory = resumed(resume, None, options["overrides"])
+        refuse_settings_of_resumed(read=BESIDE)
+        directory = resumed(resume, None, options["overrides"], command=COMMAND)
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
         return written(directory, code, **beside)
     options["nproc"] = _ranks(how["hosts"], options["nproc"])
@@ -248,7 +255,7 @@ def _validate(
         how["hosts"],
         python=how["python"],
         dry_run=dry_run,
-        ranks_per_host=int(options["nproc"] or 1),
+        ranks_per_host=_number(options["nproc"] or "1"),
         device=options["device"] or "",
     )
     if salloc is not None:
@@ -284,6 +291,11 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
             next_step="Omit it under torchrun, srun or mpirun",
         )
     return str(size)
+
+
+def _number(nproc: str) -> int:
+    """Return a number of ranks; any other text is reported when the recipe is read."""
+    return int(nproc) if nproc.isdecimal() else 1
 
 
 def _words(
@@ -380,10 +392,13 @@ def _host_names(text: str) -> list[str]:
     """Parse comma-separated names, or read a file with one name per line.
 
     Raises:
-        UsageError: no name is given.
+        UsageError: no name is given, or the file cannot be read.
     """
-    path = Path(text)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
+    from gpuproof.config.entries import read_entries
+
+    # os.path: a list of many names is too long for a path, which pathlib reports as an error
+    is_file = os.path.isfile(text)
+    lines = read_entries(text, what="expected hosts").splitlines() if is_file else text.split(",")
     names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
     if not names:
         raise UsageError("no host is named", place="--expected-hosts", next_step="Write a,b or name a file")

@@ -8,9 +8,9 @@ each host, and notes on what was skipped. Names in brackets use the syntax of Cl
 from __future__ import annotations
 
 import configparser
+import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import tomllib
@@ -65,9 +65,10 @@ def hosts_document(named: str, *, user: str | None) -> tuple[Document, tuple[str
         EnvironmentUnfitError: names contain brackets, and ClusterShell is not installed.
     """
     file, colon, group = named.rpartition(":")
-    if Path(named).exists() or named.endswith(_SUFFIXES) or ("/" in named and not colon):
+    # os.path: a list of many names is too long for a path, which pathlib reports as an error
+    if os.path.exists(named) or named.endswith(_SUFFIXES) or ("/" in named and not colon):
         return _of_file(named, None, user)
-    if colon and (Path(file).is_file() or file.endswith(_SUFFIXES)) and not group.isdigit():
+    if colon and (os.path.isfile(file) or file.endswith(_SUFFIXES)) and not group.isdigit():
         return _of_file(file, group, user)
     is_one = len(_BETWEEN.split(named)) == 1
     if (

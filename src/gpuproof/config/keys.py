@@ -65,6 +65,8 @@ class Key:
     """Whether the value is free text, so that `007` and `true` are taken literally."""
     is_free: bool
     """Whether the value is a mapping whose keys a plug-in checks."""
+    may_be_null: bool
+    """Whether the value may also be null."""
 
     @property
     def description(self) -> str:
@@ -137,7 +139,7 @@ def _walk_keys(types: Mapping[str, Any], above: KeyPath) -> Iterable[Key]:
 def _key(path: KeyPath, annotation: Any) -> Key:
     held = set(_held_types(annotation))
     is_free = any(kind in (dict, Mapping) or dataclasses.is_dataclass(kind) for kind in held)
-    return Key(path=path, is_text=str in held, is_free=is_free)
+    return Key(path=path, is_text=str in held, is_free=is_free, may_be_null=type(None) in held)
 
 
 def _held_types(annotation: Any) -> Iterable[Any]:
@@ -188,6 +190,8 @@ def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
         return Mistake.in_setting(setting, cause, next_step=f"The key means: {key.description}")
     if not _is_finite(setting.value):
         return Mistake.in_setting(setting, "cannot be infinite or NaN", next_step="Write a finite number")
+    if setting.value is None and key.may_be_null:
+        return None
     if key.is_free and setting.path == key.path and setting.value != {}:
         text = shown(setting.value, setting.written)
         return Mistake.in_setting(

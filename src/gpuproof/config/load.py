@@ -236,7 +236,9 @@ def _read_override(name: str, value: str | None, source: str) -> list[ConfigSett
         _, unknown = check_keys([ConfigSetting(path=path, value={}, source=source)])
         if key is None and unknown:
             raise ConfigError(unknown)
-        raise _error(place, "no value is given", "Write null for none")
+        may_be_null = key is not None and key.may_be_null
+        step = "Write null for none" if may_be_null else f"Write --{'.'.join(path)}=VALUE"
+        raise _error(place, "no value is given", step)
     if not is_storable(name + value):
         raise _error(place, "the value has control characters, or bytes that are not UTF-8", "Remove them")
     is_yaml = value[0] in "\"'" or value in ("null", "~")

@@ -44,7 +44,7 @@ SECTION = "matrix"
 MAX_POINTS = 1000
 FIXED = ("run", "matrix", "search", "suite")
 """Sections that apply to the whole run: its name and location, its repeats, and what is swept."""
-ORDER_SEED = ("run", "order_seed")
+OF_THE_WHOLE = (("run", "order_seed"), ("cases", "only"), ("cases", "name"))
 """Keys that make no sense for a single point, which is checked as a separate recipe."""
 
 
@@ -333,7 +333,7 @@ def _faults_of_points(
     with_workloads: bool,
 ) -> list[Mistake]:
     """Check each point as a separate recipe; report a mistake only once if many points share it."""
-    base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path != ORDER_SEED]
+    base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path not in OF_THE_WHOLE]
     faults: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
     for point in assignments(matrix):
         swept = [

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from gpuproof.base.errors import GpuproofError
+from gpuproof.base.errors import GpuproofError, RecordError
 from gpuproof.base.groups import grouped
 from gpuproof.observe.live_panes import process_table
 from gpuproof.observe.live_state import LiveState
@@ -51,6 +51,8 @@ def _look(records: Records) -> LiveState | GpuproofError:
                     break
     except GpuproofError as error:
         return error
+    if not state.samples:
+        return RecordError("no reading arrived", next_step="Check the sampler, or the command that starts it")
     return state
 
 

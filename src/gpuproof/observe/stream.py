@@ -112,14 +112,17 @@ def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error
     with file:
-        rest = b""
+        rest, is_recording = b"", False
         while True:
             chunk = file.read(_CHUNK_BYTES)
             *lines, rest = (rest + chunk).split(b"\n")
             for record in _decoded(lines):
+                is_recording = True
                 yield record
                 if isinstance(record, RecordingEnd):
                     return
+            if lines and not is_recording:
+                raise RecordError("not a recording: its first lines are no records", place=str(path))
             if not chunk:
                 yield None
                 time.sleep(poll_s)

@@ -19,6 +19,7 @@ from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageErro
 from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
 from gpuproof.cli.monitor.view import newest
 from gpuproof.cli.options import say
+from gpuproof.launchers.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from gpuproof.observe.derived import OutputFormat
@@ -27,7 +28,7 @@ RECORD_MODULE = "gpuproof.worker.commands.record"
 _COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_SECONDS = click.FloatRange(min=0.01)
+_SECONDS = FiniteRange(min=0.01)
 _INTERVAL = click.option("--interval", metavar="SECONDS", type=_SECONDS, help="Time between readings (0.2).")
 _DEVICES = click.option("--devices", metavar="0,2", help="Physical indices to read, e.g. 0,2 (default: all).")
 _KEEP_COMMAND = click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")

@@ -87,6 +87,8 @@ def serve(
       gpuproof monitor serve --interval 15 --textfile /var/lib/node_exporter
     """  # noqa: D301  # click reads the backspace character
     require("prometheus_client", "serve")
+    if not address:  # an empty address is every address of this machine
+        raise UsageError("no address is given", place="--address", next_step="Give one, or 0.0.0.0 for all")
     from gpuproof.observe.prometheus.access import read_access
 
     access = read_access(certificate=tls_cert, key=tls_key, password_file=password_file, hosts=allowed_hosts)

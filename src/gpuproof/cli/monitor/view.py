@@ -14,6 +14,7 @@ from gpuproof.base.errors import EnvironmentUnfitError, UsageError
 from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import say, verbose_option
 from gpuproof.cli.report import chosen_format, report_options, write_report
+from gpuproof.launchers.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from gpuproof.observe.stream import ProcessFacts, Records
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 interval_option = click.option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.05),
+    type=FiniteRange(min=0.05),
     default=1.0,
     show_default=True,
     help="Seconds between readings.",
@@ -124,7 +125,7 @@ def show(*, balance: bool, form: str | None, output: Path | None, as_json: bool,
 @click.option(
     "--busy",
     metavar="PERCENT",
-    type=click.FloatRange(0, 100),
+    type=FiniteRange(0, 100),
     default=10.0,
     show_default=True,
     help="Utilisation in % at or above which a GPU counts as busy.",

@@ -13,6 +13,7 @@ from gpuproof.base.redaction import typed_command
 from gpuproof.cli.group import LazyGroup
 from gpuproof.cli.options import RunName, json_option, print_json, verbose_option
 from gpuproof.cli.report import open_run, save_dir_option, show_page
+from gpuproof.launchers.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from gpuproof.records.page import Page
@@ -51,7 +52,7 @@ directory_option = click.option(
 @click.option(
     "--day-effect",
     metavar="SHARE",
-    type=click.FloatRange(0, 0.5, max_open=True),
+    type=FiniteRange(0, 0.5, max_open=True),
     default=0.01,
     show_default=True,
     help="Relative standard deviation between sessions, if the runs' days do not show it.",
@@ -191,7 +192,7 @@ def _spread(entry: BaselineEntry) -> str:
 @click.option(
     "--share",
     metavar="SHARE",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     help="Fraction of the baseline that is sufficient; by default derived from its own spread.",
 )
 @directory_option

@@ -135,10 +135,11 @@ def read_standards(rules: Path | None, baseline: str | None, references: Path | 
     """
     values: dict[str, Any] = {}
     if rules is not None:
+        from gpuproof.config.entries import read_entries
         from gpuproof.verdict.rules import load_rules
 
         load_rules(str(rules))
-        values |= {"file_rules": rules.read_text(encoding="utf-8"), "file_source": rules.name}
+        values |= {"file_rules": read_entries(str(rules), what="rules"), "file_source": rules.name}
     if baseline is not None:
         from gpuproof.cli.standards.baseline import DIRECTORY
         from gpuproof.records.codec import to_json

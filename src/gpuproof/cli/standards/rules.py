@@ -43,10 +43,15 @@ def check(
     """
     from dataclasses import replace
 
-    from gpuproof.base.errors import ExitCode
+    from gpuproof.base.errors import ExitCode, UsageError
     from gpuproof.verdict.rules import judge_rules, load_rules
 
+    if baseline is not None and run is None:
+        raise UsageError("no run is judged", place="--baseline", next_step="Add --run RUN")
     rules = load_rules(file)
+    if run is None and as_json:
+        print_json({"file": file, "num_rules": len(rules)})
+        return
     if run is None:
         click.echo(f"{file}: {len(rules)} rules, all of which can reach a verdict")
         return

@@ -12,6 +12,7 @@ import click
 from gpuproof.base.errors import ExitCode
 from gpuproof.base.outside import plain
 from gpuproof.base.redaction import typed_command
+from gpuproof.launchers.numbers import FiniteRange
 
 if TYPE_CHECKING:
     from gpuproof.launchers.kubernetes.options import KubernetesOptions
@@ -70,7 +71,7 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
 @click.option(
     "--older-than",
     "older_than_h",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(0, 100_000),
     default=1.0,
     show_default=True,
     metavar="HOURS",

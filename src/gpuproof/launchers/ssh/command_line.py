@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from gpuproof.launchers.numbers import FiniteRange
+
 
 def _option(flag: str, metavar: str | None, text: str, **keywords: Any) -> tuple[str, Mapping[str, Any]]:
     return flag, {"metavar": metavar, "help": text, **keywords}
@@ -33,7 +35,7 @@ OPTIONS = {
         "--connect-timeout",
         "SECONDS",
         "Timeout per connection attempt [default: 30].",
-        type=click.FloatRange(0.1, 3600),
+        type=FiniteRange(0.1, 3600),
         default=30.0,
     ),
     "attempts": _option(
@@ -47,7 +49,7 @@ OPTIONS = {
         "--lease",
         "SECONDS",
         "Time without contact after which a host stops its ranks and cleans up [default: 30].",
-        type=click.FloatRange(2, 3600),
+        type=FiniteRange(2, 3600),
         default=30.0,
     ),
 }

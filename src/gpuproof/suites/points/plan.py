@@ -239,6 +239,7 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
     """
     values = config.model_dump(exclude={"matrix", "search", "load"})
     values["run"]["order_seed"] = 0
+    values["cases"]["only"] = ()
     for key, value in assignment.items():
         node, (*above, last) = values, key.split(".")
         for part in above:

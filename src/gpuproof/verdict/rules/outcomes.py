@@ -144,7 +144,8 @@ def _expected_text(limit: Limit, measure: Measure) -> str:
     bound = f"{sign} {edge}"
     if not limit.slack or not limit.expected:
         return bound
-    return f"{bound}: {expected} less {share(limit.slack / limit.expected)} ({limit.how})"
+    sign = "less" if limit.better == "higher" else "plus"
+    return f"{bound}: {expected} {sign} {share(limit.slack / limit.expected)} ({limit.how})"
 
 
 def reason_no_value(measure: Measure) -> str | None:
