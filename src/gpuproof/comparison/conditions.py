@@ -44,6 +44,8 @@ STACK = (
     *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
 )
 MACHINE = ("host", "memory_total_bytes")
+CARD = ("power_limit_w", "clock_sm_max_mhz", "clock_sm_application_mhz", "mig_mode", "ecc_mode")
+"""Settings of the devices used that change their speed; an administrator can change them between two runs."""
 LATER: Mapping[str, tuple[tuple[str, ...], Any]] = {
     "training.weights": (("training", "load"), "fp32"),
     "inference.weights": (("inference", "serving", "load"), "fp32"),
@@ -138,7 +140,15 @@ def _of_host(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from ((f"stack.{key}", facts[key]) for key in STACK if key in facts)
     yield from ((f"machine.{key}", facts[key]) for key in MACHINE if key in facts)
     yield from ((f"machine.cpu.{key}", value) for key, value in (facts.get("cpu") or {}).items())
-    yield "machine.devices", [device.get("name") for device in facts.get("devices") or ()]
+    devices = facts.get("devices") or ()
+    yield "machine.devices", [device.get("name") for device in devices]
+    used = [device.get("uuid") for device in devices]
+    cards = [
+        card["static"]
+        for card in (facts.get("accelerators") or {}).get("devices") or ()
+        if card.get("uuid") in used and isinstance(card.get("static"), Mapping)
+    ]
+    yield from ((f"machine.devices.{key}", [card.get(key) for card in cards]) for key in CARD if cards)
     yield from ((f"environment.{key}", value) for key, value in (facts.get("environment") or {}).items())
 
 

@@ -45,6 +45,16 @@ class ComparedRun:
     doubts: tuple[Doubt, ...]
     limit: str | None = None
     """The limit of this side's rate; None if unknown."""
+    num_launches: int = 0
+    """Number of launches that were measured."""
+    num_planned: int = 0
+
+    @property
+    def lacking(self) -> str | None:
+        """The share of its launches that a finished run measured, in words; None if nothing is missing."""
+        if self.num_launches >= self.num_planned:
+            return None
+        return f"{self.num_launches} of {self.num_planned} launches of {self.name} were measured"
 
     @classmethod
     def of(cls, result: Result, name: str) -> ComparedRun:
@@ -56,6 +66,8 @@ class ComparedRun:
             validity=result.validity,
             doubts=weakening(result.doubts),
             limit=None if result.limit is None or result.limit.missing else result.limit.text,
+            num_launches=result.num_launches,
+            num_planned=result.num_planned,
         )
 
 
@@ -76,7 +88,16 @@ class SideBySide:
     between_sessions: float = 0.0
     """Relative standard deviation between sessions, included in the intervals; 0 if launches were
     interleaved."""
+    lost: tuple[str, ...] = ()
+    """Measures that are not compared, because B, or a launch of one of two interleaved sides, lacks them."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Which finished runs lack launches; missing pairs of interleaved launches are in `num_launches`."""
+        if self.is_interleaved:
+            return ()
+        return tuple(side.lacking for side in (self.a, self.b) if side.lacking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +142,15 @@ def _gated(sides: SideBySide, limit: float) -> Judgement:
         return Judgement(word="REGRESSION", meaning=meaning, exit_code=ExitCode.FAILED)
     if open_still := [measure for measure in sides.measures if not _is_excluded(measure, limit)]:
         meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
+        return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
+    if not sides.is_interleaved and sides.a.run_id == sides.b.run_id:
+        meaning = f"A and B are the same run, {sides.a.run_id}"
+        return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
+    if sides.lost:
+        meaning = f"whether {', '.join(sides.lost)} regressed is not known: it was not measured everywhere"
+        return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
+    if lacking := sides.lacking:
+        meaning = f"only {' and '.join(lacking)}"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     meaning = f"none of more than {units.share(limit)}"
     return Judgement(word="NO REGRESSION", meaning=meaning, exit_code=ExitCode.DONE)

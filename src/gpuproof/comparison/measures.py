@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean, geometric_mean
 from typing import Any
 
 import numpy as np
 
+from gpuproof.base.errors import RecordError
 from gpuproof.comparison.winners import FORKED, ComparedSide, Pairing, compare_sides
 from gpuproof.records.result import WHOLE, Better, Doubt, LaunchValue, Measure, Result
 from gpuproof.statistics.comparison import Comparison, launches_for_ratio
@@ -243,6 +244,17 @@ def only_in_one(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]
                 yield f"{measure.name} at {measure.case}{subject} exists only in {name}"
 
 
+def lost_in_b(a: Mapping[MeasureKey, Measure], b: Mapping[MeasureKey, Measure]) -> Iterator[str]:
+    """Name the measures of A that B lacks although it has others of the same case and subject.
+
+    Other cases and subjects (the steps of a search, another card) are not lost, only different.
+    """
+    places = {(measure.case, measure.subject) for measure in b.values()}
+    for key, measure in a.items():
+        if key not in b and (measure.case, measure.subject) in places:
+            yield measure.name if measure.case == "main" else f"{measure.name}, {measure.case}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InCycles:
     """A comparison in cycles of the device clock."""
@@ -255,10 +267,16 @@ class InCycles:
 def clocks_of(result: Result) -> dict[tuple[str, int], float]:
     """Return the mean clock of each launch in which every device's clock was read."""
     rows: dict[tuple[str, int], list[float | None]] = {}
-    common: Mapping[str, Any] = result.detail.get("common") or {}
-    for row in common.get("devices") or ():
-        rows.setdefault((row["case_id"], row["replicate"]), []).append(row["clock_sm_mhz"])
-    positive = {key: [clock for clock in clocks if clock] for key, clocks in rows.items()}
+    try:
+        for row in (result.detail.get("common") or {}).get("devices") or ():
+            rows.setdefault((row["case_id"], row["replicate"]), []).append(row["clock_sm_mhz"])
+        positive = {
+            key: [clock for clock in clocks if clock and 0 < clock < inf] for key, clocks in rows.items()
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RecordError(
+            f"is damaged ({error!r})", place=f"{result.run_id}: result.json: devices"
+        ) from error
     return {key: fmean(clocks) for key, clocks in positive.items() if len(clocks) == len(rows[key])}
 
 

@@ -41,7 +41,7 @@ from gpuproof.records.page import (
     Verdict,
 )
 from gpuproof.records.page.tables import Column, measure_column, pivot, table
-from gpuproof.records.result import A_LAUNCH, A_THROUGHPUT, Measure, Result
+from gpuproof.records.result import A_THROUGHPUT, Measure, Result, how_launched
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.page import MOST_ROWS, chart_of_launches, intervals, titled
@@ -92,7 +92,7 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     )
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
-        Text(title="", lines=(A_LAUNCH,)),
+        Text(title="", lines=(_how_launched(comparison),)),
         table(
             "Compared",
             [("A", comparison.a), ("B", comparison.b)],
@@ -104,6 +104,11 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
         *comparison_sections(comparison),
     )
     return Page(title=title, verdict=verdict, sections=sections)
+
+
+def _how_launched(comparison: SideBySide) -> str:
+    sides = (side for measure in comparison.measures for side in (measure.a, measure.b))
+    return how_launched(launch for side in sides for launch in side.launches)
 
 
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:
@@ -240,6 +245,7 @@ def _about(comparison: SideBySide) -> Iterator[str]:
             "deviation, --between-sessions), which more launches do not reduce; `gpuproof compare "
             "--ab` alternates launches"
         )
+    yield from (f"only {lacking}" for lacking in comparison.lacking)
     yield from comparison.notes
 
 

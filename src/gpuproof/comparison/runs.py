@@ -15,7 +15,7 @@ from gpuproof import __version__
 from gpuproof.base.errors import UsageError
 from gpuproof.comparison.conditions import DifferingKey, covers, differing_keys
 from gpuproof.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
-from gpuproof.comparison.measures import clocks_of, comparable, compare_measures, only_in_one
+from gpuproof.comparison.measures import clocks_of, comparable, compare_measures, lost_in_b, only_in_one
 from gpuproof.comparison.page import comparison_page, headline
 from gpuproof.comparison.winners import Pairing, doubts_at
 from gpuproof.records.codec import from_json, to_json
@@ -27,6 +27,8 @@ NAME = "compare"
 OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
 """Keys that change the work per step, so that step times cannot be compared."""
 STEP_TIMES = ("p50 step",)
+MOST_KEYS = 4
+"""If more keys than this differ, the suggested `--across` names their sections."""
 FROM_WORST: tuple[Validity | None, ...] = ("INVALID", None, "SUSPECT", "VALID")
 BETWEEN_SESSIONS = 0.01
 """Relative standard deviation between sessions, if no better value is available: clocks, temperature, other
@@ -93,13 +95,15 @@ def _refuse_idle(across: Sequence[str], unlike: Sequence[DifferingKey]) -> None:
 
 
 def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[DifferingKey]) -> UsageError:
-    sections = dict.fromkeys(key.key for key in others)
+    keys = list(dict.fromkeys(key.key for key in others))
+    if len(keys) > MOST_KEYS:
+        keys = list(dict.fromkeys(key.partition(".")[0] for key in keys))
     return UsageError(
         f"the runs differ in {'; '.join(key.text for key in others)}",
         place=f"{a.name} and {b.name}",
         next_step=(
             "Compare runs with the same conditions, or state the intended difference: "
-            f"--across {next(iter(sections))}"
+            f"{' '.join(f'--across {key}' for key in keys)}"
         ),
     )
 
@@ -142,6 +146,7 @@ def _side_by_side(
         unlike=others,
         max_regression=max_regression,
         between_sessions=between_sessions,
+        lost=tuple(lost_in_b(measures_a, measures_b)),
         notes=(*untold, *only_in_one(measures_a, measures_b)),
     )
 

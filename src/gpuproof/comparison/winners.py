@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from gpuproof.base.errors import RecordError
 from gpuproof.base.files import packaged_rows
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import DOUBTS, WHOLE, Better, Doubt, Measure, Result, Validity, weakening
@@ -175,11 +176,14 @@ def _is_counted(side: ComparedSide) -> bool:
 
 def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
     """Return the warnings about one case: the case's own, if recorded per case, and the run's."""
-    rows = [*result.detail.get("points", ()), *result.detail.get("configurations", ())]
-    by_case = {
-        row.get("case_id", row.get("name")): tuple(from_json(Doubt, x) for x in row.get("doubts", ()))
-        for row in rows
-    }
+    try:
+        rows = [*result.detail.get("points", ()), *result.detail.get("configurations", ())]
+        by_case = {
+            row.get("case_id", row.get("name")): tuple(from_json(Doubt, x) for x in row.get("doubts", ()))
+            for row in rows
+        }
+    except (AttributeError, TypeError) as error:
+        raise RecordError(f"is damaged ({error!r})", place=f"{result.run_id}: result.json: points") from error
     codes = {doubt.code for doubts in by_case.values() for doubt in doubts}
     return (*by_case.get(case, ()), *(doubt for doubt in result.doubts if doubt.code not in codes))
 

@@ -15,7 +15,7 @@ from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each regis
 from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
-from gpuproof.records.case import Case, ModelWork, Placed
+from gpuproof.records.case import Case, CommandWork, ModelWork, Placed
 from gpuproof.records.run import (
     TRANSIENT_CAUSES,
     Environment,
@@ -27,6 +27,7 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.work.collective import CollectiveTrial
+from gpuproof.records.work.command import CommandEnded, CommandMetrics
 from gpuproof.records.work.probe import ProbeReading
 
 CaseStatus = Literal["done", "failed", "unfinished"]
@@ -182,8 +183,26 @@ class CaseRecords:
         for result in self.of(RankResult):
             if (start := starts.get(result.rank)) is not None and result.monotonic_s < start.monotonic_s:
                 yield f"rank {result.rank} ended before it started"
+        yield from self._of_command()
         yield from self._misplaced()
         yield from self._miscounted()
+
+    def _of_command(self) -> Iterator[str]:
+        """Yield contradictions about how a command ended and how long it took."""
+        if not isinstance(self.case.work, CommandWork):
+            return
+        for ended in self.of(CommandEnded):
+            begin_s, end_s = ended.begin_monotonic_s, ended.end_monotonic_s
+            if not isclose(end_s - begin_s, ended.wall_s, rel_tol=1e-3, abs_tol=1e-6):
+                yield f"its command ran from {begin_s:.3f} to {end_s:.3f} s, but took {ended.wall_s:g} s"
+            if self.has_ended and (ended.returncode or ended.ended_by != "itself"):
+                yield f"the launch is done, but its command ended with status {ended.returncode}"
+        if not self.has_ended:
+            return
+        wanted = (CommandEnded, *([CommandMetrics] if self.case.work.command.metrics else []))
+        for kind in wanted:
+            if (num := len(self.of(kind))) != 1:
+                yield f"the launch is done, but has {num} records {kind.__name__} of its command, not one"
 
     def _miscounted(self) -> Iterator[str]:
         """Yield windows with counts that do not match the repeats and step times listed with them."""

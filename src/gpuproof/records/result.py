@@ -6,7 +6,7 @@ differ in one label. Subjects are `whole`, `host/H`, `host/H/gpu/UUID` and `link
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ LIMITED_BY = "limited by"
 THE_RUN = "main"
 """The case of results that belong to neither a point nor a cell of a validation."""
 A_LAUNCH = "each launch uses fresh processes"
+FORKED_LAUNCHES = "launches were forked from one process (run.start)"
 A_THROUGHPUT = (
     "throughput is the total work of all launches divided by their total time, so it may differ "
     "from the mean of their rates"
@@ -148,3 +149,8 @@ class Result:
         return next(
             (m for m in self.measures if (m.name, m.case, m.subject) == (LIMITED_BY, THE_RUN, WHOLE)), None
         )
+
+
+def how_launched(launches: Iterable[LaunchValue]) -> str:
+    """Return how the processes of launches were started."""
+    return FORKED_LAUNCHES if any(launch.start == "fork" for launch in launches) else A_LAUNCH

@@ -207,7 +207,7 @@ def _reason_against(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
                 f"{name} has {had} but needs {MIN_LAUNCHES}: even two launches of the same "
                 "configuration differ"
             )
-    if np.ptp(logs_a) == np.ptp(logs_b) == 0:
+    if max(np.ptp(logs_a), np.ptp(logs_b)) <= ROUNDING:
         return "all launches are identical: they are copies, or the clock is too coarse"
     return None
 

@@ -81,7 +81,28 @@ def read_environment(run: RunDirectory) -> dict[str, Any] | None:
         facts = fast_json(path.read_bytes())
     except ValueError as error:
         raise RecordError(f"cannot be read ({error})", place=str(path)) from error
-    return facts if isinstance(facts, dict) else None
+    if not isinstance(facts, dict):
+        return None
+    if not all(map(_are_facts, facts.values())):
+        raise RecordError("does not contain facts of hosts", place=str(path))
+    return facts
+
+
+def _are_facts(facts: Any) -> bool:
+    """Check the shape of one host's facts, as far as they are read here and compared."""
+    if not isinstance(facts, dict):
+        return False
+    cards = facts.get("accelerators") or {}
+    if not isinstance(cards, dict):
+        return False
+    drivers = cards.get("drivers") or {}
+    mappings = [facts.get("cpu"), facts.get("environment"), drivers]
+    mappings += drivers.values() if isinstance(drivers, dict) else ()
+    for rows in (facts.get("devices") or [], cards.get("devices") or []):
+        if not isinstance(rows, list):
+            return False
+        mappings += [0 if row is None else row for row in rows]  # a device is never null
+    return all(mapping is None or isinstance(mapping, dict) for mapping in mappings)
 
 
 def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenance:

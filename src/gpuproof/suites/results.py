@@ -230,8 +230,9 @@ def _values_of_requests(served: Served) -> dict[str, float]:
     times = {MEDIAN_FIRST_TOKEN: served.first_token_s, MEDIAN_TOKEN: served.token_s}
     if not served.first_token_s:
         times = {MEDIAN_LATENCY: served.latencies_s}
-    figures = {**rates, **{name: percentile(times_s, 50.0).value for name, times_s in times.items()}}
-    return {name: value for name, value in figures.items() if value}
+    middles = {name: percentile(times_s, 50.0).value for name, times_s in times.items()}
+    measured = {name: rate for name, rate in rates.items() if rate is not None}  # a rate of 0 is measured
+    return measured | {name: value for name, value in middles.items() if value}
 
 
 def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:

@@ -31,7 +31,7 @@ from gpuproof.records.page import (
     Verdict,
 )
 from gpuproof.records.page.tables import Column, table
-from gpuproof.records.result import A_LAUNCH, INCONCLUSIVE, Doubt, Measure, Result
+from gpuproof.records.result import INCONCLUSIVE, Doubt, Measure, Result, how_launched
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.base import in_one_line, likely_first
 from gpuproof.verdict.doubts.notices import NEIGHBOURS, doubts_sections
@@ -172,6 +172,10 @@ def torn_notes(launches: Iterable[CaseRecords]) -> Iterator[str]:
         yield from launch.torn
 
 
+def _how_launched(result: Result) -> str:
+    return how_launched(launch for measure in result.measures for launch in measure.launches)
+
+
 def benchmark_page(
     result: Result,
     common: Common,
@@ -184,7 +188,7 @@ def benchmark_page(
     The first `num_measures` of the result's measures are shown among the results; None means all.
     """
     laid_out = (
-        Text(title="", lines=(A_LAUNCH,) if result.num_planned > 1 else ()),
+        Text(title="", lines=(_how_launched(result),) if result.num_planned > 1 else ()),
         failures_section(result.failures),
         *doubts_sections(
             result.doubts, f"Why {result.validity or result.verdict}", num_launches=_num_replicates(result)

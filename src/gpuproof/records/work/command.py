@@ -238,16 +238,31 @@ def _put(key: str, value: Any, values: dict[str, float], series: dict[str, tuple
 
 def _from_rows(rows: Iterable[Any]) -> FileMetrics:
     columns: dict[str, list[float]] = {}
+    diverged: set[str] = set()  # their latest value is NaN or infinite: an earlier one is not the result
     for row in rows:
         if not isinstance(row, Mapping):
             raise ValueError("a row is not an object")  # the file is wrong, not one of our own types
         for key, value in row.items():
             if (number := _number(value)) is not None:
                 columns.setdefault(str(key), []).append(number)
+                diverged.discard(str(key))
+            elif _is_not_finite(value):
+                diverged.add(str(key))
+    kept = {key: numbers for key, numbers in columns.items() if key not in diverged}
     return FileMetrics(
-        values={key: numbers[-1] for key, numbers in columns.items()},
-        series={key: tuple(numbers) for key, numbers in columns.items() if 1 < len(numbers) <= MAX_POINTS},
+        values={key: numbers[-1] for key, numbers in kept.items()},
+        series={key: tuple(numbers) for key, numbers in kept.items() if 1 < len(numbers) <= MAX_POINTS},
     )
+
+
+def _is_not_finite(value: Any) -> bool:
+    """Report whether a value is NaN or infinite, also as text; a missing value is neither."""
+    if isinstance(value, bool) or not isinstance(value, (float, str)):
+        return False
+    try:
+        return not math.isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def _number(value: Any) -> float | None:

@@ -17,7 +17,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import NOTHING_MEASURED, LaunchValue, Measure, Result
-from gpuproof.statistics.comparison import compare_pairs
+from gpuproof.statistics.comparison import compare_pairs, is_beyond, not_compared
 from gpuproof.suites.ab.plan import (
     BETTER,
     CONFIRMED,
@@ -27,7 +27,9 @@ from gpuproof.suites.ab.plan import (
     Course,
     LaunchFigures,
     course,
+    have_ratio,
     measures_in,
+    measures_lost,
     pair_values,
     points_of,
     read_options,
@@ -102,9 +104,13 @@ def _side_by_side(
         a=sides[0],
         b=sides[1],
         is_interleaved=True,
-        measures=tuple(_confirm(measure, figures, taken) for measure in compared),
+        measures=tuple(_confirm(measure, figures, taken, options.limit) for measure in compared),
         across=tuple(_differences(evidence.config, options)),
         max_regression=options.max_regression,
+        lost=tuple(measures_lost(figures)),
+        notes=tuple(
+            f"{name} is not compared: not every launch measured it" for name in measures_lost(figures)
+        ),
     )
 
 
@@ -139,13 +145,25 @@ def _measures(
 
 
 def _confirm(
-    measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
+    measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course, limit: float
 ) -> ComparedMeasure:
-    """Add a measure's confirmation if the first run shows a regression in it."""
+    """Add a measure's confirmation if the first run shows a regression in it.
+
+    Fewer pairs than planned can confirm a regression, but cannot clear it.
+    """
     if measure.name not in taken.suspected or measure.comparison.ratio is None:
         return measure
     again = pair_values(figures, measure.name, range(taken.num_pairs, taken.total))
+    num = len(again[0])
+    if not have_ratio(*again):
+        reason = (
+            f"a launch that had to confirm the regression has {measure.name} 0, for which no ratio exists"
+        )
+        return replace(measure, confirmation=not_compared(reason, num_a=num, num_b=num, confidence=CONFIRMED))
     confirmation = compare_pairs(*again, better=measure.better, confidence=CONFIRMED)
+    if num < taken.num_pairs and not is_beyond(confirmation, limit, better=measure.better):
+        reason = f"only {num} of the {taken.num_pairs} pairs that had to confirm the regression were measured"
+        confirmation = not_compared(reason, num_a=num, num_b=num, confidence=CONFIRMED)
     return replace(measure, confirmation=confirmation)
 
 
@@ -184,14 +202,24 @@ def _judge(comparison: SideBySide, taken: Course) -> Judgement:
     judgement = judge(comparison)
     if comparison.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
         return judgement
-    is_whole = all(measure.comparison.ratio is not None for measure in comparison.measures)
-    if not comparison.measures or not is_whole:
+    if (
+        comparison.lost
+        or not comparison.measures
+        or not all(_is_whole(measure, taken) for measure in comparison.measures)
+    ):
         return judgement
     return Judgement(
         word="NO REGRESSION",
         meaning=f"none above {units.share(comparison.max_regression)} was detected",
         exit_code=ExitCode.DONE,
     )
+
+
+def _is_whole(measure: ComparedMeasure, taken: Course) -> bool:
+    """Report whether as many pairs were measured as the pilot requires, and the confirmation, if any."""
+    is_confirmed = measure.confirmation is None or measure.confirmation.ratio is not None
+    is_enough = measure.comparison.num_launches_a >= (taken.needed or 0)
+    return measure.comparison.ratio is not None and is_enough and is_confirmed
 
 
 def _without_effect(points: Sequence[PointResult], comparison: SideBySide) -> Iterator[str]:

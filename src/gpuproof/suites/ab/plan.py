@@ -240,6 +240,17 @@ def measures_in(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
     return [name for name in BETTER if measured and all(name in names for names in measured)]
 
 
+def measures_lost(figures: Mapping[LaunchKey, LaunchFigures]) -> list[str]:
+    """Return the measures that some launches with a result have and others lack, so they are not compared."""
+    found = {name for launch in figures.values() for name in launch}
+    return [name for name in BETTER if name in found and name not in measures_in(figures)]
+
+
+def have_ratio(a: Collection[float], b: Collection[float]) -> bool:
+    """Report whether launches have ratios: a launch of 0 has none."""
+    return all(value > 0 for value in (*a, *b))
+
+
 def confidence_per_measure(figures: Mapping[LaunchKey, LaunchFigures]) -> float:
     """Return the confidence per measure, so that all intervals together have `CONFIDENCE`."""
     return 1 - (1 - CONFIDENCE) / max(1, len(measures_in(figures)))
@@ -263,6 +274,8 @@ def _needed_pairs(options: AbOptions, figures: Mapping[LaunchKey, LaunchFigures]
         a, b = pair_values(figures, name, pilot)
         if len(a) < MIN_LAUNCHES:
             return None
+        if not have_ratio(a, b):
+            continue
         ratios = [log(second / first) for first, second in zip(a, b, strict=True)]
         needed = pairs_to_find(ratios, effect=effect, confidence=confidence_per_measure(figures), power=POWER)
         most = max(needed, most or options.pilot_pairs)
@@ -274,8 +287,11 @@ def _suspects(
 ) -> tuple[str, ...]:
     confidence, names = confidence_per_measure(figures), []
     for name in measures_in(figures):
+        pairs = pair_values(figures, name, range(num_pairs))
+        if not have_ratio(*pairs):
+            continue
         comparison = compare_pairs(
-            *pair_values(figures, name, range(num_pairs)),
+            *pairs,
             better=BETTER[name],
             confidence=confidence,
             num_pilot=len(pair_values(figures, name, range(options.pilot_pairs))[0]),

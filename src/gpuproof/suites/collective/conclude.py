@@ -118,6 +118,7 @@ def _measure(quantity: CollectiveQuantity, point: Point, positions: Mapping[Laun
             replicate=launch.launch.case.replicate,
             order=positions[launch_key(launch.launch.case)],
             value=value,
+            start=launch.launch.case.start,
         )
         for launch, of_launch in point
         if (value := quantity.of_launch(of_launch)) is not None

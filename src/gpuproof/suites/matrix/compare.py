@@ -178,19 +178,24 @@ def rank_configurations(
     """
     measured = [one for one in figures if one.mean is not None]
     sides = contest([one.side for one in measured], better=better, figure=metric)
-    usable = [one for one in measured if one.name not in sides.left_out]
+    lost = _lost(figures, metric)
+    left_out = {**sides.left_out, **lost}
+    usable = [one for one in measured if one.name not in left_out]
+    sign = 1 if better == "higher" else -1
+    first = max(measured, key=lambda one: sign * (one.mean or 0.0), default=None)
+    is_lost = first is not None and first.name in lost
+    missing = f"{lost[first.name]}, and its result is the best" if first and is_lost else sides.missing
     unnamed = MatrixRanking(
         metric=metric,
         better=better,
         best=None,
-        missing=sides.missing or _reason_not_ranked(usable, metric, unlike),
+        missing=missing or _reason_not_ranked(figures, usable, metric, unlike),
         contenders=(),
         num_compared=len(usable),
-        left_out=sides.left_out,
+        left_out=left_out,
     )
     if unnamed.missing is not None:
         return unnamed
-    sign = 1 if better == "higher" else -1
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
     level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
 
@@ -205,12 +210,30 @@ def rank_configurations(
     return replace(unnamed, best=top.name, contenders=(top.name,))
 
 
+def _lost(figures: Sequence[ConfigurationValues], metric: str) -> dict[str, str]:
+    """Report, for each configuration with launches that ended well without the metric, how many have it."""
+    return {
+        one.name: f"{one.name} has {metric} in only {len(one.values)} of {one.num_done} launches"
+        for one in figures
+        if len(one.values) < one.num_done
+    }
+
+
 def _reason_not_ranked(
-    usable: Sequence[ConfigurationValues], metric: str, unlike: Sequence[Doubt]
+    figures: Sequence[ConfigurationValues],
+    usable: Sequence[ConfigurationValues],
+    metric: str,
+    unlike: Sequence[Doubt],
 ) -> str | None:
     """Report why configurations cannot be compared; None if they can."""
+    if not any(one.values for one in figures):
+        return f"no launch has {metric}"
     if len(usable) < 2:
-        return "there is only one configuration, so there is nothing to compare it with"
+        too_few = f"fewer than two configurations have {metric} in all launches"
+        is_one = len(figures) < 2
+        return (
+            "there is only one configuration, so there is nothing to compare it with" if is_one else too_few
+        )
     if unlike:
         return "configurations did not do the same work, as noted above"
     few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
@@ -230,14 +253,16 @@ def differing_work(cases: Sequence[CaseValues]) -> Iterator[Doubt]:
     """Yield reasons why configurations cannot be ranked: different step counts or schedules."""
     done = [case for case in cases if case.status == "done"]
     for name in STEPS:
-        counts = {case.configuration: case.metrics[name] for case in done if name in case.metrics}
-        if len(set(counts.values())) > 1:
-            low, high = (min(counts, key=lambda key: counts[key]), max(counts, key=lambda key: counts[key]))
+        counts = [(case.metrics[name], case) for case in done if name in case.metrics]
+        if len({count for count, _ in counts}) > 1:
+            low, high = (end(counts, key=lambda counted: counted[0]) for end in (min, max))
+            is_one = low[1].configuration == high[1].configuration
+            names = [case.case_id if is_one else case.configuration for _, case in (low, high)]
             yield Doubt(
                 validity="SUSPECT",
                 code="unequal-steps",
-                reason=f"cases did not do the same work: {counts[low]:g} {name} for {low}, "
-                f"{counts[high]:g} for {high}",
+                reason=f"cases did not do the same work: {low[0]:g} {name} for {names[0]}, "
+                f"{high[0]:g} for {names[1]}",
                 remedy="Give all of them the same number of steps; until then they are not ranked",
             )
             break
@@ -273,7 +298,15 @@ def _differing_schedules(done: Sequence[CaseValues]) -> Iterator[Doubt]:
 def _furthest(a: Sequence[float], b: Sequence[float], *, scale: float) -> tuple[float, int]:
     if scale <= 0:
         return 0.0, 0
-    return max((abs(x - y) / scale, at) for at, (x, y) in enumerate(zip(a, b, strict=False)))
+    num = min(len(a), len(b))
+    a, b = (_at_points(course, num) for course in (a, b))
+    return max((abs(x - y) / scale, at) for at, (x, y) in enumerate(zip(a, b, strict=True)))
+
+
+def _at_points(course: Sequence[float], num: int) -> list[float]:
+    """Return a series at `num` equally distant points, the first and the last included."""
+    last = len(course) - 1
+    return [course[round(at * last / max(1, num - 1))] for at in range(num)]
 
 
 def pareto_front(

@@ -109,7 +109,10 @@ def _measures(launches: Sequence[ProbeLaunch], evidence: Evidence) -> Iterator[M
             [value for _, value in figures],
             tuple(
                 LaunchValue(
-                    replicate=case.replicate, order=places[launch_key(case)], value=value.value or 0.0
+                    replicate=case.replicate,
+                    order=places[launch_key(case)],
+                    value=value.value or 0.0,
+                    start=case.start,
                 )
                 for case, value in measured
             ),

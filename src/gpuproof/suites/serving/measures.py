@@ -66,7 +66,12 @@ def _launch_values(
     launches: Sequence[Served], positions: Mapping[LaunchKey, int], values: Iterable[float]
 ) -> tuple[LaunchValue, ...]:
     return tuple(
-        LaunchValue(replicate=served.case.replicate, order=positions[launch_key(served.case)], value=value)
+        LaunchValue(
+            replicate=served.case.replicate,
+            order=positions[launch_key(served.case)],
+            value=value,
+            start=served.case.start,
+        )
         for served, value in zip(launches, values, strict=True)
     )
 
