@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gpuproof.launches.bounds import find_knee, judge_bound
 from gpuproof.launches.served import Served, summarize_requests
 from gpuproof.records.result import Doubt
+from gpuproof.suites.serving.search import ServingRun
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
-from served_by_hand import records
+from served_by_hand import SPEC, records
 
 
 def window(latencies_s: list[float | None] | list[float], *, late_s: float = 0.0) -> Served:
@@ -97,3 +100,45 @@ def test_the_knee_is_where_the_curve_turns_up() -> None:
 )
 def test_no_knee_without_a_bend(points: list[tuple[float, float]]) -> None:
     assert find_knee(points) is None
+
+
+def test_requests_without_a_record_or_with_two_are_invalid() -> None:
+    whole = records([0.01] * 400)
+    start, requests, window, result = whole.records
+    for rows in ((requests, requests), (replace(requests, **{x: getattr(requests, x)[:-1] for x in TIMES}),)):
+        found = summarize_requests(replace(whole, records=(start, *rows, window, result)))
+        assert found is not None
+        assert "requests-lost" in {doubt.code for doubt in doubts(found) if doubt.validity == "INVALID"}
+
+
+TIMES = ("scheduled_s", "issued_s", "begun_s", "done_s")
+
+
+def test_tokens_without_their_column_are_not_0() -> None:
+    whole = records([0.01] * 4)
+    start, requests, window, result = whole.records
+    told = replace(requests, first_token_s=requests.done_s)
+    found = summarize_requests(replace(whole, records=(start, told, window, result)))
+    assert found is not None
+    assert (found.tokens, found.tokens_per_s) == (None, None)
+    assert np.isinf(found.series.token_s).all()
+
+
+def test_a_first_token_after_the_end_is_refused() -> None:
+    requests = records([0.01] * 4).records[1]
+    for column in ("first_token_s", "first_content_s"):
+        with pytest.raises(ValueError, match="first token"):
+            replace(requests, **{column: (9.0,) * 4})
+
+
+def test_launches_at_one_rate_are_one_point_of_the_curve() -> None:
+    launches = [
+        summarize_requests(records([wait_s] * 40, spec=replace(SPEC, rate_per_s=rate)))
+        for rate, waits_s in ((10.0, [0.02]), (20.0, [0.02]), (80.0, [0.021, 0.1, 0.2]))
+        for wait_s in waits_s
+    ]
+    run = SimpleNamespace(launches=tuple(launches))
+    curve = ServingRun.curve.fget(run)  # type: ignore[attr-defined]
+    assert [rate for rate, _ in curve] == [10.0, 20.0, 80.0]
+    assert curve[-1][1] == pytest.approx(0.1)
+    assert find_knee(curve) is None  # of 3 rates; the 5 launches would have one at 80/s

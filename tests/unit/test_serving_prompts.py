@@ -133,8 +133,10 @@ def test_a_file_without_times_is_one_of_lengths(tmp_path: Path) -> None:
         ('{"timestamp": "soon", "input_length": 5, "output_length": 5}', "line 2 is not a request"),
         ('{"timestamp": 0, "input_length": 1e999, "output_length": 5}', "line 2 is not a request"),
         ('{"timestamp": 0, "input_length": 0, "output_length": 5}', "line 2: lengths must be"),
-        ('{"timestamp": -4, "input_length": 5, "output_length": 5}', "line 2: lengths must be"),
-        ('{"timestamp": NaN, "input_length": 5, "output_length": 5}', "line 2: lengths must be"),
+        ('{"timestamp": -4, "input_length": 5, "output_length": 5}', "line 2: the timestamp must be"),
+        ('{"timestamp": NaN, "input_length": 5, "output_length": 5}', "line 2: the timestamp must be"),
+        ('{"timestamp": 1.7e12, "input_length": 5, "output_length": 5}', "line 2: the timestamp must be"),
+        ('{"timestamp": 0, "input_length": 1e15, "output_length": 5}', "line 2: lengths must be"),
     ],
 )
 def test_a_line_that_is_no_request_is_named(line: str, words: str, tmp_path: Path) -> None:

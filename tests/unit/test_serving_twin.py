@@ -89,3 +89,9 @@ def test_a_rate_near_the_clients_own_is_not_told() -> None:
     ceiling, late = client_measures(run(2000.0))
     assert (ceiling.value, late.value) == (2000.0, 1e-4)
     assert list(client_measures(run(None))) == []
+
+
+def test_a_client_with_one_connection_has_a_rate_too() -> None:
+    endpoint = EndpointSpec(url="http://there/v1", model="m", max_connections=1)
+    alone = measure_client(ServingSpec(target="endpoint", new_tokens=1, endpoint=endpoint), seed=1)
+    assert alone.highest_per_s > 0

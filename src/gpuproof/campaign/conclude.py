@@ -72,7 +72,7 @@ def conclude(run: RunDirectory) -> Concluded:
     hosts = {launch.case.placement.host for launch in evidence.launches}
     if suite.scope == "each_host" and evidence.config.distributed.nodes == 1 and len(hosts) > 1:
         raise RecordError(
-            "launches of several hosts cannot be told from repeats of one: the run's hosts are not listed",
+            "launches of several hosts would count as repeats of one: the run's hosts are not listed",
             place=f"run.json: {HOSTS}",
             next_step="Restore the run's run.json, or measure again",
         )

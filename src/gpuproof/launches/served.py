@@ -310,7 +310,7 @@ def _rows(chunk: Requests) -> list[_Row]:
     nothing, zeros = (None,) * number, (0,) * number
     optional = (
         chunk.first_token_s or nothing,
-        chunk.tokens or zeros,
+        chunk.tokens or (nothing if chunk.first_token_s else zeros),
         chunk.first_content_s or nothing,
         chunk.chunks or zeros,
         chunk.prompt_tokens or nothing,

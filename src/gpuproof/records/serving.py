@@ -55,6 +55,12 @@ class Requests:
             raise ValueError("its columns have different numbers of requests")
         if any(end is not None and end < begin for begin, end in zip(self.begun_s, self.done_s, strict=True)):
             raise ValueError("a request completed before it started")
+        if any(
+            end is not None and first is not None and not begin <= first <= end
+            for column in (self.first_token_s, self.first_content_s)
+            for begin, first, end in zip(self.begun_s, column, self.done_s, strict=False)
+        ):
+            raise ValueError("a request's first token did not arrive between its start and its end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,7 @@ class ServingWindow:
 
     host: Host
     scenario: Scenario
-    offered_per_s: float | None
+    offered_per_s: Duration | None
     """Requests per second in the schedule; None for a closed loop, and if all requests arrive at once."""
     num_requests: Natural
     num_failed: Natural

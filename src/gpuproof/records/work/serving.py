@@ -23,7 +23,9 @@ Spread = Annotated[float, Limits(ge=0, le=10)]
 class EndpointSpec(Options):
     """An HTTP server with OpenAI's completions or chat API and support for streaming."""
 
-    url: Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
+    url: (
+        Annotated[str, Limits(pattern=r"^https?://[^\s/]+\S*$", max_length=2048, form="web-address")] | None
+    ) = None
     """URL up to and including the version, e.g. http://host:8000/v1."""
     model: Text | None = None
     """The model's name on the server."""

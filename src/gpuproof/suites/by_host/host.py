@@ -97,7 +97,7 @@ class HostConclusion:
         return self.figures(point) if self.is_single or point.success else None
 
     def comparable(self, name: str) -> HostMeasured | None:
-        """Return the results of a point that count beside other hosts: INVALID ones do not."""
+        """Return the results of a point that are compared with other hosts: INVALID ones are not."""
         return None if self.points[name].validity == "INVALID" else self.measured(name)
 
     def figures(self, point: PointMeasures) -> HostMeasured | None:

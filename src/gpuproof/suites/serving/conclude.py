@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gpuproof.base import units
 from gpuproof.launches.explanations import LaunchExplanation, explain_launch, readings_by_launch
 from gpuproof.launches.limits import limits_of_requests
-from gpuproof.launches.served import summarize_requests
+from gpuproof.launches.served import PROMPT_SHARE, PROMPT_TOKENS_OFF, summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.limits import LaunchLimits, with_readings
 from gpuproof.records.codec import to_json
@@ -26,6 +26,7 @@ from gpuproof.suites.serving.plan import ServingPlan
 from gpuproof.suites.serving.search import ServingRun
 from gpuproof.verdict.doubts.base import Measured, suspect
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
+from gpuproof.verdict.doubts.serving import lost_requests
 
 INDEPENDENCE = (
     "percentiles of one launch treat its requests as independent; requests that queued together are not, "
@@ -146,7 +147,11 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
     # Rates above the highest overload the server on purpose, so warnings only count for results that are
     # used.
     used = run.main or launches
-    doubts = [*client_doubts(run)]
+    doubts = [
+        *client_doubts(run),
+        *offline_doubts(run),
+        *(doubt for x in launches for doubt in lost_requests(x)),
+    ]
     doubts += [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
     return replace(run, doubts=tuple({doubt.code: doubt for doubt in (*observed, *doubts)}.values()))
 
@@ -251,6 +256,20 @@ def client_measures(run: ServingRun) -> Iterator[Measure]:
         )
 
 
+def offline_doubts(run: ServingRun) -> Iterator[Doubt]:
+    """Report that the search ends at a rate that is not the server's maximum, since requests failed."""
+    for window in (served.window for served in run.launches if served.window.scenario == "offline"):
+        if run.search is not None and window.num_failed:
+            causes = "; ".join(f"{number} × {text}" for text, number in list(window.failures.items())[:3])
+            yield suspect(
+                code="offline-failed",
+                reason=f"{units.count(window.num_failed)} of {units.count(window.num_requests)} requests "
+                f"that were sent at once, before the search, failed: {causes}; the rate of the others is not "
+                "the server's maximum, and the search tries no higher rate",
+                remedy="Set serving.endpoint.max_connections to what the server accepts at once",
+            )
+
+
 def client_doubts(run: ServingRun) -> Iterator[Doubt]:
     """Report that the search ended at the client's limit rather than the server's."""
     limit_per_s = run.search.client_limit_per_s if run.search else None
@@ -320,7 +339,9 @@ def _length_measures(run: ServingRun) -> Iterator[Measure]:
         )
         mean = sum(counted) / len(counted) if missing is None else None
         off = units.count(sum(counts.num_off for counts in sides))
-        detail = missing or f"mean, as counted by the endpoint; {off} of {len(asked)} differ from the request"
+        by = f" by over {PROMPT_SHARE:.0%} and {PROMPT_TOKENS_OFF} tokens" if name == "prompts" else ""
+        differ = f"{off} of {units.count(len(asked))} differ from the request{by}"
+        detail = missing or f"mean, as counted by the endpoint; {differ}"
         yield _mean_tokens(f"tokens of {name}", mean, detail, missing)
         requested = sum(asked) / len(asked)
         yield _mean_tokens(f"tokens of {name}, requested", requested, "mean of the requests answered", None)
@@ -337,7 +358,8 @@ def _gap_measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[M
         return []
     measures = percentiles(run, positions, "inter-token latency", lambda served: served.gaps_s, COMPARED)
     num_gaps = sum(len(served.gaps_s) for served in run.main)
-    tokens, chunks = (sum(getattr(x, name) or 0 for x in run.main) for name in ("tokens", "chunks"))
-    several = f" of {tokens / chunks:.3g} tokens on average" if tokens > chunks else ""
+    counted = [(x.tokens, x.chunks) for x in run.main if x.tokens is not None]
+    tokens, chunks = (sum(side) for side in zip(*counted, strict=True)) if counted else (0, 0)
+    several = f" of {tokens / chunks:.3g} tokens on average" if tokens > chunks > 0 else ""
     detail = f"of {units.count(num_gaps)} gaps between chunks{several}"
     return [replace(x, detail=detail if x.value is not None else x.detail) for x in measures]

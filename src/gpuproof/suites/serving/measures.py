@@ -28,6 +28,11 @@ OUTCOMES = {
 }
 COMPARED = (50.0, 99.0)
 """Percentiles by which servers are compared if no bound is set: one for most requests, one for the tail."""
+SAMPLES: Mapping[str, tuple[str, str]] = {
+    "time per token": ("requests", ", after the first token"),
+    "inter-token latency": ("gaps between chunks", ""),
+}
+"""What a percentile's samples are, and from when they are measured, unless requests from their arrival."""
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high end"
 
 
@@ -193,7 +198,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
             value=search.ceiling_per_s,
             unit="requests/s",
             text=_rate(search.ceiling_per_s),
-            detail="all requests at once, in full batches: the maximum rate that the server can reach",
+            detail=_offline_detail(run),
         ),
     ]
     if run.knee_per_s is not None:
@@ -207,6 +212,18 @@ def _search_measures(run: ServingRun) -> list[Measure]:
             )
         )
     return measures
+
+
+def _offline_detail(run: ServingRun) -> str:
+    """Say whether the offline rate is the server's maximum: it is not if requests failed."""
+    windows = [served.window for served in run.launches if served.window.scenario == "offline"]
+    failed, total = (sum(getattr(x, name) for x in windows) for name in ("num_failed", "num_requests"))
+    if not failed:
+        return "all requests at once, in full batches: the maximum rate that the server can reach"
+    return (
+        f"all requests at once, {units.count(failed)} of {units.count(total)} of which failed: the "
+        "server may reach more, but the search tries no higher rate"
+    )
 
 
 def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
@@ -305,12 +322,13 @@ def percentiles(
 
 
 def _percentile_measure(what: str, figure: Percentile) -> Measure:
-    detail = f"of {units.count(figure.num_samples)} requests, from the scheduled arrival"
+    of, since = SAMPLES.get(what, ("requests", ", from the scheduled arrival"))
+    detail = f"of {units.count(figure.num_samples)} {of}{since}"
     if figure.value is not None and figure.bound is not None:
         detail += f"; at most {units.seconds(figure.bound)} ({figure.confidence:.0%})"
     if figure.value is None:
         detail = (
-            f"p{figure.q:g} needs {units.count(figure.num_needed)} requests (have "
+            f"p{figure.q:g} needs {units.count(figure.num_needed)} {of} (have "
             f"{units.count(figure.num_samples)})"
         )
         if figure.bound is not None and figure.bound_q is not None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
+from statistics import median
 from typing import TypeAlias
 
+from gpuproof.base.groups import grouped
 from gpuproof.config.models import RunConfig
 from gpuproof.launches.bounds import Bound, BoundOutcome, RateJudgement, RequestSeries, find_knee, judge_rate
 from gpuproof.launches.served import Served
@@ -80,14 +82,14 @@ class ServingRun:
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """Rate and median latency of every schedule with responses, sorted by rate."""
+        """Rate and median latency of the launches at every rate with responses, sorted by rate."""
         points = [
-            (served.window.offered_per_s, median.value)
+            (served.window.offered_per_s, value)
             for served in self.launches
             if served.window.offered_per_s is not None
-            and (median := percentile(served.latencies_s, 50)).value is not None
+            and (value := percentile(served.latencies_s, 50).value) is not None
         ]
-        return sorted((rate, value) for rate, value in points if value is not None)
+        return sorted((rate, median(values)) for rate, values in grouped(points).items())
 
     @property
     def knee_per_s(self) -> float | None:

@@ -27,6 +27,7 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     """Find reasons why the latencies in a window do not represent the server."""
     if measured.served is not None:
         for rule in (
+            lost_requests,
             _surplus_tokens,
             _miscounted_tokens,
             _other_lengths,
@@ -41,6 +42,18 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
 
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests,)
 """Applies to launches that answer requests: a batch is not a step with a fixed workload."""
+
+
+def lost_requests(served: Served) -> Iterator[Doubt]:
+    """Find requests of a window that have no record, or more than one."""
+    rows, window = len(served.lateness_s), served.window
+    failed = rows - len(served.latencies_s)
+    if (rows, failed) != (window.num_requests, window.num_failed):
+        yield invalid(
+            "requests-lost",
+            f"{count(rows)} requests were stored, {count(failed)} of them failed; the window counts "
+            f"{count(window.num_requests)}, {count(window.num_failed)} failed",
+        )
 
 
 def _surplus_tokens(served: Served) -> Iterator[Doubt]:

@@ -17,6 +17,11 @@ from typing import Literal, TypeVar
 
 MOST_SAID = 200
 """Maximum number of characters to quote from a server's message."""
+MOST_COUNTED = 2**53
+"""A server that counts more tokens than this does not count tokens."""
+NO_ANSWER = ("abort", "error")
+"""Finish reasons of responses that the server gave up: vLLM and SGLang use the first, vLLM and OpenRouter the
+second."""
 REASONING = ("reasoning", "reasoning_content")
 """Fields of a delta that contain a model's reasoning before its answer: vLLM since 0.12 uses the first, and
 most other servers the second."""
@@ -74,12 +79,15 @@ class RequestTimes:
         if self.answer is not None:
             self.answer.extend(map(_content, choices))
         for choice in choices:
-            self.is_finished |= bool(read_field(choice, "finish_reason", str))
+            reason = read_field(choice, "finish_reason", str)
+            if reason in NO_ANSWER and _error(event) is None:
+                raise ProtocolError(f"the server ended its answer with finish_reason {reason}")
+            self.is_finished |= bool(reason)
         usage = read_field(event, "usage", dict)
         if usage is not None:
             self._add_usage(usage)
-        if not choices and (error := _error(event)) is not None:
-            raise ProtocolError(f"the server reports an error in its stream: {error[:MOST_SAID]}")
+        if (error := _error(event)) is not None:
+            raise reported_error(error)
 
     def _add_chunk(self, now_s: float, *, is_content: bool) -> None:
         if self.first_token_s is None:
@@ -93,8 +101,8 @@ class RequestTimes:
     def _add_usage(self, usage: object) -> None:
         made, read = (read_field(usage, f"{part}_tokens", int) for part in ("completion", "prompt"))
         for count in (made, read):
-            if count is not None and count < 0:
-                raise ProtocolError(f"the server counts {count} tokens")
+            if count is not None and not 0 <= count < MOST_COUNTED:
+                raise ProtocolError(f"the server counts {str(count)[:MOST_SAID]} tokens")
         if made is not None:
             self.has_surplus |= made > self.tokens_asked
             self.tokens = min(made, self.tokens_asked)
@@ -146,8 +154,15 @@ def _kind(choice: object) -> Literal["content", "reasoning"] | None:
     return None
 
 
+def reported_error(message: str) -> ProtocolError:
+    """Return the failure of a request whose stream contains an error."""
+    return ProtocolError(f"the server reports an error in its stream: {message[:MOST_SAID]}")
+
+
 def _error(event: object) -> str | None:
     """Return the server's description of its own error: an object's message, or a string."""
-    error = event.get("error") if isinstance(event, dict) else None
+    if not isinstance(event, dict):
+        return None
+    error = event if event.get("object") == "error" else event.get("error")
     message = error.get("message") if isinstance(error, dict) else None
-    return None if error is None else str(message or error)
+    return str(message or error) if error else None

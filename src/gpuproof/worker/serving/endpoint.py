@@ -16,13 +16,13 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.base.outside import parse_json
 from gpuproof.base.redaction import redacted
 from gpuproof.records.work.serving import Api, EndpointSpec
-from gpuproof.worker.serving.answers import MOST_SAID, ProtocolError, RequestTimes
+from gpuproof.worker.serving.answers import MOST_SAID, ProtocolError, RequestTimes, reported_error
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address, Answer, Connection
 from gpuproof.worker.serving.prompts import Ask, Calibration, Prompts, trial_numbers
@@ -30,6 +30,8 @@ from gpuproof.worker.serving.prompts import Ask, Calibration, Prompts, trial_num
 PATHS: Mapping[Api, str] = {"completions": "/completions", "chat": "/chat/completions"}
 DATA = "data:"
 DONE = "[DONE]"
+BOM = "\ufeff"
+"""May precede the first event."""
 OPTIONAL_FIELDS: Mapping[str, Any] = {
     "ignore_eos": True,  # for vLLM and SGLang, so that every response reaches its full length
     "stream_options": {"include_usage": True},  # makes the server send its own token count
@@ -41,6 +43,11 @@ NO_SUCH_PATH = ("HTTP 404", "HTTP 405", "HTTP 501")
 LIMIT, LIMIT_SINCE = "max_tokens", "max_completion_tokens"
 """Names of the field for the response's token limit: for nearly all servers, and for OpenAI's reasoning
 models."""
+TOO_LARGE = "too large"
+"""In a rejection that names both fields: the limit itself is wrong, whatever it is called (vLLM)."""
+REPORT_S = 1.0
+"""Seconds between reports that requests are still being waited for."""
+T = TypeVar("T")
 CALIBRATIONS = 2
 """Number of requests at each of two prompt lengths."""
 
@@ -64,7 +71,9 @@ class EndpointLoad:
     _limit: str = LIMIT
     _understood: dict[str, Any] = field(default_factory=lambda: dict(OPTIONAL_FIELDS))
     _idle: list[Connection] = field(default_factory=list)
+    _connections: int = field(init=False)
     _room: asyncio.Semaphore = field(init=False)
+    """Belongs to the event loop in which requests first waited for it."""
     _address: Address = field(init=False)
     _headers: Mapping[str, str] = field(init=False)
     _secrets: tuple[str, ...] = field(init=False)
@@ -82,13 +91,15 @@ class EndpointLoad:
         self._secrets = () if key is None else (key,)
         authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **authorization}
-        self._room = asyncio.Semaphore(self.spec.max_connections)
+        self._connections = self.spec.max_connections
+        self._room = asyncio.Semaphore(self._connections)
 
     def share_of(self, part: int, num_parts: int) -> EndpointLoad:
         """Return the load for one of several clients: the same, with its share of the connections."""
         share, connections = copy(self), self.spec.max_connections
         share._idle = []
-        share._room = asyncio.Semaphore(connections // num_parts + (part < connections % num_parts))
+        share._connections = connections // num_parts + (part < connections % num_parts)
+        share._room = asyncio.Semaphore(share._connections)
         return share
 
     def body(self, ask: Ask) -> bytes:
@@ -149,7 +160,7 @@ class EndpointLoad:
             self.api, self._understood = "chat", dict(OPTIONAL_FIELDS)
             self.refused_fields.clear()
             return True
-        if is_refusal and self._limit == LIMIT and LIMIT_SINCE in failure:
+        if is_refusal and self._limit == LIMIT and LIMIT_SINCE in failure and TOO_LARGE not in failure:
             self._limit = LIMIT_SINCE
             return True
         if not (is_refusal and self._understood):
@@ -221,12 +232,19 @@ class EndpointLoad:
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         """Run a plan and return its requests in order of issue; `on_done` receives how many are complete."""
+        self._room = asyncio.Semaphore(self._connections)  # each run has its own event loop
         times_s = plan.schedule() if plan.concurrency is None else None
         await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
+        num_done = 0
+
+        def count(number: int) -> None:
+            nonlocal num_done
+            num_done = number
+            on_done(number)
+
+        loop = self._closed(plan, count) if times_s is None else self._open(times_s, plan, count)
         try:
-            if times_s is None:
-                return await self._closed(plan, on_done)
-            return await self._open(times_s, plan, on_done)
+            return await reporting(loop, lambda: on_done(num_done))
         finally:
             self._close()
 
@@ -263,6 +281,14 @@ class EndpointLoad:
             now_s = monotonic() - begin_s
             return now_s < plan.max_s and (now_s < plan.min_s or issued < plan.min_requests)
 
+        async def think() -> None:
+            """Wait before the next turn, but not beyond the end of the loop."""
+            end_s = monotonic() - begin_s + self.prompts.spec.conversation.think_s
+            for limit_s in (plan.min_s, plan.max_s):
+                await asyncio.sleep(max(0.0, min(end_s, limit_s) - (monotonic() - begin_s)))
+                if not goes_on():
+                    return
+
         async def one_after_the_other() -> None:
             nonlocal issued
             history: tuple[tuple[str, str], ...] = ()
@@ -274,7 +300,7 @@ class EndpointLoad:
                 on_done(len(requests))
                 history = self._history(ask, times)
                 if history:
-                    await asyncio.sleep(self.prompts.spec.conversation.think_s)
+                    await think()
 
         users: list[Awaitable[None]] = [one_after_the_other() for _ in range(plan.concurrency or 1)]
         await asyncio.gather(*users)
@@ -288,18 +314,41 @@ class EndpointLoad:
         return (*ask.history, ("user", ask.prompt), ("assistant", "".join(times.answer)))
 
 
+async def reporting(work: Awaitable[T], report: Callable[[], None]) -> T:
+    """Wait for `work`, and report every second that it is no hang: requests have their own time limit."""
+
+    async def report_often() -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            report()
+
+    task = asyncio.ensure_future(report_often())
+    try:
+        return await work
+    finally:
+        task.cancel()
+
+
 async def _read_stream(answer: Answer, times: RequestTimes, begin_s: float) -> None:
     """Read a response until it is complete.
 
     Raises:
         ProtocolError: the response is not an event stream, or one of its events does not follow the protocol.
     """
-    has_event, other = False, ""
+    if (coding := answer.headers.get("content-encoding", "identity").lower()) != "identity":
+        raise ProtocolError(f"the response is compressed ({coding[:MOST_SAID]}), which was not requested")
+    has_event, is_error, other = False, False, ""
     async for line in answer.lines():
-        if not line.startswith(DATA):
+        if not line.startswith(DATA) and not (line := line.removeprefix(BOM)).startswith(DATA):
+            name, _, value = line.partition(":")
+            if name == "error":  # the field of llama.cpp's errors, after which it sends [DONE]
+                raise reported_error(value.strip())
+            is_error = (is_error and bool(line)) or (name == "event" and value.strip() == "error")
             other = other or line.strip()
             continue
         has_event, data = True, line[len(DATA) :].strip()
+        if is_error:
+            raise reported_error(data)
         if data == DONE:
             times.is_finished = times.is_closed_by_done = True
             continue
@@ -337,6 +386,7 @@ def _key(spec: EndpointSpec) -> str | None:
 
 
 def _failure_text(error: BaseException, spec: EndpointSpec) -> str:
-    if isinstance(error, asyncio.TimeoutError):
+    # the operating system's own time limit for a connection is a TimeoutError too, with an errno
+    if isinstance(error, asyncio.TimeoutError) and getattr(error, "errno", None) is None:
         return f"no complete answer within {spec.timeout_s:g} s"
     return f"{type(error).__name__}: {error}" if not isinstance(error, ProtocolError) else str(error)

@@ -20,9 +20,12 @@ from gpuproof.worker.serving.answers import ProtocolError
 
 MAX_LINE_BYTES = 2**20
 MAX_ANSWER_BYTES = 2**26
-"""Maximum number of bytes per response: 64 MiB suffice for millions of tokens, and more would only fill
-memory."""
+"""Maximum number of bytes per response: 64 MiB suffice for about 300,000 tokens in events of their own, and
+more would only fill memory."""
 MAX_HEADERS = 200
+INFORMATIONAL = (100, *range(102, 200))
+"""Status codes that precede the response, e.g. 103 (early hints); 101 would be another protocol."""
+WITHOUT_BODY = (204, 304)
 PIECE_BYTES = 2**16
 """Maximum number of bytes read at a time, regardless of how many the server announces."""
 CLOSED = "the connection was closed in the middle of a response"
@@ -111,17 +114,29 @@ class Connection:
         lines += [f"Content-Length: {len(body)}", "", ""]
         self._writer.write("\r\n".join(lines).encode("latin-1") + body)
         await self._writer.drain()
-        status = await self._line()
-        words = status.split(" ", 2)
+        status, fields = await self._head()
+        while status in INFORMATIONAL:
+            status, fields = await self._head()
+        return Answer(status=status, headers=fields, connection=self)
+
+    async def _head(self) -> tuple[int, dict[str, str]]:
+        """Read a status line and the headers after it."""
+        line = await self._line()
+        words = line.split(" ", 2)
         if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise ProtocolError(f"no HTTP/1.1 status line: {status[:80]!r}")
-        fields: dict[str, str] = {}
+            raise ProtocolError(f"no HTTP/1.1 status line: {line[:80]!r}")
+        status, fields = int(words[1]), dict[str, str]()
         while line := await self._line():
             if len(fields) >= MAX_HEADERS:
                 raise ProtocolError(f"more than {MAX_HEADERS} headers")
             name, _, value = line.partition(":")
             fields[name.strip().lower()] = value.strip()
-        return Answer(status=int(words[1]), headers=fields, connection=self)
+        if words[0] == "HTTP/1.0":
+            fields.setdefault("connection", "close")
+        if status in WITHOUT_BODY:
+            fields.pop("transfer-encoding", None)
+            fields["content-length"] = "0"
+        return status, fields
 
     async def body_lines(self, headers: Mapping[str, str]) -> AsyncIterator[str]:
         """Yield the body's lines as they arrive, without line endings; the connection is then reusable.
@@ -144,11 +159,12 @@ class Connection:
         self.is_reusable = headers.get("connection", "").lower() != "close" and not self._reader.at_eof()
 
     async def _body(self, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-        if headers.get("transfer-encoding", "").lower() == "chunked":
+        if _is_chunked(headers):
             while size := _length((await self._line()).partition(";")[0], base=16):
                 async for piece in self._pieces(size):
                     yield piece
-                await self._line()
+                if await self._line():
+                    raise ProtocolError("a chunk is longer than announced")
             for _ in range(MAX_HEADERS):  # trailers
                 if not await self._line():
                     return
@@ -188,6 +204,18 @@ class Connection:
     def close(self) -> None:
         """Close immediately."""
         self._writer.close()
+
+
+def _is_chunked(headers: Mapping[str, str]) -> bool:
+    """Report whether a body is sent in chunks.
+
+    Raises:
+        ProtocolError: it has another transfer encoding.
+    """
+    coding = headers.get("transfer-encoding", "identity").lower()
+    if coding not in ("identity", "chunked"):
+        raise ProtocolError(f"transfer encoding {coding[:80]!r} is not supported, and was not requested")
+    return coding == "chunked"
 
 
 def _length(text: str, *, base: int) -> int:

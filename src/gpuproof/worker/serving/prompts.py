@@ -22,6 +22,7 @@ from random import Random
 
 from gpuproof.base.errors import EnvironmentUnfitError
 from gpuproof.base.outside import parse_json
+from gpuproof.records.work.options import MAX_TOKENS
 from gpuproof.records.work.serving import NEW_TOKENS, PROMPT_TOKENS, ServingSpec
 
 WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
@@ -32,6 +33,9 @@ HEAD_WORDS = 12
 MIN_TRIAL_WORDS = 16
 BLOCK_TOKENS = 512
 MOST_BYTES = 2**30
+MOST_S = 1e9
+MIN_TOKENS_PER_WORD, MAX_TOKENS_PER_WORD = 0.1, 100.0
+"""Outside this range, a server's counts do not depend on the words, and prompts would be of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Calibration:
         if square <= 0 or product <= 0:
             return cls()
         slope = product / square
+        if not MIN_TOKENS_PER_WORD <= slope <= MAX_TOKENS_PER_WORD:
+            return cls()
         return cls(slope, mean_tokens - slope * mean_words)
 
     def words(self, tokens: int) -> int:
@@ -224,6 +230,10 @@ def _row(line: str, number: int) -> TraceRow:
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"line {number} is not a request ({type(error).__name__}: {error})") from None
-    if row.prompt_tokens < 1 or row.new_tokens < 1 or (row.at_s is not None and not 0 <= row.at_s < 1e9):
-        raise ValueError(f"line {number}: lengths must be 1 or more, and the time 0 or more")
+    if not (1 <= row.prompt_tokens <= MAX_TOKENS and 1 <= row.new_tokens <= MAX_TOKENS):
+        raise ValueError(f"line {number}: lengths must be 1 to {MAX_TOKENS:,} tokens")
+    if row.at_s is not None and not 0 <= row.at_s < MOST_S:
+        raise ValueError(
+            f"line {number}: the timestamp must be 0 to {MOST_S * 1000:,.0f} ms since the trace's start"
+        )
     return row

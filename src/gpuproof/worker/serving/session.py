@@ -38,7 +38,7 @@ from gpuproof.worker.serving.batching import (
     warm,
 )
 from gpuproof.worker.serving.clients import clients, num_clients, run_precisely
-from gpuproof.worker.serving.endpoint import EndpointLoad
+from gpuproof.worker.serving.endpoint import EndpointLoad, reporting
 from gpuproof.worker.serving.generator import TrafficPlan, traffic, traffic_plan
 from gpuproof.worker.serving.prompts import Prompts
 from gpuproof.worker.serving.twin import measure_client
@@ -150,7 +150,7 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
     """
     load = EndpointLoad(spec.endpoint, Prompts(spec, seed))
     with recorder.phase("warmup", expected_steps=1):
-        _try_out(load, spec)
+        _try_out(load, spec, recorder)
         num = num_clients(spec, cpus=usable_cpus())
         client = measure_client(spec, seed=seed, num=num) if spec.scenario == "offline" else None
     with clients([load] * num) as run:
@@ -174,7 +174,8 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
                 )
             )
     if all(row.done_s is None for row in rows):
-        most = Counter(row.failure for row in rows).most_common(1)[0][0]
+        counted = Counter(row.failure for row in rows).most_common(1)
+        most = counted[0][0] if counted else "none was sent, since serving.window_s is too short"
         raise EnvironmentUnfitError(
             f"{spec.endpoint.url} answered none of {len(rows)} requests; most common failure: {most}",
             place="serving.endpoint.url",
@@ -183,8 +184,8 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
         )
 
 
-def _try_out(load: EndpointLoad, spec: ServingSpec) -> None:
-    run_precisely(load.try_out())
+def _try_out(load: EndpointLoad, spec: ServingSpec, recorder: Recorder) -> None:
+    run_precisely(reporting(load.try_out(), recorder.heartbeat.beat))
     if spec.bounds.tpot_s is not None and not load.expects_usage:
         raise EnvironmentUnfitError(
             f"{spec.endpoint.url} does not send token counts (usage), so the time per token is unknown",
@@ -245,12 +246,22 @@ def _write_requests(
         samples_per_request=spec.samples_per_request,
         begin_monotonic_s=plan.begin_monotonic_s,
         end_monotonic_s=end_s,
-        wall_s=max((row.done_s for row in rows if row.done_s is not None), default=0.0),
+        wall_s=max(_wall_s(rows), plan.min_s) or end_s - plan.begin_monotonic_s,
         batches=(),
         load=load,
         neighbours=_other_processes(spec, device_uuid),
         failures=_failures(rows),
     )
+
+
+def _wall_s(rows: Sequence[RequestTimes]) -> float:
+    """Return the time to the last answer, or to the last failed request if due later; 0 without answers.
+
+    A server that stops answering has not answered at its earlier rate for the rest of the window.
+    """
+    if all(row.done_s is None for row in rows):
+        return 0.0
+    return max(row.scheduled_s if row.done_s is None else row.done_s for row in rows)
 
 
 def _other_processes(spec: ServingSpec, device_uuid: str | None) -> DeviceSharing:
