@@ -10,10 +10,12 @@ from gpuproof.base.errors import UsageError
 from gpuproof.config.load import load_config
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigError
-from gpuproof.suites.ab.plan import AbOptions
+from gpuproof.suites.ab.plan import AbOptions, begin
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import config_at
+from gpuproof.suites.scale import SUITE as SCALE
 from gpuproof.suites.scale.speed_up import Thresholds, advise
+from gpuproof.suites.validate import SUITE as VALIDATE
 from gpuproof.suites.validate.plan import begin_order
 from gpuproof.verdict.aspects import RequiredAspect
 
@@ -81,3 +83,76 @@ def test_options_of_suites_and_workloads_are_not_converted(value: str) -> None:
     words = ["--data.name=synthetic", "--model.num_classes=null", "--model.name=decoder"]
     with pytest.raises(ConfigError, match="expected a whole number"):
         load_config("quick", [*words, f"--model.options.num_layers={value}"], facts=HERE)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key", "value"),
+    [
+        ("scale", "scale.memory_safety_margin", "2"),
+        ("scale", "scale.device_price", "0"),
+        ("validate", "validate.window_s", "0"),
+        ("validate", "validate.time_budget_s", "0"),
+        ("validate", "validate.expected_gpus", "0"),
+    ],
+)
+def test_a_value_that_a_suite_refuses_is_told_where_it_was_set(recipe: str, key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^command line: {key}: "):
+        load_config(recipe, [f"--{key}={value}"], facts=HERE)
+
+
+def test_a_file_holds_a_block() -> None:
+    words = ["--probe.name=storage", "--probe.storage.folder=/tmp", "--probe.storage.file_bytes=8M"]
+    with pytest.raises(ConfigError, match=r"a file of 8,388,608 bytes holds no block of 1,073,741,824"):
+        load_config("probe", [*words, "--probe.storage.block_bytes=1G"], facts=HERE)
+    assert load_config("probe", words, facts=HERE).config.probe.storage.file_bytes == 2**23
+
+
+def test_a_scaling_study_sets_its_own_sizes() -> None:
+    config = load_config("scale", ["--data.batch_size=7"], facts=HERE).config
+    with pytest.raises(UsageError, match="the suite scale does not support this"):
+        SCALE.begin(config, [HostPlace(name="")])
+
+
+def test_a_drift_is_not_negative() -> None:
+    with pytest.raises(ConfigError, match=r"max_drift must be 0 or more"):
+        load_config("validate", ["--validate.max_drift=-1"], facts=HERE)
+
+
+@pytest.mark.parametrize("key", ["probe.nccl_tests.program", "serving.endpoint.url"])
+def test_what_a_text_must_be_is_told(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config("quick", [f"--{key}=abc"], facts=HERE)
+    assert "printable characters" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("env", "place"), [("{MY-VAR: 1}", "MY-VAR"), ("{A: [1]}", "A")])
+def test_a_wrong_variable_of_a_command_is_told(env: str, place: str) -> None:
+    with pytest.raises(ConfigError, match=f"command.env.{place}: expected a mapping of names"):
+        load_config("quick", ["--kind=command", "--command.argv=[ls]", f"--command.env={env}"])
+
+
+def test_a_matrix_of_exclusions_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"matrix.exclude: no key is swept"):
+        load_config("quick", ["--matrix.exclude=[]"], facts=HERE)
+
+
+@pytest.mark.parametrize(
+    "word", ["--matrix.kind=[training, collective]", "--matrix.include=[{kind: collective}]"]
+)
+def test_a_sweep_is_of_models(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"the points of a sweep are of kind training or inference"):
+        load_config("quick", [word], facts=HERE)
+    assert load_config("quick", ["--matrix.kind=[training, inference]"], facts=HERE)
+
+
+def test_a_side_is_of_a_model() -> None:
+    words = ["--suite=ab", "--ab.b={kind: collective}"]
+    with pytest.raises(UsageError, match=r"side b is of kind collective"):
+        begin(load_config("quick", words, facts=HERE).config)
+
+
+def test_references_are_read_before_anything_is_measured() -> None:
+    config = load_config("validate", ["--validate.references=abc"], facts=HERE).config
+    with pytest.raises(UsageError) as caught:
+        VALIDATE.begin(config, [HostPlace(name="", num_devices=1)])
+    assert caught.value.place == "validate.references"

@@ -74,6 +74,13 @@ def find_owner(group: str, name: str) -> str:
     return " and ".join(owners) or "no package"
 
 
+def find_package(module: str) -> str | None:
+    """Return the package that registers something of `module`'s top-level package; None if none does."""
+    top = module.partition(".")[0]
+    entries = (entry for group in GROUPS for entry in registered(group))
+    return next((x.distribution for x in entries if x.value.partition(":")[0].partition(".")[0] == top), None)
+
+
 @functools.cache
 def load(group: str, name: str) -> Any:
     """Import and return the object registered as `name` in `group`; looked up once per process.

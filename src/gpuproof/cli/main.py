@@ -160,12 +160,15 @@ def _tell_loss(files: Sequence[LossyFile]) -> None:
     sys.stderr.flush()
 
 
-def _tell_bug() -> ExitCode:
-    """Print the error being handled, and say that it is a bug in gpuproof."""
+def _tell_bug(error: Exception) -> ExitCode:
+    """Print the error being handled, and whose bug it is: gpuproof's, or that of a package that it calls."""
     from gpuproof.base.outside import plain
+    from gpuproof.base.registry import find_package
 
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    owner = next(filter(None, map(find_package, reversed(modules))), "gpuproof")
     click.echo(plain(traceback.format_exc()), err=True, nl=False)
-    click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
+    click.echo(f"gpuproof: this is a bug in {owner}; please report it with the lines above.", err=True)
     return ExitCode.OUR_BUG
 
 
@@ -188,7 +191,7 @@ def main() -> NoReturn:
         code = ExitCode.USAGE
     except Exception as error:  # noqa: BLE001  # the last line of defence: say it, and that the fault may be ours
         fault = explained(error)
-        code = _tell_bug() if fault is None else fault.exit_code
+        code = _tell_bug(error) if fault is None else fault.exit_code
         if fault is not None:
             click.echo(f"gpuproof: {fault}", err=True)
             if fault.more_words:

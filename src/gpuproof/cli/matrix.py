@@ -196,7 +196,6 @@ def _finish(
 ) -> ExitCode:
     """Finish a run, or rerun selected cases of it."""
     from gpuproof.cli.measuring import finish_run
-    from gpuproof.store.names import read_suite
     from gpuproof.store.run import RunDirectory
 
     if any(options.values()) or dry_run:
@@ -205,13 +204,7 @@ def _finish(
     if chosen and not is_rerun:
         raise UsageError("selects cases of --rerun-dir", place="--filter", next_step="Add --rerun-dir RUN")
     _try_folder(output_dir, dry_run=False)
-    run = RunDirectory.open(path)
-    if read_suite(run).command != "matrix":
-        raise UsageError(
-            "this is not a run of gpuproof matrix",
-            place=str(path),
-            next_step=f"Show it with: gpuproof report {path}",
-        )
+    run = _of_a_matrix(RunDirectory.open(path))
     code = finish_run(
         run,
         hosts=hosts,
@@ -223,6 +216,18 @@ def _finish(
     )
     _copy(run, output_dir)
     return code
+
+
+def _of_a_matrix(run: RunDirectory) -> RunDirectory:
+    from gpuproof.store.names import read_suite
+
+    if read_suite(run).command != "matrix":
+        raise UsageError(
+            "this is not a run of gpuproof matrix",
+            place=str(run.root),
+            next_step=f"Show it with: gpuproof report {run.root}",
+        )
+    return run
 
 
 def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseRecords], bool]:

@@ -30,7 +30,7 @@ TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
     ("gputop.py", "--stats"): ("monitor", "record", "--out"),
     ("gputop.py", "--gen-graph"): ("monitor", "plot"),
     ("gputop.py",): ("monitor", "live"),
-    ("visualize_gpu_comparison.py",): ("monitor", "compare"),
+    ("visualize_gpu_comparison.py",): ("monitor", "compare", "--plot=gpu_comparison.png"),
     ("generate_gpu_memory_comparison.py",): ("report",),
     ("test", "load"): ("load",),
     ("list-types",): ("cloud", "lambda", "types"),

@@ -255,7 +255,7 @@ def _validate(
         how["hosts"],
         python=how["python"],
         dry_run=dry_run,
-        ranks_per_host=_number(options["nproc"] or "1"),
+        ranks_per_host=int(nproc) if (nproc := str(options["nproc"])).isdecimal() else 1,
         device=options["device"] or "",
     )
     if salloc is not None:
@@ -293,11 +293,6 @@ def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
     return str(size)
 
 
-def _number(nproc: str) -> int:
-    """Return a number of ranks; any other text is reported when the recipe is read."""
-    return int(nproc) if nproc.isdecimal() else 1
-
-
 def _words(
     options: Mapping[str, Any],
     standards: Mapping[str, Any],
@@ -323,6 +318,7 @@ def _words(
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
+    from gpuproof.cli.gates.counts import host_names
     from gpuproof.config.load import load_config
     from gpuproof.records.codec import to_json
     from gpuproof.suites.validate.options import read_options, rows_of_stage
@@ -337,7 +333,7 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
     if options["time_budget"] is not None:
         budget_s = duration_s("--time-budget", options["time_budget"])
         values["validate.time_budget_s"] = budget_s
-        values["run.time_limit_s"] = options["timeout"] or budget_s
+        values["run.time_limit_s"] = options["timeout"] or min(budget_s, 7 * TIMES["d"])
     if options["soak"] is not None:
         if options["mode"] != "full":
             raise UsageError("a soak comes after all other stages", place="--soak", next_step="Omit --mode")
@@ -346,7 +342,7 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         stages = read_options(load_config(recipe, options["overrides"]).config).stages
         values["validate.stages"] = json.dumps([*(stage for stage in stages if stage != "soak"), "soak"])
     if options["expected_hosts"] is not None:
-        values["validate.expected_hosts"] = json.dumps(_host_names(options["expected_hosts"]))
+        values["validate.expected_hosts"] = json.dumps(host_names(options["expected_hosts"]))
     return values
 
 
@@ -386,20 +382,3 @@ def duration_s(place: str, text: str) -> float:
     if match is None:
         raise UsageError(f"{text!r} is not a time", place=place, next_step="Write 90s, 30m, 2h or 1d")
     return float(match[1]) * TIMES[match[2]]
-
-
-def _host_names(text: str) -> list[str]:
-    """Parse comma-separated names, or read a file with one name per line.
-
-    Raises:
-        UsageError: no name is given, or the file cannot be read.
-    """
-    from gpuproof.config.entries import read_entries
-
-    # os.path: a list of many names is too long for a path, which pathlib reports as an error
-    is_file = os.path.isfile(text)
-    lines = read_entries(text, what="expected hosts").splitlines() if is_file else text.split(",")
-    names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
-    if not names:
-        raise UsageError("no host is named", place="--expected-hosts", next_step="Write a,b or name a file")
-    return names

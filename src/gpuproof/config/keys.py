@@ -279,6 +279,7 @@ _FORMATS = {
     "file-name": "a name of letters, digits, `.`, `_` and `-` that starts with a letter or digit",
     "commit": "auto or a commit's hexadecimal hash",
     "web-address": "an address that starts with http:// or https://",
+    "nccl-test": "the name of an nccl-tests program, such as all_gather_perf",
     "checksum": "md5: followed by 32, or sha256: by 64 hexadecimal digits",
 }
 
@@ -320,12 +321,19 @@ def accepted(schema: Mapping[str, Any]) -> str:
         return str(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(str(v).lower() if isinstance(v, bool) else v for v in schema['enum'])}"
-    if schema["type"] == "array":
-        return f"a list, each item {accepted(schema['items'])}"
+    if schema["type"] in ("array", "object"):
+        return _several(schema)
     if schema["type"] == "string":
         return _text(schema)
     words = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
     return words[schema["type"]] + _bounds(schema)
+
+
+def _several(schema: Mapping[str, Any]) -> str:
+    if schema["type"] == "array":
+        return f"a list, each item {accepted(schema['items'])}"
+    named = " of names of letters, digits and `_` to" if "patternProperties" in schema else " of"
+    return f"a mapping{named} single values"
 
 
 def _text(schema: Mapping[str, Any]) -> str:

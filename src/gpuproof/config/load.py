@@ -305,15 +305,22 @@ def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
         refusals += detail.get("ctx", {}).get("refusals", ())
         key = enclosing_key(tuple(str(part) for part in detail["loc"]))
         if key is not None:
-            wrong[key.path] = None
+            inside = detail["loc"][len(key.path) :][:1] if key.is_free else ()
+            wrong[(*key.path, *map(str, inside))] = None
     return list(wrong), refusals
 
 
 def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
-    setting = next(setting for setting in settings if setting.path == path)
-    schema = schema_at(path)
+    key = enclosing_key(path)
+    assert key is not None
+    setting = next(s for place in (path, key.path) for s in settings if s.path == place)
+    schema = schema_at(key.path)
+    if schema.get("type") == "object":
+        return Mistake.in_setting(
+            setting, f"expected {accepted(schema)}", next_step=f"The key means: {key.description}"
+        )
     cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
-    return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
+    return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, key.path))
 
 
 def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> str:

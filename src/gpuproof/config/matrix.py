@@ -235,7 +235,8 @@ def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool =
         return mistakes
     all_entries = [*entries.values(), *(entry for entry in (include,) if entry is not None)]
     if not all_entries:
-        return []
+        step = "Add keys to sweep, each with a list of values, or remove the section"
+        return [Mistake.in_setting(exclude, "no key is swept", next_step=step)] if exclude else []
     is_of_cases = is_template or any(s.path == ("suite",) and s.value == SECTION for s in settings)
     if wrong := _faults_of_number(all_entries[0], matrix, most=MAX_CASES if is_of_cases else MAX_POINTS):
         return wrong

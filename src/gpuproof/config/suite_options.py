@@ -8,6 +8,7 @@ alone; one is imported only if a recipe names it or has a block for it.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, cast
 
@@ -72,7 +73,9 @@ def _refusals(name: str, block: dict[str, Any], error: ValidationError) -> Itera
         for detail in error.errors(include_url=False)
     )
     for key, of_key in causes.items():
-        yield Refusal(keys=(key, name, "suite"), cause=", or ".join(dict.fromkeys(of_key)), next_step=hint)
+        cause = ", or ".join(dict.fromkeys(of_key))
+        named = [f"{name}.{option}" for option in option_names(name) if re.search(rf"\b{option}\b", cause)]
+        yield Refusal(keys=(*(named if key == name else ()), key, name, "suite"), cause=cause, next_step=hint)
 
 
 def block_schemas(excluded: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:

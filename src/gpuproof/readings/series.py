@@ -25,6 +25,7 @@ import numpy as np
 
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.window import RecordingWindow, Span
+from gpuproof.records.sample import as_stored
 from gpuproof.statistics.estimate import median
 from gpuproof.statistics.percentiles import percentile
 
@@ -244,7 +245,8 @@ def readings_of(recording: RecordingData, track: DeviceTrack, metric: str) -> tu
     """Merge values from samples with those read at the start, at the end and at marks, in time order."""
     key = str(track.identity.physical_index)
     extra = [
-        (recording.seconds_in(counters.monotonic_s), counters.devices[key][metric])
+        # samples are rounded, and the same total must not seem to move
+        (recording.seconds_in(counters.monotonic_s), as_stored(metric, counters.devices[key][metric]))
         for counters in recording.counters
         if metric in counters.devices.get(key, {})
     ]

@@ -38,8 +38,13 @@ def _once(column: list[Any]) -> Any:
 def _short(name: str, value: float | None) -> float | None:
     if value is None:
         return None
-    rounded = round(to_json(value), 9 if name.endswith("_s") else 3)
+    rounded = as_stored(name, to_json(value))
     return int(rounded) if rounded == int(rounded) else rounded
+
+
+def as_stored(name: str, value: float) -> float:
+    """Round a metric's value as samples do: seconds to the nanosecond, everything else to a thousandth."""
+    return round(value, 9 if name.endswith("_s") else 3)
 
 
 def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[dict[str, float]]:

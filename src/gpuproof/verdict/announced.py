@@ -15,11 +15,14 @@ from dataclasses import replace
 from math import inf
 from typing import Final, Literal
 
+import numpy as np
+
 from gpuproof.hardware.events import read_message
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.pcie import pcie_under_load
 from gpuproof.readings.ports import ports_in
-from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.series import readings_of
 from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import DRIVER_EVENTS, KERNEL_LOG, UNREAD, DriverEvent, named_among
@@ -187,11 +190,16 @@ def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announ
             pid=None if message is None else message.pid,
             instance=None if message is None else message.instance,
         )
-    totals = [count.devices.get(str(place), {}) for count in recording.counters]
-    for name in (*GROWING, TREND):
-        counts = [total[name] for total in totals if name in total]
-        if len(counts) > 1 and counts[-1] > counts[0]:
-            yield Announced(title=name, growth=counts[-1] - counts[0])
+    for track in (track for track in recording.devices if track.identity.physical_index == place):
+        for name in (*GROWING, TREND):
+            if growth := _growth(readings_of(recording, track, name)[1]):
+                yield Announced(title=name, growth=growth)
+
+
+def _growth(totals: Floats) -> float:
+    """Sum the increases of a total; after a decrease (a reset), it has counted at least its new value."""
+    steps = np.diff(totals)
+    return float(np.where(steps < 0, totals[1:], steps).sum())
 
 
 def _is_of(recording: RecordingData, event: DriverEvent) -> bool:

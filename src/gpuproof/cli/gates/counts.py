@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageError
 from gpuproof.base.units import memory
 from gpuproof.cli.options import say
 from gpuproof.processes.granted import granted_gpus
@@ -165,3 +165,20 @@ def _expected(options: Mapping[str, Any], recipe: str) -> tuple[int, str]:
 
 def _on_cpu(nproc: str | None) -> dict[str, Any]:
     return {"distributed.device": "cpu", "distributed.nproc": nproc or CPU_RANKS}
+
+
+def host_names(text: str) -> list[str]:
+    """Parse comma-separated names, or read a file with one name per line.
+
+    Raises:
+        UsageError: no name is given, or the file cannot be read.
+    """
+    from gpuproof.config.entries import read_entries
+
+    # os.path: a list of many names is too long for a path, which pathlib reports as an error
+    is_file = os.path.isfile(text)
+    lines = read_entries(text, what="expected hosts").splitlines() if is_file else text.split(",")
+    names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
+    if not names:
+        raise UsageError("no host is named", place="--expected-hosts", next_step="Write a,b or name a file")
+    return names

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.base.errors import EnvironmentUnfitError, GpuproofError, UsageError
+from gpuproof.base.files import try_place
 from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
 from gpuproof.cli.monitor.view import newest
 from gpuproof.cli.options import say
@@ -112,6 +113,7 @@ def record(
     path = out or Path(f"gpu_stats_{name_config(command) or 'machine'}_{_stamp()}.jsonl")
     if path.exists():
         raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")
+    try_place("--out", path)
     arguments = _options(interval=interval, slow_interval=slow_interval, devices=devices, duration=duration)
     status = _record(path, arguments, command=command, keep_command=keep_command)
     if path.exists() and path.stat().st_size > 0:

@@ -49,11 +49,8 @@ def check(
     if baseline is not None and run is None:
         raise UsageError("no run is judged", place="--baseline", next_step="Add --run RUN")
     rules = load_rules(file)
-    if run is None and as_json:
-        print_json({"file": file, "num_rules": len(rules)})
-        return
     if run is None:
-        click.echo(f"{file}: {len(rules)} rules, all of which can reach a verdict")
+        _say_sound(file, len(rules), as_json=as_json)
         return
     from gpuproof.campaign.conclude import read_evidence
     from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
@@ -76,6 +73,13 @@ def check(
         ctx.exit(ExitCode.FAILED)
     good = {"PASS", "WARN", "NOT-APPLICABLE"}
     ctx.exit(ExitCode.DONE if "PASS" in required and required <= good else ExitCode.INCONCLUSIVE)
+
+
+def _say_sound(file: str, num_rules: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": file, "num_rules": num_rules})
+    else:
+        click.echo(f"{file}: {num_rules} rules, all of which can reach a verdict")
 
 
 @click.command("import")

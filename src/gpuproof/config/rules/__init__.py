@@ -57,6 +57,7 @@ OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.host_is_read_no_more_often,
     sweeps.blocks_are_of_the_kind,
     sweeps.suite_takes_the_recipe,
+    sweeps.points_train_or_infer,
     secrets.commands_hold_no_secret,
     secrets.other_texts_hold_no_secret,
 )

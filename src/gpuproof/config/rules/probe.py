@@ -42,6 +42,12 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
             next_step="Specify a folder on the disk to test: --probe.storage.folder=/scratch",
         )
     for key in ("block_bytes", "random_block_bytes"):
+        if config.probe.name == "storage" and storage.file_bytes < getattr(storage, key):
+            yield Refusal(
+                keys=("probe.storage.file_bytes", f"probe.storage.{key}"),
+                cause=f"a file of {storage.file_bytes:,} bytes holds no block of {getattr(storage, key):,}",
+                next_step=f"Raise probe.storage.file_bytes, or lower probe.storage.{key}",
+            )
         if getattr(storage, key) % PAGE_BYTES:
             yield Refusal(
                 keys=(f"probe.storage.{key}",),

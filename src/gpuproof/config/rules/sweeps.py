@@ -28,6 +28,7 @@ BROUGHT = {
 """Section → the keys in it that each test of the load suite sets itself or does not use."""
 MATRIX = "matrix"
 """The suite that `gpuproof matrix` uses, and that runs commands."""
+SWEPT_KINDS = ("training", "inference")
 BY_KIND = ("batch_limit", "collective", "load", "probe", "recipe", "serving", "sweep")
 """Suites that kind, matrix and search select; each can only measure the recipes that select it."""
 INSTEAD = {
@@ -172,6 +173,21 @@ def suite_takes_the_recipe(config: RunConfig) -> Refusals:
             cause=f"the suite {config.suite} does not measure a recipe of kind {config.kind} {but}",
             next_step="Remove suite: kind, matrix and search select it",
         )
+
+
+def points_train_or_infer(config: RunConfig) -> Refusals:
+    """Reject a sweep over kinds whose results a sweep cannot compare."""
+    if not config.matrix or config.suite is not None or config.kind not in SWEPT_KINDS:
+        return
+    from gpuproof.config.matrix import assignments
+
+    for kind in dict.fromkeys(str(point.get("kind", config.kind)) for point in assignments(config.matrix)):
+        if kind not in SWEPT_KINDS:
+            yield Refusal(
+                keys=("matrix.kind", "matrix"),
+                cause=f"the points of a sweep are of kind {' or '.join(SWEPT_KINDS)}, not {kind}",
+                next_step="Start a run of its own for each other kind",
+            )
 
 
 def blocks_are_of_the_kind(config: RunConfig) -> Refusals:

@@ -46,7 +46,7 @@ class KubernetesSite(LaunchSite):
             raise UsageError(
                 "the number of nodes for the single job is not set; the cluster chooses the nodes",
                 place="--one-job",
-                next_step="Set it: --distributed.nodes=N",
+                next_step="Write --distributed.nodes=N instead of --one-job",
             )
         options = load_kubernetes_options(choice.file) if choice.file else KubernetesOptions()
         return cls(options=options.model_copy(update={"python": python or options.python}))

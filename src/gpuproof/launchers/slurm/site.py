@@ -65,7 +65,7 @@ class SlurmSite(LaunchSite):
             raise UsageError(
                 "the number of nodes for the single job is not set, and there is no allocation yet",
                 place="--one-job",
-                next_step="Set it: --distributed.nodes=N",
+                next_step="Write --distributed.nodes=N instead of --one-job",
             )
         return cls(options=options)
 
@@ -93,6 +93,8 @@ class SlurmSite(LaunchSite):
         options = _read_options(choice, python=python)
         words = salloc_words(options, ranks_per_host=ranks_per_host, device=device)
         this = [sys.executable, "-P", "-m", "gpuproof", *sys.argv[1:]]
+        if options.setup:  # its steps inherit the environment that these lines leave
+            this = ["bash", "-c", "\n".join([*options.setup, 'exec "$@"']), "setup", *this]
         if not dry_run:
             SlurmCommands().would_submit([word for word in words[1:] if not word.startswith("--immediate")])
             if options.pending_limit_s is not None:

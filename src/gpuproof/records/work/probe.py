@@ -150,7 +150,9 @@ class StorageSpec(Options):
 class NcclTestsSpec(Options):
     """NVIDIA's nccl-tests, if installed."""
 
-    program: Annotated[str, Limits(pattern=r"^[a-z_]+_perf$", max_length=64)] = "all_reduce_perf"
+    program: Annotated[str, Limits(pattern=r"^[a-z_]+_perf$", max_length=64, form="nccl-test")] = (
+        "all_reduce_perf"
+    )
     """The nccl-tests program to run, looked up on PATH."""
     min_bytes: Bytes = 8
     """The smallest size (-b)."""

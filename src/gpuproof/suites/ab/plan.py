@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import log, log1p
 from typing import Any
 
+from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
 from gpuproof.launches.point_measures import THROUGHPUT
 from gpuproof.records.case import Case
@@ -40,6 +41,7 @@ from gpuproof.suites.serving.plan import case_of_load, load_of
 NAME = "ab"
 A, B = "a", "b"
 SIDES = (A, B)
+KINDS = ("training", "inference", "serving")
 MOST_PAIRS = 1000
 """Largest `max_pairs`: as many as a recipe's launches (run.repeats)."""
 CONFIDENCE = 0.95
@@ -117,6 +119,9 @@ def begin(config: RunConfig) -> AbPlan:
     options = read_options(config)
     points = points_of(config, options)
     for side, point in points.items():
+        if point.config.kind not in KINDS:
+            cause = f"side {side} is of kind {point.config.kind}, and sides must be of {' or '.join(KINDS)}"
+            raise UsageError(cause, place=f"ab.{side}", next_step="Remove kind from it")
         _case(point.config, 0, side)
     draw = random.Random(f"{config.run.order_seed}")  # noqa: S311  # no secret
     # each draw covers two pairs; the order applies to both runs

@@ -51,7 +51,8 @@ class LoadResult:
     def peak_with_warmup_bytes(self) -> int | None:
         """Peak memory on the most used device, by the framework's allocator, since the warm-up started."""
         peaks = [w.peak_with_warmup_bytes for launch in self.point.launches for w in launch.windows]
-        return max((peak for peak in peaks if peak is not None), default=None)
+        known = [peak for peak in peaks if peak is not None]
+        return max(known) if known and len(known) == len(peaks) else None
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:

@@ -39,6 +39,10 @@ UNITS = {
     "memory_total_gb": "GiB",
     "monitoring_sample_rate": "seconds between two readings, as actually taken",
     "duration_seconds": "the window: iterations x batch_size x num_devices / duration_seconds = throughput",
+    "avg_iteration_time_ms": (
+        "duration_seconds / iterations, so it includes waits at both ends of the window, which the other "
+        "iteration times do not: in a short window it may exceed max_iteration_time_ms"
+    ),
     "actual_duration_seconds": "all tests, from the first record of each to its last",
 }
 NO_PEAK = "the framework's allocator reported no peak on this device"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gpuproof.base.groups import grouped
 from gpuproof.base.units import seconds
 from gpuproof.launches.explanations import used_devices
@@ -25,6 +27,8 @@ MIN_READINGS = 3
 METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
 """Metrics that are read from the host and from each GPU."""
 MIB_BYTES = 2**20
+LATE = 1.5
+"""Ratio of the interval between readings to the planned one above which it counts as another interval."""
 NO_GPU = "the test ran on the CPU"
 NOT_READ = "no readings were taken during the test (monitoring.enabled is false)"
 NOT_MEASURED = "the test measured nothing"
@@ -132,12 +136,19 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
     inside, used = window.holds(recording.time_s), used_devices(launch, recording)
     tracks = [track for track in recording.devices if track.identity.physical_index in used]
     return _Cut(
-        interval_s=recording.recording.fast_interval_s,
+        interval_s=_interval_taken(recording, inside),
         duration_s=window.duration_s,
         num_readings=int(inside.sum()),
         gpus=tuple(track.identity for track in tracks),
         read=(*_read(recording, inside), *(x for track in tracks for x in _read(recording, inside, track))),
     )
+
+
+def _interval_taken(recording: RecordingData, inside: Flags) -> float:
+    """Return the interval between readings in the window: the planned one, unless many were missed."""
+    planned_s, times = recording.recording.fast_interval_s, recording.time_s[inside]
+    taken_s = float(np.median(np.diff(times))) if times.size > 1 else planned_s
+    return taken_s if taken_s > LATE * planned_s else planned_s
 
 
 def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = None) -> Iterator[_Read]:

@@ -178,7 +178,7 @@ def _share(name: str, value: float, detail: str) -> Measure:
 def _peak_memory(summary: RunSummary) -> Iterator[Measure]:
     allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
     peaks = [value for value in allocated if value is not None]
-    if peaks:
+    if peaks and len(peaks) == len(allocated):  # the largest rank is not known if one rank's peak was lost
         yield Measure(
             name="peak memory",
             value=max(peaks),

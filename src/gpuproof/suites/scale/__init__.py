@@ -8,7 +8,7 @@ from typing import Literal
 from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points
+from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points, refuse_keys
 from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
 
 
@@ -25,8 +25,8 @@ class ScaleSuite(PlannedSuite):
         """Plan the launches of all points.
 
         Raises:
-            UsageError: the recipe is not a training recipe, is itself a sweep, or cannot fill the hosts with
-                ranks.
+            UsageError: the recipe is not a training recipe, is itself a sweep or one job over several hosts,
+                or cannot fill the hosts with ranks.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
@@ -34,6 +34,18 @@ class ScaleSuite(PlannedSuite):
                 place="suite",
                 next_step="Set kind to training, and the sizes in scale.batch_sizes and scale.num_devices",
             )
+        if config.distributed.nodes > 1:
+            raise UsageError(
+                "a scaling study chooses the hosts of each point itself, so it is not one job over them all",
+                place="distributed.nodes",
+                next_step="Omit --one-job and distributed.nodes; with `gpus` for each host in the inventory, "
+                "points with more devices than one host has use several hosts",
+            )
+        refuse_keys(
+            NAME,
+            ("data.batch_size", "batch_size" in config.data.changed(), "Set scale.batch_sizes"),
+            ("distributed.nproc", "nproc" in config.distributed.changed(), "Set scale.num_devices"),
+        )
         return check_points(plan(config, places))
 
 

@@ -66,11 +66,19 @@ class ScaleOptions(Thresholds):
                 raise ValueError(f"{name} needs at least one value, without duplicates")
         if self.breakdown_runs < 0:
             raise ValueError("breakdown_runs must be 0 or more")
-        prices = (self.device_price, self.saved_hour_worth, self.busy_hours_per_month)
-        if self.host_price < 0 or any(price is not None and price <= 0 for price in prices):
-            raise ValueError("prices, worth and hours must be above 0 (host_price may be 0)")
-        if min(*self.batch_sizes, *self.num_devices, 1) < 1:
-            raise ValueError("batch sizes and numbers of devices must be at least 1")
+        for name in ("device_price", "saved_hour_worth", "busy_hours_per_month"):
+            if (price := getattr(self, name)) is not None and price <= 0:
+                raise ValueError(f"{name} must be above 0")
+        if self.host_price < 0:
+            raise ValueError("host_price must be 0 or more")
+        for name in ("batch_sizes", "num_devices"):
+            if min(getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
+    @property
+    def several(self) -> list[int]:
+        """The device counts above one."""
+        return sorted(number for number in self.num_devices if number > 1)
 
     @property
     def prices(self) -> Prices | None:
@@ -211,9 +219,10 @@ def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
     if len(places) > 1:
         require_whole_hosts(options, places)
     points = {point.case_id: point_at(config, point) for point in scale_points(options)}
-    if not points:
+    if options.several and not any(point.num_devices > 1 for point in scale_points(options)):
         raise UsageError(
-            "no batch size is divisible by a number of devices",
+            f"no batch size is divisible by {' or '.join(map(str, options.several))} devices, so nothing "
+            "could be compared with one",
             place="scale.batch_sizes",
             next_step="Use multiples of scale.num_devices, or scale.laws=[weak]",
         )

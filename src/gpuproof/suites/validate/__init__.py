@@ -36,10 +36,12 @@ class ValidateSuite(PlannedSuite):
                 next_step="Set kind to training; list other measurements in validate.stages",
             )
         from gpuproof.suites.validate.judging import baseline_of, rules_of
+        from gpuproof.verdict.references import references_with
 
         order = begin_order(config, places)
         rules_of(order.options)
         baseline_of(order.options)
+        references_with(order.options.references, place="validate.references")
         return order
 
     def remaining(self, state: Any) -> Remaining:

@@ -39,6 +39,13 @@ StageName = Literal[
 ]
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 """All stages, in the order in which they are measured; the last one automatically follows a soak."""
+ABOVE_0 = (
+    *("window_s", "start_s", "collective_s", "training_minutes", "soak_s", "soak_launch_s"),
+    "time_budget_s",
+)
+FROM_0 = ("max_drift", "max_spread", "spares")
+FROM_1 = ("gemm_size", "expected_gpus")
+"""Options by the least value that they accept."""
 USUAL_STAGES: tuple[StageName, ...] = tuple(
     name
     for name in STAGE_NAMES
@@ -202,9 +209,6 @@ class ValidateOptions:
             raise ValueError(f"{', '.join(sorted(unknown))}: not among {', '.join(get_args(ProbeName))}")
         if "soak" in self.stages[:-1]:
             raise ValueError("soak must come last: it heats up what the other stages would measure")
-        seconds = (self.window_s, self.soak_s, self.soak_launch_s, self.start_s, self.collective_s)
-        if min(*seconds, self.training_minutes, self.time_budget_s or 1.0) <= 0:
-            raise ValueError("seconds and minutes must be above 0")
         if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
             raise ValueError("efficiency needs numbers of devices, each with a fraction from 0 to 1")
         if not all(
@@ -214,16 +218,18 @@ class ValidateOptions:
                 "detects must be a fraction above 0 and at most 0.5: with a loss above half there "
                 "is no meaningful rate"
             )
-        self._check_machine()
-
-    def _check_machine(self) -> None:
         if self.sku is not None:
             find_sku(self.sku)
-        if self.spares < 0:
-            raise ValueError("spares must not be a negative number")
-        num_gpus = 1 if self.expected_gpus is None else self.expected_gpus
-        if min(1 if self.gemm_size == AUTO else self.gemm_size, num_gpus) < 1:
-            raise ValueError("gemm_size and expected_gpus must be at least 1")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for names, least in ((ABOVE_0, "above 0"), (FROM_0, "0 or more"), (FROM_1, "at least 1")):
+            for name in names:
+                value = getattr(self, name)
+                if value in (None, AUTO):
+                    continue
+                if value < 0 or (value == 0 and names is not FROM_0) or (value < 1 and names is FROM_1):
+                    raise ValueError(f"{name} must be {least}")
 
 
 def read_options(config: RunConfig) -> ValidateOptions:

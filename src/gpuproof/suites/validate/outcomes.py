@@ -200,7 +200,12 @@ def _without_cases(name: str, order: StageOrder, results: Sequence[StageResult])
         host = next(iter(visible))
         alone = f"{host} reports only one device"
         return not_applicable(f"{alone}: there is nothing to compare it with or to communicate with")
-    seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
+    if not visible:
+        return skipped(
+            f"{name} was not planned or launched: no host reported which devices it has",
+            "Bring the hosts back, and run it again; on a single device, --mode nccl has nothing to measure",
+        )
+    seen = ", ".join(f"{host}: {count}" for host, count in visible.items())
     return skipped(
         f"{name} has nothing to launch on a single device; devices that hosts see: {seen}",
         "Test all devices: --nproc",

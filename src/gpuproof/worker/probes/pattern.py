@@ -66,7 +66,8 @@ class _Area:
     def __init__(self, bench: Bench, free_bytes: int, spec: PatternSpec) -> None:
         self._bench = bench
         wanted = int(free_bytes * spec.memory_share) // WORD_BYTES
-        fitting = min(wanted, self._fitting_words(spec))
+        # the estimate has tested this many words already
+        fitting = min(wanted, max(CHUNK_WORDS, self._fitting_words(spec)))
         self._blocks = _allocate(max(1, fitting), bench.device)
         self.num_words = sum(len(block) for block in self._blocks)
         share = self.num_words * WORD_BYTES / free_bytes

@@ -9,6 +9,7 @@ from gpuproof.records.case import Case, InferenceWork, ModelWork, ServingWork, T
 from gpuproof.records.run import NotApplied
 from gpuproof.records.work.data import OWN_MODULE, DataSpec
 from gpuproof.records.work.parallel import ParallelSpec
+from gpuproof.records.work.window import WindowSpec
 from gpuproof.worker.host.heap import reason_freed_memory_is_not_kept
 from gpuproof.worker.parallel.distributed import NCCL
 from gpuproof.worker.step.cuda_graph import capture_obstacle
@@ -33,6 +34,7 @@ def not_applied(
         *_kind_keys(work),
         *_inference_keys(work),
         *_window_keys(work),
+        *_after_window_keys(work),
         *_input_keys(work, shape),
         *_data_keys(work.data),
         *_loader_keys(work.data, can_pin=accelerator.pins_memory),
@@ -112,21 +114,29 @@ def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
 
 def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     if isinstance(work, ServingWork):
-        for key in (*WINDOW_KEYS, "sync_cuda"):
+        others = ("enabled", "power_cap_limit_s", "log_step_times", "evaluate_after", "sync_cuda")
+        for key in (*WINDOW_KEYS, *others):
             yield f"benchmark.{key}", "serving.* determines what is measured"
+        yield "training.epochs", "serving.* determines what is measured"
         yield "data.batch_size", "serving.max_batch applies instead"
     elif not work.window.enabled:
         for key in WINDOW_KEYS:
             yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
     else:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
-        if work.window.measure_by != "precision":
-            for key in PRECISION_KEYS:
-                yield f"benchmark.{key}", f"the window is measured by {work.window.measure_by}"
-        if work.window.measure_by == "steps" and work.window.measure_seconds is not None:
-            yield "benchmark.measure_seconds", "the window is measured by steps (benchmark.measure_by=time)"
-        if work.window.measure_by != "steps" and work.window.min_seconds is not None:
-            yield "benchmark.min_seconds", f"the window is measured by {work.window.measure_by}"
+        yield from _length_keys(work.window)
+
+
+def _length_keys(window: WindowSpec) -> Iterator[tuple[str, str]]:
+    if window.measure_by != "precision":
+        for key in PRECISION_KEYS:
+            yield f"benchmark.{key}", f"the window is measured by {window.measure_by}"
+    if window.measure_by == "steps" and window.measure_seconds is not None:
+        yield "benchmark.measure_seconds", "the window is measured by steps (benchmark.measure_by=time)"
+    if window.measure_by != "steps":
+        for key in ("measure_steps", "min_seconds"):
+            if getattr(window, key) is not None:
+                yield f"benchmark.{key}", f"the window is measured by {window.measure_by}"
 
 
 def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
@@ -170,6 +180,15 @@ def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
     for key in ("gradient_accumulation_steps", "gradient_compression"):
         if key in work.parallel.changed():
             yield f"distributed.{key}", reason
+
+
+def _after_window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    """Yield what would follow a window of steps: requests have none, and only training has phases."""
+    for key in work.profiling.changed():
+        if isinstance(work, ServingWork):
+            yield f"profiling.{key}", "it is for training and inference: requests are not traced"
+        elif key == "breakdown" and not work.trains:
+            yield f"profiling.{key}", f"it is for training steps; the kind of this run is {work.kind}"
 
 
 def _input_keys(work: ModelWork, shape: InputShape) -> Iterator[tuple[str, str]]:
