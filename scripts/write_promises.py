@@ -23,7 +23,7 @@ HEAD = """# What is promised, and which test verifies it
 Rows are grouped by the requirements that gpuproof grew out of: S0 and R0 the load test, S1 the training
 benchmark, S2 the study of one GPU against several, S3 the validation, S4 and R4 the monitor. A row is
 **shown** if a test is marked with it, and shown in part if the row says what remains. Features that need
-hardware the tests do not have are shown on a CPU or on stand-ins (README, "What it was tried on").
+hardware the tests do not have are shown on a CPU or on stand-ins (README, "What it was tested on").
 `python scripts/write_promises.py` writes this page, from docs/promises.toml and the tests' own markers.
 
 {shown} of {all} rows are covered by {tests} tests.

@@ -50,7 +50,13 @@ def obeyed(text: str) -> set[str]:
 
 def plant(root: Path) -> None:
     for path in root.rglob("*.json*"):
-        if path.name == "run.json" or not path.stat().st_size:
+        if path.name == "run.json":
+            described = json.loads(path.read_text())
+            for host in (described.get("fleet") or {}).get("hosts", ()):
+                host["name"] += OBEYED  # the launches name their host, too
+            path.write_text(json.dumps(described))
+            continue
+        if not path.stat().st_size:
             continue
         if path.suffix == ".json":
             path.write_text(json.dumps(planted(json.loads(path.read_text()))))

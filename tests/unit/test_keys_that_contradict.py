@@ -17,14 +17,14 @@ from gpuproof.suites.scale import SUITE as SCALE
 from gpuproof.suites.scale.speed_up import Thresholds, advise
 from gpuproof.suites.validate import SUITE as VALIDATE
 from gpuproof.suites.validate.plan import begin_order
-from gpuproof.verdict.aspects import RequiredAspect
 
 HERE = Facts(hosts=(), environment={})
 
 
 def test_a_required_row_that_nothing_decides_is_refused() -> None:
-    with pytest.raises(ValueError, match="a GPU: name the measure or the checks"):
-        RequiredAspect(aspect="compute", title="a GPU", labels={"stage": "gemm"})
+    row = "{aspect: compute, title: a GPU, labels: {stage: gemm}}"
+    with pytest.raises(ConfigError, match="a GPU: name the measure or the checks"):
+        load_config("validate", [f"--validate.aspects=[{row}]"], facts=HERE)
 
 
 def test_a_point_that_contradicts_itself_says_why() -> None:

@@ -105,7 +105,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
     assert [(found["rounds"], found["label"]) for found in options] == [(1, "x"), (4, "x")]
     assert "x.yaml:3: matrix.toy.rounds" not in as_yaml(load_config("x.yaml"))
     wrong = refusal("suite: toy\nmatrix:\n  toy.rounds: [1, 0]\n")
-    assert wrong.startswith("x.yaml:3: toy: rounds is 0, but must be 1 or more (point toy.rounds=0)")
+    assert wrong.startswith("x.yaml:3: toy.rounds: rounds is 0, but must be 1 or more (point toy.rounds=0)")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
         (
             "suite: toy\n",
             ("--toy.rounds=0",),
-            "command line: toy: rounds is 0, but must be 1 or more. ",
+            "command line: toy.rounds: rounds is 0, but must be 1 or more. ",
         ),
         ("suite: toy\ntoy: {mode: middling}\n", (), "x.yaml:2: toy.mode: expected 'fast' or"),
         (

@@ -76,7 +76,7 @@ def test_the_nearest_option_or_key_is_named_and_whose_it_is(line: str, next_step
             "--data.batch_size",
             "command line: data.batch_size: no value is given. Write --data.batch_size=VALUE.",
         ),
-        ("--suite", "command line: suite: no value is given. Write --data.batch_size=VALUE."),
+        ("--suite", "command line: suite: no value is given. Write null for none."),
         ("--data.batch_sise", "command line: data.batch_sise: unknown key; did you mean batch_size?"),
     ],
 )

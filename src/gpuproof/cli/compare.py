@@ -255,22 +255,26 @@ def _interleaved(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) 
     base = load_config(configs[0], of_a).config
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
         other = load_config(source, [*both, *side_words[side]]).config
-        if other.suite is not None:
-            raise UsageError(f"each side must be one recipe, not the suite {other.suite}", place=source)
-        if other.matrix or other.search.kind is not None:
-            raise UsageError("each side must be one recipe, without matrix or search", place=source)
+        _refuse_sweeps(other, source)
         block[side] = _differences(base, other)
         block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *side_words[side]])
     if differs and block["a"] == block["b"]:
+        common = f" (keys of {', '.join(NOT_DIFFERENCES)} are common to both)" if settings else ""
         raise UsageError(
-            "A and B are the same configuration"
-            + (f" (keys of {', '.join(NOT_DIFFERENCES)} are common to both)" if settings else ""),
+            f"A and B are the same configuration{common}",
             place=" ".join(words),
             next_step="Give B another value; --aa compares a configuration with itself",
         )
     suite_words = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
     looks = [word for word in settings if _is_of(word, SUITE)]
     return configs[0], [*of_a, f"--suite={SUITE}", *suite_words, *looks]
+
+
+def _refuse_sweeps(side: RunConfig, source: str) -> None:
+    if side.suite is not None:
+        raise UsageError(f"each side must be one recipe, not the suite {side.suite}", place=source)
+    if side.matrix or side.search.kind is not None:
+        raise UsageError("each side must be one recipe, without matrix or search", place=source)
 
 
 def _written(value: Any) -> str:

@@ -6,7 +6,7 @@ differ; `across` states the one intended difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -133,10 +133,6 @@ def _side_by_side(
         pairing=Pairing(between_sessions=between_sessions),
         refused=invalid or ("the runs differ" if others else None),
     )
-    untold = [f"the versions and machine of {x.name} are not known" for x in (a, b) if not x.knows_stack]
-    versions = [side.result.gpuproof_version for side in (a, b)]
-    if versions[0] != versions[1]:
-        untold.append(f"{a.name} was measured with gpuproof {versions[0]}, {b.name} with {versions[1]}")
     return SideBySide(
         a=sides[0],
         b=sides[1],
@@ -147,8 +143,16 @@ def _side_by_side(
         max_regression=max_regression,
         between_sessions=between_sessions,
         lost=tuple(lost_in_b(measures_a, measures_b)),
-        notes=(*untold, *only_in_one(measures_a, measures_b)),
+        notes=(*_unknown(a, b), *only_in_one(measures_a, measures_b)),
     )
+
+
+def _unknown(a: FinishedRun, b: FinishedRun) -> Iterator[str]:
+    """Yield what is not known of a run, or differs without ruling out a comparison."""
+    yield from (f"the versions and machine of {x.name} are not known" for x in (a, b) if not x.knows_stack)
+    versions = [side.result.gpuproof_version for side in (a, b)]
+    if versions[0] != versions[1]:
+        yield f"{a.name} was measured with gpuproof {versions[0]}, {b.name} with {versions[1]}"
 
 
 def _result(comparison: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:

@@ -258,8 +258,7 @@ class _Builder:
         if line.isspace():
             return
         try:
-            data = load_line(line)
-            kind = data["kind"]
+            kind = (data := load_line(line))["kind"]
             # a sample that is nested more deeply is rejected below
             if kind != "sample" or not is_clean(line):
                 data = bounded(data, line)
@@ -267,13 +266,10 @@ class _Builder:
             self.damaged.append(number)
             return
         if kind == "recording":
+            place = f"{self.source}:{number}"
             if self.head is not None:
-                raise RecordError(
-                    "starts a second recording, whose clock and devices may be others",
-                    place=f"{self.source}:{number}",
-                    next_step="Split the file at this line",
-                )
-            self.head = self._head(data, place=f"{self.source}:{number}")
+                raise RecordError("a second recording starts here", place=place, next_step="Split the file")
+            self.head = self._head(data, place=place)
             return
         try:
             if kind == "sample":

@@ -295,6 +295,11 @@ class Case:
         return self.work.kind
 
     @property
+    def command(self) -> CommandSpec | None:
+        """The command that the launch runs; None if it does other work."""
+        return getattr(self.work, "command", None)
+
+    @property
     def model_work(self) -> ModelWork:
         """The workload of a case that runs a model.
 

@@ -15,7 +15,7 @@ from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each regis
 from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
-from gpuproof.records.case import Case, CommandWork, ModelWork, Placed
+from gpuproof.records.case import Case, ModelWork, Placed
 from gpuproof.records.run import (
     TRANSIENT_CAUSES,
     Environment,
@@ -189,7 +189,7 @@ class CaseRecords:
 
     def _of_command(self) -> Iterator[str]:
         """Yield contradictions about how a command ended and how long it took."""
-        if not isinstance(self.case.work, CommandWork):
+        if (command := self.case.command) is None:
             return
         for ended in self.of(CommandEnded):
             begin_s, end_s = ended.begin_monotonic_s, ended.end_monotonic_s
@@ -199,7 +199,7 @@ class CaseRecords:
                 yield f"the launch is done, but its command ended with status {ended.returncode}"
         if not self.has_ended:
             return
-        wanted = (CommandEnded, *([CommandMetrics] if self.case.work.command.metrics else []))
+        wanted = (CommandEnded, *([CommandMetrics] if command.metrics else []))
         for kind in wanted:
             if (num := len(self.of(kind))) != 1:
                 yield f"the launch is done, but has {num} records {kind.__name__} of its command, not one"

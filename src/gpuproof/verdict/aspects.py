@@ -80,11 +80,6 @@ class RequiredAspect:
     detects: float | None = None
     """The largest loss, as a fraction, that may go undetected; None means the recipe's value."""
 
-    def __post_init__(self) -> None:
-        """Raise ValueError if nothing decides the row, which would pass without a measurement."""
-        if self.measure is None and not self.checks:
-            raise ValueError(f"{self.title}: name the measure or the checks that decide it")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectCell:

@@ -196,6 +196,13 @@ def rank_configurations(
     )
     if unnamed.missing is not None:
         return unnamed
+    return _best_of(usable, unnamed)
+
+
+def _best_of(usable: Sequence[ConfigurationValues], unnamed: MatrixRanking) -> MatrixRanking:
+    """Name the configuration that is shown to be better than all others that can be used, if there is one."""
+    metric, better = unnamed.metric, unnamed.better
+    sign = 1 if better == "higher" else -1
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
     level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
 

@@ -218,11 +218,14 @@ class ValidateOptions:
                 "detects must be a fraction above 0 and at most 0.5: with a loss above half there "
                 "is no meaningful rate"
             )
+        self._check_rows_and_numbers()
+
+    def _check_rows_and_numbers(self) -> None:
         if self.sku is not None:
             find_sku(self.sku)
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
+        for row in self.aspects:
+            if row.measure is None and not row.checks:  # it would pass without a measurement
+                raise ValueError(f"aspects: {row.title}: name the measure or the checks that decide it")
         for names, least in ((ABOVE_0, "above 0"), (FROM_0, "0 or more"), (FROM_1, "at least 1")):
             for name in names:
                 value = getattr(self, name)

@@ -173,6 +173,10 @@ def _measure_endpoint(spec: ServingSpec, recorder: Recorder, *, seed: int) -> No
                     num_clients=num,
                 )
             )
+    _require_an_answer(spec, rows)
+
+
+def _require_an_answer(spec: ServingSpec, rows: Sequence[RequestTimes]) -> None:
     if all(row.done_s is None for row in rows):
         counted = Counter(row.failure for row in rows).most_common(1)
         most = counted[0][0] if counted else "none was sent, since serving.window_s is too short"
