@@ -58,7 +58,7 @@ def test_an_old_tree_gives_the_same_report(tmp_path: Path) -> None:
     assert rows["lenet5_adam_none"][""].tone == "bad"
     assert rows["resnet18_adamwprune_state_70"]["GPU memory"].text == "1.35 GiB"
     assert rows["lenet5_sgd_none"]["energy"].text == "1,600 J"
-    assert {doubt.code for doubt in concluded.result.doubts} == {"unequal-steps"}
+    assert {doubt.code for doubt in concluded.result.doubts} == {"unequal-steps", "older-result"}
     assert sorted(path.name for path in (folder / "graphs").iterdir()) == [
         "comparison.png",
         "gpu_memory_timeline.png",
@@ -130,3 +130,15 @@ def test_memory_of_an_old_tree_is_drawn_over_time_and_in_rows(tmp_path: Path) ->
     assert dict(zip(rows.y.names, (value for value, _ in rows.series[1].points), strict=True)) == {
         name: memory.peak_bytes for name, memory in in_use.items()
     }
+
+
+def test_tests_that_differ_in_an_unknown_field_are_no_repeats(tmp_path: Path) -> None:
+    rows = [
+        {"test_id": f"w{width}", "optimizer": "adam", "width": width, "seed": 1, "success": True}
+        for width in (8, 64)
+    ]
+    for row in rows:
+        (tmp_path / str(row["test_id"])).mkdir()
+        (tmp_path / str(row["test_id"]) / "training_metrics.json").write_text('{"test_accuracy": 0.9}')
+    (tmp_path / "all_results.json").write_text(json.dumps(rows))
+    assert len({str(case.configuration) for case in read_old_tree(tmp_path)}) == 2

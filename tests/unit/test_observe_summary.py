@@ -251,7 +251,7 @@ def test_a_counter_that_stops_leaves_windows_after_it_to_the_power_sensor(
 
 
 @pytest.mark.parametrize(
-    ("until_s", "note"), [(14.0, "only over 25 % of the window"), (0.0, "no power readings")]
+    ("until_s", "note"), [(14.0, "only over 25 % of the window"), (0.0, "fewer than two power readings")]
 )
 def test_a_counter_that_stops_is_not_replaced_by_power_of_part_of_the_window(
     tmp_path: Path, until_s: float, note: str
@@ -277,7 +277,7 @@ def test_without_power_or_counter_there_is_no_energy(tmp_path: Path) -> None:
     samples = [rec.sample(t, {0: {"temp_gpu_c": 40.0}}) for t in range(3)]
     energy = energy_of(tmp_path, [rec.header([rec.identity()]), *samples])
     assert (energy.energy_j, energy.method, energy.coverage) == (None, None, None)
-    assert energy.note == "no energy counter: fewer than two readings of it; no power readings"
+    assert energy.note == "no energy counter: fewer than two readings of it; fewer than two power readings"
 
 
 def test_throttling_takes_counters_over_samples(tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_a_counter_or_reason_that_was_refused_later_is_explained_in_the_drivers_
     )
     found = only_device(tmp_path, [rec.header([rec.identity()]), *samples, refused])
     energy, held = found["energy_j", "total"], found["held_back", "share of the time"]
-    assert energy.missing == "no energy counter: not on this board; no power readings"
+    assert energy.missing == "no energy counter: not on this board; fewer than two power readings"
     assert held.missing == "not for an instance"
 
 

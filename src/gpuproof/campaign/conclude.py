@@ -19,7 +19,7 @@ from gpuproof.launches.subjects import device_indices
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import without_collection
 from gpuproof.records.page import Chart, Commands, Files, Page, Picture, Section, Text
-from gpuproof.records.result import Result
+from gpuproof.records.result import A_LAUNCH, Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.records.subject_names import named_page
 from gpuproof.report.formats import json_text
@@ -196,7 +196,13 @@ def conclude_tree(folder: Path) -> Concluded:
     )
     more = [Text(title="", lines=notes)] if notes else []
     sections = (*laid_out.sections, *more, files)
-    return Concluded(result=result, page=replace(laid_out, sections=sections, provenance=of_old_tree()))
+    return Concluded(result=result, page=_older(replace(laid_out, sections=sections)))
+
+
+def _older(page: Page) -> Page:
+    """Leave out what is only known of gpuproof's own launches."""
+    sections = tuple(one for one in page.sections if not (isinstance(one, Text) and A_LAUNCH in one.lines))
+    return replace(page, sections=sections, provenance=of_old_tree())
 
 
 def conclude_older(path: Path) -> Concluded | None:
@@ -212,7 +218,7 @@ def conclude_older(path: Path) -> Concluded | None:
         return conclude_tree(path)
     if (result := read_older_result(path)) is None:
         return None
-    return Concluded(result=result, page=replace(_page_of_measures(result), provenance=of_old_tree()))
+    return Concluded(result=result, page=_older(_page_of_measures(result)))
 
 
 def read_evidence(run: RunDirectory) -> Evidence:

@@ -8,7 +8,7 @@ are SUSPECT: they are shown, exported and compared side by side, but no winner i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from gpuproof.base.errors import UsageError
 from gpuproof.base.outside import parse_json
 from gpuproof.comparison.conditions import conditions_of
 from gpuproof.comparison.runs import FinishedRun
-from gpuproof.records.result import THE_RUN, Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import OLDER, THE_RUN, Doubt, LaunchValue, Measure, Result
+from gpuproof.records.run import Failure
 from gpuproof.store.provenance import of_old_tree, read_environment, read_provenance
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.matrix.old_tree import conclude_old_tree, is_old_tree, tree_evidence
@@ -29,15 +30,8 @@ EPOCHS, SUMMARY = "metrics_epoch.jsonl", "run_summary.json"
 OF_A_RUN = (EPOCHS, SUMMARY, "summary.csv", "trace_rank0.json")
 CONDITIONS = ("model", "world_size", "precision", "batch_size", "batch_size_per_gpu", "backend")
 RATE = "throughput_samples_per_second"
-OLDER = Doubt(
-    validity="SUSPECT",
-    code="older-result",
-    reason=(
-        "results of an older tool: neither its windows nor readings of the machine are "
-        "available to check them"
-    ),
-    remedy="Measure again here: docs/from lists the command for each older tool",
-)
+AGREEMENT = 0.02
+"""A rate and a step time of an older tool may differ by up to this fraction, for rounding."""
 
 
 def read_older_result(path: Path) -> Result | None:
@@ -46,10 +40,31 @@ def read_older_result(path: Path) -> Result | None:
     if (path / "run.json").exists():
         return None
     try:
-        read = _training(path) if (path / SUMMARY).is_file() else _read(parse_json(path.read_text("utf-8")))
+        content = None if (path / SUMMARY).is_file() else parse_json(path.read_text("utf-8"))
+        read = _training(path) if content is None else _read(content)
+        doubts = (*_contradiction(content), OLDER)
     except (OSError, ValueError, KeyError, TypeError):
         return None  # damaged, or a different file with that name
-    return None if read is None else _result(path, *read)
+    return None if read is None else _result(path, *read, doubts=doubts)
+
+
+def _contradiction(content: Any) -> Iterator[Doubt]:
+    """Find a rate of the cluster test that its own step time and batch exclude."""
+    if not isinstance(content, dict) or RATE not in content:
+        return
+    step_s = content.get("average_step_time_seconds") or (content.get("avg_step_time_ms") or 0.0) / 1e3
+    rate, batch = content[RATE], content.get("global_batch_size")
+    if rate and batch and step_s and abs(rate * step_s / batch - 1) > AGREEMENT:
+        yield Doubt(
+            validity="INVALID",
+            code="older-result-disagrees",
+            reason=(
+                f"{units.rate(rate, 'samples')} does not agree with {batch:,} samples in steps of "
+                f"{units.seconds(step_s)}, which make {units.rate(batch / step_s, 'samples')}: that tool "
+                "is known to multiply its rate by the number of ranks"
+            ),
+            remedy=OLDER.remedy,
+        )
 
 
 def _read(content: Any) -> tuple[dict[str, Any], list[Measure]] | None:
@@ -95,15 +110,32 @@ def _throughput(value: float | None, case: str = THE_RUN, **labels: Any) -> Meas
     )
 
 
-def _result(path: Path, conditions: Mapping[str, Any], measures: list[Measure]) -> Result:
+def _failures(measures: list[Measure]) -> list[Failure]:
+    lost = [measure for measure in measures if measure.value is None and measure.case != THE_RUN]
+    return [
+        Failure(
+            rank=None,
+            host="an unknown host",
+            phase="measure",
+            cause="exception",
+            message=f"at {measure.case}: the file says that it failed",
+            unix_s=0.0,
+        )
+        for measure in lost
+    ]
+
+
+def _result(
+    path: Path, conditions: Mapping[str, Any], measures: list[Measure], *, doubts: tuple[Doubt, ...]
+) -> Result:
     num_measured = sum(measure.value is not None for measure in measures)
     has_tests = any(measure.case != THE_RUN for measure in measures)
     return benchmark_result(
         "older",
         tree_evidence(path),
         measures=measures,
-        doubts=(OLDER,),
-        failures=(),
+        doubts=doubts,
+        failures=_failures(measures),
         num_launches=num_measured,
         num_planned=len(measures) if has_tests else num_measured,
         conditions=conditions,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.base.redaction import typed_command
 from gpuproof.campaign.campaign import create_run, run_campaign
 from gpuproof.cli.options import is_verbose, say
@@ -130,11 +130,29 @@ def measure(
                 directory, launcher=launcher, progress=progress, retry_failed=retry_failed, again=again
             )
     except KeyboardInterrupt:
+        if (cause := _failure_elsewhere(directory)) is not None:
+            click.echo(f"gpuproof: {cause}", err=True)
         resume = resume_command(directory.root, command=command)
         click.echo(f"Interrupted. What was measured is kept; resume with: {resume}", err=True)
         return ExitCode.INTERRUPTED
     show_report(concluded, as_json=as_json)
     return ExitCode(concluded.result.exit_code)
+
+
+def _failure_elsewhere(directory: RunDirectory) -> str | None:
+    """Return why another rank ended: torchrun then stops this one, which looks like an interruption."""
+    from gpuproof.campaign.conclude import read_evidence
+    from gpuproof.records.run import Failure
+
+    try:
+        launches = read_evidence(directory).launches
+    except (GpuproofError, OSError):
+        return None
+    for failure in (failure for launch in launches for failure in launch.of(Failure)):
+        if failure.rank is not None and failure.cause != "interrupted":
+            step = f". {failure.next_step}" if failure.next_step else ""
+            return f"rank {failure.rank} on {failure.host}: {failure.message}{step}."
+    return None
 
 
 @contextmanager
@@ -214,10 +232,12 @@ def show_plan(
     cases = tuple(suite.planned(state))
     remaining = suite.remaining(state)
     files = [run, *filter(None, writes)]
+    is_launched = site.is_here and is_attached(os.environ)
+    ranks = "" if is_launched else ranks_text(loaded.config, suite, cases)
     lines = [
         *planned_lines(loaded.config, suite, cases, remaining),
         *(_forecast(loaded.config, places, site, with_until=False) or (time_line(remaining),)),
-        f"where: {site.text}{ranks_text(loaded.config, suite, cases)}",
+        f"where: {site.text}{ranks}",
         f"writes: {', '.join(map(str, files))}",
         *(f"missing: {cause}" for cause in site.missing()),
     ]

@@ -55,7 +55,10 @@ def in_our_words(words: Sequence[str]) -> list[str]:
         UsageError: the command is known but not translated; the next step is the command to use instead.
     """
     if words[:1] == ["cli.py"]:
-        return in_our_words(words[1:]) if words[1:] else ["--help"]
+        rest = list(words[1:])
+        while rest[:1] in (["-v"], ["--verbose"]):  # the group's option there, `load`'s here
+            rest = [*rest[1:], "--verbose"] if "load" in rest[1:3] else rest[1:]
+        return in_our_words(rest) if rest else ["--help"]
     if tuple(words[:2]) == ("deploy", "cluster"):
         raise UsageError(
             "has a different name here, and commands that cost money have no defaults",

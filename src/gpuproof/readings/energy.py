@@ -167,7 +167,7 @@ def _instead(integrated: tuple[float, float] | None, window: RecordingWindow, no
 
 def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
     if integrated is None:
-        return _unknown(f"{note}; no power readings")
+        return _unknown(f"{note}; fewer than two power readings")
     energy_j, covered_s = integrated
     return Energy(
         energy_j=energy_j,

@@ -46,6 +46,17 @@ class Doubt:
     remedy: str
 
 
+OLDER = Doubt(
+    validity="SUSPECT",
+    code="older-result",
+    reason=(
+        "results of an older tool: neither its windows nor readings of the machine are "
+        "available to check them"
+    ),
+    remedy="Measure again here: docs/from lists the command for each older tool",
+)
+
+
 def weakening(doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
     """Return the warnings that reduce trust in a result: all except warnings about what limited it."""
     return tuple(doubt for doubt in doubts if doubt.validity != "VALID")

@@ -17,8 +17,9 @@ from gpuproof.suites.load.readings import LoadReadings, read_during
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.results import environment_facts, json_export
 from gpuproof.suites.sections import PointLabel
+from gpuproof.verdict.doubts.base import SHORT_AT_POWER_CAP
 
-TOO_SHORT = ("few-steps", "steadiness-unknown")
+TOO_SHORT = ("few-steps", "steadiness-unknown", "made-before", SHORT_AT_POWER_CAP)
 LONGER = "Raise load.num_batches (gpuproof load --num-batches)"
 HOST_USE, GPU_USE = "host CPU use", "GPU use"
 GROUPS = {"training": "Training", "inference": "Inference"}
@@ -50,9 +51,10 @@ class LoadResult:
     @property
     def peak_with_warmup_bytes(self) -> int | None:
         """Peak memory on the most used device, by the framework's allocator, since the warm-up started."""
-        peaks = [w.peak_with_warmup_bytes for launch in self.point.launches for w in launch.windows]
-        known = [peak for peak in peaks if peak is not None]
-        return max(known) if known and len(known) == len(peaks) else None
+        windows = [window for launch in self.point.launches for window in launch.windows]
+        before = [window.peak_with_warmup_bytes for window in windows]
+        peaks = [peak for peak in (*before, *(w.peak_allocated_bytes for w in windows)) if peak is not None]
+        return max(peaks, default=None) if None not in before else None
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:

@@ -8,6 +8,7 @@ memory of its whole GPU, because nothing else was recorded.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from gpuproof.readings.formats.rows import MIB_BYTES
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import recordings_in
 from gpuproof.readings.window import whole
-from gpuproof.records.result import Result
+from gpuproof.records.result import OLDER, Result
 from gpuproof.records.work.command import FileMetrics, read_metrics
 from gpuproof.suites.base import Export
 from gpuproof.suites.matrix.case_values import NO_DEVICE, SCHEDULES, Amount, CaseValues, device_memory
@@ -67,7 +68,19 @@ def read_old_tree(folder: Path) -> list[CaseValues]:
         raise UsageError(f"contains no test with {METRICS} or gpu_stats_*", place=str(folder))
     if not rows and not any((path / METRICS).exists() for path in tests):
         return [_recorded_case(path) for path in tests]
-    return [_case(path, rows.get(path.name, {})) for path in tests]
+    return _told_apart([_case(path, rows.get(path.name, {})) for path in tests])
+
+
+def _told_apart(cases: Sequence[CaseValues]) -> list[CaseValues]:
+    """Name the tests that the known fields do not tell apart, so that they are not taken for repeats."""
+    same = Counter(tuple(case.assignment.items()) for case in cases)
+    if max(same.values()) == 1:
+        return list(cases)
+    named = [{**case.assignment, "test": case.case_id} for case in cases]
+    return [
+        replace(case, assignment=assignment, configuration=kind_of(assignment, RunConfig()))
+        for case, assignment in zip(cases, named, strict=True)
+    ]
 
 
 def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
@@ -180,7 +193,12 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseValues], Result]:
     notes = [case.metrics_missing for case in cases if case.metrics_missing]
     read = "memory is that of the whole GPU, as it was recorded; energy is integrated power"
     result = matrix_result(
-        cases, tree_evidence(folder), title=title, num_planned=len(cases), notes=(read, *notes)
+        cases,
+        tree_evidence(folder),
+        title=title,
+        num_planned=len(cases),
+        doubts=(OLDER,),
+        notes=(read, *notes),
     )
     return cases, replace(result, headline=_memory_headline(cases) or result.headline)
 

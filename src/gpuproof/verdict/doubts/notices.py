@@ -28,7 +28,8 @@ be evaluated, are not evidence of a change."""
 UNSTEADY: Final = "step time changed, and nothing else that was observed explains it"
 OWN_MACHINE: Final = (
     "Warm up and measure longer (benchmark.warmup_steps and measure_steps, or measure_seconds if measured by "
-    "time); if it persists, check clocks and temperature, or use a machine whose host serves no one else"
+    "time, or load.num_batches in the load suite); if it persists, check clocks and temperature, or use a "
+    "machine whose host serves no one else"
 )
 LAUNCH = re.compile(r" \(launch (\d+)\)")
 GPU = re.compile(r"\bGPU (\d+)")

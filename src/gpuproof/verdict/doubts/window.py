@@ -322,7 +322,7 @@ def made_before(measured: Measured) -> Iterator[Doubt]:
             f"{count(used.batches_ahead if used else None)} batches may have been ready when the "
             f"window started, {share(min(1.0, ready))} of all that it used: the loader may be "
             "slower than the reported rate",
-            f"{_longer(launch)}, or lower data.prefetch_factor or data.num_workers",
+            f"{_longer(launch)}, so that these batches are only a small part",
         )
 
 
