@@ -50,8 +50,8 @@ MISTAKES = {
     "validate --expected-gpus many": "'many' is not a valid integer range.",
     "validate --allow-cpu --nproc 1 --validate.spares=x": "on the command line --validate.OPTION=VALUE.",
     "monitor exec": "Missing",
-    "monitor show folder": "folder: contains no recording (gpu_stats_*.jsonl, .json or .csv). "
-    "Pass the folder",
+    "monitor show folder": "folder: contains no recording named gpu_stats_* (.jsonl, .json or .csv). "
+    "Pass the recording's file",
     "monitor show empty.jsonl": "empty.jsonl: is empty. Create one with `gpuproof monitor record`.",
     "report folder": "folder: not a run directory: it contains no run.json. `gpuproof runs` lists",
     "compare folder": "folder: expected two runs to compare, not 1. Give two run directories",

@@ -60,7 +60,7 @@ class PartOfOne(click.ParamType[float]):
     "--across",
     multiple=True,
     metavar="KEY",
-    help="Key that differs intentionally, such as training.precision or stack; may be repeated.",
+    help="Without --ab: key that differs intentionally, such as stack; may be repeated.",
 )
 @click.option(
     "--max-regression",

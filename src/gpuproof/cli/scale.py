@@ -173,7 +173,8 @@ def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path | None
     gpuproof scale --model medium --batch-sizes 64 128 256 --runs 30
     gpuproof scale --device cpu --max-devices 2 --gpu-mode multi --runs 5
 
-    Exit code 5 if several devices are requested and fewer than two exist.
+    Exit code 5 if several devices are requested and fewer than two exist. With
+    --one-job it is refused: a study chooses the hosts of each point.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_scale(resume=resume, output_dir=output_dir, **options))
 

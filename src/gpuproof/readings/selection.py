@@ -91,9 +91,9 @@ def recordings_in(folder: Path) -> list[Path]:
     recordings = sorted(_one_a_run(paths))
     if not recordings:
         raise UsageError(
-            "contains no recording (gpu_stats_*.jsonl, .json or .csv)",
+            "contains no recording named gpu_stats_* (.jsonl, .json or .csv)",
             place=str(folder),
-            next_step="Pass the folder or the file that `gpuproof monitor record` or `exec` wrote",
+            next_step="Pass the recording's file, or a pattern for its name, e.g. 'DIR/*.jsonl'",
         )
     return recordings
 

@@ -72,16 +72,17 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
     "--older-than",
     "older_than_h",
     type=FiniteRange(0, 100_000),
-    default=1.0,
+    default=24.0,
     show_default=True,
     metavar="HOURS",
-    help="Keep objects younger than this, since they may still be running.",
+    help="Keep objects younger than this; older ones are removed even if they still run.",
 )
 @_dry_run_option
 def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
-    """Remove everything that gpuproof left in the namespace.
+    """Remove what launches of the options' engine left in the namespace.
 
-    Objects are identified by the label app.kubernetes.io/managed-by=gpuproof.
+    By default, objects are kept for a day, after which Kubernetes has ended their launch
+    (active_deadline_s). Objects are identified by the label app.kubernetes.io/managed-by=gpuproof.
     """
     from gpuproof.launchers.kubernetes.api import Cluster
     from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS

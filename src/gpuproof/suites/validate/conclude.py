@@ -234,7 +234,7 @@ def _left_out(order: StageOrder, results: Sequence[StageResult]) -> Iterator[tup
                 f"skipped: a launch of about {one.case.seconds / 60:.1f} min did not fit into "
                 f"--time-budget {budget}, of which {spent:.1f} min were used"
             )
-            more = "Give it more time (--time-budget)"
+            more = "Measure again with a longer --time-budget, or without one"
             yield one.case.case_id, skipped(reason, more, one.subject)
 
 

@@ -40,6 +40,9 @@ recorded."""
 NO_PAST = "it has no history of its own: compared only with the fleet's values"
 Better = Literal["higher", "lower"]
 
+SAME_STACK = "Record a baseline of exactly this stack and work"
+MORE_RUNS = "Record it again from more runs: gpuproof baseline record NAME RUN RUN RUN"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPast:
@@ -126,30 +129,27 @@ def _reason_for_none(facts: FleetFacts) -> str | None:
 def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> MeasureOutcomes:
     """Evaluate each measure against the baseline; `past` covers all values compared with its spread."""
     for measure in measures:
-        reason = past.refused or _reason_against(rule, measure, past, facts)
-        if reason is not None:
-            yield (
-                measure,
-                not_judged(measure.subject, reason, "Record a baseline of exactly this stack and work"),
-            )
+        against = (past.refused, SAME_STACK) if past.refused else _reason_against(rule, measure, past, facts)
+        if against is not None:
+            yield measure, not_judged(measure.subject, *against)
         else:
             yield measure, _judged(rule, measure, past, facts)
 
 
-def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> str | None:
-    """Report why the baseline sets no limit for a value; None if it does."""
+def _reason_against(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> tuple[str, str] | None:
+    """Report why the baseline sets no limit for a value, and the next step; None if it does."""
     assert facts.baseline is not None
     name, of_entry = facts.baseline.name, past.entries.get(key_of(measure))
     if of_entry is None or of_entry.entry.unit != measure.unit:
-        return f"the baseline {name} has no value for this work in {measure.unit}"
+        return f"the baseline {name} has no value for this work in {measure.unit}", SAME_STACK
     if is_by_spread(rule) and not any(of_entry.limits(measure.subject, past.error_rate)):
         subjects = of_entry.entry.sessions()
         if identity_of(measure.subject) in subjects:
-            return f"the baseline {name} has only one run of it: record more to see how well it repeats"
-        return (
-            f"the baseline {name} has no past runs of it, and values from only {len(subjects)} "
-            "other subjects: too few"
+            return f"the baseline {name} has only one run of it, so how well it repeats is unknown", MORE_RUNS
+        few = (
+            f"the baseline {name} has no past runs of it, and values from only {len(subjects)} other subjects"
         )
+        return f"{few}: too few", MORE_RUNS
     return None
 
 
