@@ -13,7 +13,7 @@ import pytest
 
 import load_by_hand
 from concluding import lines_of, text_of
-from gpuproof.base.errors import RecordError
+from gpuproof.base.errors import RecordError, UsageError
 from gpuproof.campaign.conclude import conclude
 from gpuproof.launches.communication import LOST, phases_of, standalone_s, sync_difference_s
 from gpuproof.records.breakdown import BucketAllReduce, GradientSync, StepPhases, SyncRound, TrainingAgreement
@@ -22,9 +22,10 @@ from gpuproof.records.run import Window
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 from gpuproof.suites.scale.breakdown import Agreement, agreement_of
+from gpuproof.suites.scale.plan import plan
 from load_by_hand import ENVIRONMENT, done, on_fleet, write_load_run
 from records_by_hand import NUM_STEPS, Story, window
-from studies_by_hand import concluded
+from studies_by_hand import concluded, config
 
 
 def whole() -> list[CaseRecords]:
@@ -208,3 +209,39 @@ def test_nothing_is_predicted_from_points_that_cannot_be_compared(tmp_path: Path
     overheads = [m for m in found.measures if m.labels.get("quantity") == "overhead"]
     assert overheads
     assert all(m.value is None and "INVALID" in (m.missing or "") for m in overheads)
+
+
+def test_the_largest_peak_is_not_known_if_one_was_lost(tmp_path: Path) -> None:
+    first, again = done(TESTS[0]), done(TESTS[0])
+    lost = replace(
+        again,
+        case=replace(again.case, replicate=1),
+        records=tuple(
+            replace(x, peak_allocated_bytes=None, peak_with_warmup_bytes=None) if isinstance(x, Window) else x
+            for x in again.records
+        ),
+    )
+    run = write_load_run(tmp_path, [first, lost], run={"repeats": 2})
+    conclude(run)
+    (found,) = json.loads((run.root / "gpu_loadtest_results.json").read_text())["results"]
+    assert found["iterations"] == 160
+    assert found["peak_gpu_memory_mb"] is None
+    assert found["peak_gpu_memory_with_warmup_mb"] is None
+
+
+def test_the_interval_of_readings_is_the_one_taken(tmp_path: Path) -> None:
+    run = write_load_run(tmp_path, [done(TESTS[0])])
+    (path,) = run.root.glob("cases/*/*/monitor-*.jsonl")
+    lines = path.read_text().splitlines()
+    samples = [line for line in lines if '"kind":"sample"' in line]
+    missed = set(samples[1::4]) | set(samples[2::4]) | set(samples[3::4])  # three of four ticks were missed
+    path.write_text("".join(f"{line}\n" for line in lines if line not in missed))
+    conclude(run)
+    (found,) = json.loads((run.root / "gpu_loadtest_results.json").read_text())["results"]
+    assert found["monitoring_sample_rate"] == pytest.approx(0.4)
+
+
+def test_a_study_in_which_nothing_can_be_compared_is_refused() -> None:
+    with pytest.raises(UsageError, match="divisible by 2 or 4 devices"):
+        plan(config(laws=["strong"], batch_sizes=[33], num_devices=[1, 2, 4]))
+    assert set(plan(config(laws=["strong"], batch_sizes=[33], num_devices=[1])).points) == {"bs33-n1"}

@@ -18,6 +18,7 @@ from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import of_recording
 from gpuproof.readings.summary import summarise
 from gpuproof.records.readings import DriverEvent
+from gpuproof.verdict.announced import announced_of
 
 
 def reason_of(recording: RecordingData) -> str:
@@ -180,3 +181,47 @@ def test_the_energy_of_a_part_of_a_phase_says_so(tmp_path: Path) -> None:
     assert [
         m.text for m in summarise(found) if m.labels.get("phase") and m.labels["metric"] == "energy_j"
     ] == ["2.00 kJ", "500 J in 25 % of it"]
+
+
+def test_a_total_that_stands_still_has_not_moved_however_it_was_rounded(tmp_path: Path) -> None:
+    total, energy = 27.322975776000003, 68748.11200000001  # as read; samples round them
+    values = {"throttle_time_power_cap_s": 27.322975776, "energy_j": 68748.112, "power_w": 0.0}
+    still = rec.loaded(
+        tmp_path,
+        [
+            rec.header([rec.identity(0)]),
+            rec.counters(0, "start", {0: {"throttle_time_power_cap_s": total, "energy_j": energy}}),
+            *(rec.sample(t, {0: values}, reasons={0: ()}) for t in (1, 2, 3)),
+            rec.counters(4, "end", {0: {"throttle_time_power_cap_s": total, "energy_j": energy}}),
+        ],
+    )
+    result = recording_result(still)
+    found = {(m.labels["metric"], m.statistic): m for m in result.measures}
+    assert found["held_back", "share of the time"].text == "never"
+    assert "backwards" not in found["energy_j", "total"].detail
+    assert reason_of(still) == "nothing unusual in the readings"
+
+
+def test_memory_errors_are_announced_though_their_total_restarts_or_is_lost(
+    tmp_path: Path,
+) -> None:
+    def growth(metric: str, values: list[float], end: float | None = None) -> list[tuple[str, Any]]:
+        ends = (
+            []
+            if end is None
+            else [rec.counters(0, "start", {0: {metric: 0.0}}), rec.counters(3, "end", {0: {metric: end}})]
+        )
+        samples = [rec.sample(t, {0: {metric: value}}) for t, value in enumerate(values)]
+        return [
+            (a.title, a.growth)
+            for a in announced_of(rec.loaded(tmp_path, [rec.header([rec.identity(0)]), *samples, *ends]), 0)
+        ]
+
+    assert growth("ecc_uncorrected_count", [0.0, 2.0, 0.0], 0.0) == [
+        ("ecc_uncorrected_count", 2)
+    ]  # the driver was reloaded
+    assert growth("ecc_uncorrected_count", [0.0, 2.0, 2.0]) == [
+        ("ecc_uncorrected_count", 2)
+    ]  # lost before the end
+    assert growth("remapped_rows_failed", [0.0, 0.0, 1.0]) == [("remapped_rows_failed", 1)]
+    assert growth("remapped_rows_failed", [1.0, 1.0, 1.0]) == []
