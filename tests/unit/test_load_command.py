@@ -95,7 +95,7 @@ def test_the_loader_takes_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--output", "absent/results.json"], "--output absent/results.json: there is no such folder"),
         (["--resume", "absent"], "absent: not a run directory"),
-        (["--resume", "results/examples/by-hand"], "this is not a run of the load suite"),
+        (["--resume", "results/examples/by-hand"], "this is not a run of gpuproof load"),
         (["--resume", "load/examples/by-hand", "--num-epochs", "3"], "a resumed run uses its own config"),
         (["--resume", "load/examples/by-hand", "--quick"], "a resumed run uses its own config"),
         (["--resume", "load/examples/by-hand", "--dry-run"], "which --dry-run does not show"),

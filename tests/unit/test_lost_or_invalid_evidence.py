@@ -20,7 +20,9 @@ from gpuproof.records.breakdown import BucketAllReduce, GradientSync, StepPhases
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Window
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import HostPlace
 from gpuproof.suites.load.plan import TESTS
+from gpuproof.suites.scale import SUITE as SCALE
 from gpuproof.suites.scale.breakdown import Agreement, agreement_of
 from gpuproof.suites.scale.plan import plan
 from load_by_hand import ENVIRONMENT, done, on_fleet, write_load_run
@@ -241,7 +243,9 @@ def test_the_interval_of_readings_is_the_one_taken(tmp_path: Path) -> None:
     assert found["monitoring_sample_rate"] == pytest.approx(0.4)
 
 
-def test_a_study_in_which_nothing_can_be_compared_is_refused() -> None:
+def test_a_study_in_which_nothing_can_be_compared_is_refused_and_an_old_one_is_shown() -> None:
+    indivisible = config(laws=["strong"], batch_sizes=[33], num_devices=[1, 2, 4])
     with pytest.raises(UsageError, match="divisible by 2 or 4 devices"):
-        plan(config(laws=["strong"], batch_sizes=[33], num_devices=[1, 2, 4]))
-    assert set(plan(config(laws=["strong"], batch_sizes=[33], num_devices=[1])).points) == {"bs33-n1"}
+        SCALE.begin(indivisible, [HostPlace(name="")])
+    alone = config(laws=["strong"], batch_sizes=[33], num_devices=[1])
+    assert set(plan(indivisible).points) == set(plan(alone).points) == {"bs33-n1"}

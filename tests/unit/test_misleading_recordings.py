@@ -52,7 +52,7 @@ def test_memory_errors_that_grow_are_a_warning_and_a_standing_total_is_not(tmp_p
         ]
         return reason_of(rec.loaded(tmp_path, [rec.header([rec.identity(0)]), *samples]))
 
-    assert reason(2.0, 2.0, 11.0) == "GPU 0: 9 memory errors that ECC could not correct"
+    assert reason(2.0, 2.0, 11.0) == "GPU 0: memory errors that ECC could not correct: 9"
     assert reason(2.0, 2.0, 2.0) == "nothing unusual in the readings"
 
 

@@ -175,7 +175,8 @@ def try_place(option: str, path: Path | None, kind: Literal["file", "new file", 
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError)
         cause = "there is no such folder" if is_absent else f"cannot be written: {error.strerror}"
-        step = "Name another one" if isinstance(error, FileExistsError) else "Use a folder that you own"
+        is_other = error.errno in (errno.EEXIST, errno.EINVAL)
+        step = "Name another one" if is_other else "Use a folder that you own"
         raise UsageError(cause, place=f"{option} {path}", next_step=step) from error
 
 

@@ -118,7 +118,7 @@ def _failures(measures: list[Measure]) -> list[Failure]:
             host="an unknown host",
             phase="measure",
             cause="exception",
-            message=f"at {measure.case}: the file says that it failed",
+            message=f"at {measure.case}: {measure.missing}",
             unix_s=0.0,
         )
         for measure in lost

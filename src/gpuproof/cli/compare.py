@@ -178,7 +178,7 @@ def _launch(
     where: dict[str, Any] = {"hosts": HostChoice(), "python": python}
     if resume is not None:
         refuse_dry_resume(dry_run=dry_run)
-        refuse_settings_of_resumed(read=("words", "save_dir"))
+        refuse_settings_of_resumed(read=("words", "save_dir", "ab", "aa"))
         directory = resumed(resume, None, words, command="compare")
         return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
     if retry_failed:

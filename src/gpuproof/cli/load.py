@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gpuproof.base.errors import ExitCode, UsageError
+from gpuproof.base.errors import ExitCode
 from gpuproof.base.files import copying_results, try_place
 from gpuproof.cli.older import answered_options
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
@@ -122,7 +122,8 @@ def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options
         words = _words(options, stated, options["overrides"])
         where = {name: options[name] for name in ("hosts", "python")}
         ctx.exit(show_plan(RECIPE, words, writes=[output], **where))
-    try_place("--output", output)
+    if not output.is_char_device():  # results are copied into it, nothing is renamed
+        try_place("--output", output)
     directory, code = _run_tests(stated, **options)
     ctx.exit(_copy_results(directory, output, code))
 
@@ -169,17 +170,9 @@ def _words(tests: dict[str, object], stated: set[str], overrides: Sequence[str])
 
 def _resumed(path: Path, stated: set[str], overrides: Sequence[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
-    from gpuproof.store.names import read_suite
 
     options = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in stated]
-    directory = resumed(path, None, [*options, *overrides])
-    if read_suite(directory).command != "load":
-        raise UsageError(
-            "this is not a run of the load suite",
-            place=f"--resume {path}",
-            next_step=f"Finish it with: gpuproof run --resume {path}",
-        )
-    return directory
+    return resumed(path, None, [*options, *overrides], command="load")
 
 
 def _copy_results(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:

@@ -221,11 +221,11 @@ def _finish(
 def _of_a_matrix(run: RunDirectory) -> RunDirectory:
     from gpuproof.store.names import read_suite
 
-    if read_suite(run).command != "matrix":
+    if (started := read_suite(run).command) != "matrix":
         raise UsageError(
             "this is not a run of gpuproof matrix",
             place=str(run.root),
-            next_step=f"Show it with: gpuproof report {run.root}",
+            next_step=f"Finish it with: gpuproof {started} --resume {run.root}",
         )
     return run
 

@@ -130,7 +130,7 @@ def measure(
                 directory, launcher=launcher, progress=progress, retry_failed=retry_failed, again=again
             )
     except KeyboardInterrupt:
-        if (cause := _failure_elsewhere(directory)) is not None:
+        if is_attached(os.environ) and (cause := _failure_elsewhere(directory)) is not None:
             click.echo(f"gpuproof: {cause}", err=True)
         resume = resume_command(directory.root, command=command)
         click.echo(f"Interrupted. What was measured is kept; resume with: {resume}", err=True)

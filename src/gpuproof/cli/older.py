@@ -73,8 +73,10 @@ def in_our_words(words: Sequence[str]) -> list[str]:
         )
     for theirs, ours in TAKEN.items():
         if tuple(words[: len(theirs)]) == theirs:
-            click.echo(f"gpuproof: `{' '.join(theirs)}` is `gpuproof {' '.join(ours)}` here", err=True)
-            return [*ours, *words[len(theirs) :]]
+            named = {word.partition("=")[0] for word in words[len(theirs) :]}
+            here = ours[:1] if named & {"--resume", "--from"} else ours  # a run keeps its own settings
+            click.echo(f"gpuproof: `{' '.join(theirs)}` is `gpuproof {' '.join(here)}` here", err=True)
+            return [*here, *words[len(theirs) :]]
     return list(words)
 
 

@@ -97,7 +97,7 @@ WITHIN_ALLOCATION = "where: a Slurm allocation, requested first; its nodes deter
 @click.option("--baseline", metavar="NAME|FILE", help="Results of the fleet, from gpuproof baseline record.")
 @click.option(
     "--references",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Results of other cards of the same model, from gpuproof baseline export --reference.",
 )

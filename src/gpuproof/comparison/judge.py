@@ -143,11 +143,13 @@ def _gated(sides: SideBySide, limit: float) -> Judgement:
     if open_still := [measure for measure in sides.measures if not _is_excluded(measure, limit)]:
         meaning = f"whether {_titles(open_still)} regressed by more than {units.share(limit)} is not known"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
-    if not sides.is_interleaved and sides.a.run_id == sides.b.run_id:
+    is_same = all(measure.a.launches == measure.b.launches for measure in sides.measures)
+    if not sides.is_interleaved and sides.a.run_id == sides.b.run_id and is_same:
         meaning = f"A and B are the same run, {sides.a.run_id}"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     if sides.lost:
-        meaning = f"whether {', '.join(sides.lost)} regressed is not known: it was not measured everywhere"
+        lost = listed(list(dict.fromkeys(sides.lost)))
+        meaning = f"whether {lost} regressed is not known: it was not measured everywhere"
         return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
     if lacking := sides.lacking:
         meaning = f"only {' and '.join(lacking)}"

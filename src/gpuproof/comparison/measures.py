@@ -91,6 +91,15 @@ def measure_key(measure: Measure, left_out: Sequence[str] = ()) -> MeasureKey:
     return measure.case, measure.subject, measure.name, measure.statistic, tuple(labels)
 
 
+def measured(measures: Sequence[Measure], left_out: Sequence[str] = ()) -> dict[MeasureKey, Measure]:
+    """Return measures with launches and a direction, even if several have the same launches."""
+    return {
+        measure_key(measure, left_out): measure
+        for measure in measures
+        if measure.launches and measure.better is not None
+    }
+
+
 def comparable(measures: Sequence[Measure], left_out: Sequence[str] = ()) -> dict[MeasureKey, Measure]:
     """Return measures with launches and a direction; if several have the same launches, the last one.
 

@@ -41,7 +41,7 @@ from gpuproof.records.page import (
     Verdict,
 )
 from gpuproof.records.page.tables import Column, measure_column, pivot, table
-from gpuproof.records.result import A_THROUGHPUT, Measure, Result, how_launched
+from gpuproof.records.result import A_THROUGHPUT, OLDER, Measure, Result, how_launched
 from gpuproof.statistics.comparison import Comparison
 from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.page import MOST_ROWS, chart_of_launches, intervals, titled
@@ -92,7 +92,7 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     )
     title = f"{comparison.b.name} against {comparison.a.name}"
     sections = (
-        Text(title="", lines=(_how_launched(comparison),)),
+        Text(title="", lines=tuple(_how_launched(comparison))),
         table(
             "Compared",
             [("A", comparison.a), ("B", comparison.b)],
@@ -106,9 +106,12 @@ def comparison_page(comparison: SideBySide, judgement: Judgement) -> Page:
     return Page(title=title, verdict=verdict, sections=sections)
 
 
-def _how_launched(comparison: SideBySide) -> str:
-    sides = (side for measure in comparison.measures for side in (measure.a, measure.b))
-    return how_launched(launch for side in sides for launch in side.launches)
+def _how_launched(comparison: SideBySide) -> Iterator[str]:
+    """Say how launches were started, which files of older tools do not tell."""
+    codes = {doubt.code for side in (comparison.a, comparison.b) for doubt in side.doubts}
+    if OLDER.code not in codes:
+        sides = (side for measure in comparison.measures for side in (measure.a, measure.b))
+        yield how_launched(launch for side in sides for launch in side.launches)
 
 
 def comparison_sections(comparison: SideBySide) -> tuple[Section, ...]:

@@ -15,7 +15,14 @@ from gpuproof import __version__
 from gpuproof.base.errors import UsageError
 from gpuproof.comparison.conditions import DifferingKey, covers, differing_keys
 from gpuproof.comparison.judge import ComparedRun, SideBySide, compared_measures, judge
-from gpuproof.comparison.measures import clocks_of, comparable, compare_measures, lost_in_b, only_in_one
+from gpuproof.comparison.measures import (
+    clocks_of,
+    comparable,
+    compare_measures,
+    lost_in_b,
+    measured,
+    only_in_one,
+)
 from gpuproof.comparison.page import comparison_page, headline
 from gpuproof.comparison.winners import Pairing, doubts_at
 from gpuproof.records.codec import from_json, to_json
@@ -97,7 +104,7 @@ def _refuse_idle(across: Sequence[str], unlike: Sequence[DifferingKey]) -> None:
 def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[DifferingKey]) -> UsageError:
     keys = list(dict.fromkeys(key.key for key in others))
     if len(keys) > MOST_KEYS:
-        keys = list(dict.fromkeys(key.partition(".")[0] for key in keys))
+        keys = list(dict.fromkeys(key.rpartition(".")[0] or key for key in keys))
     return UsageError(
         f"the runs differ in {'; '.join(key.text for key in others)}",
         place=f"{a.name} and {b.name}",
@@ -119,10 +126,8 @@ def _side_by_side(
 ) -> SideBySide:
     labels = [key.key.rpartition(".")[2] for key in stated]
     is_same_work = not any(covers(work, key.key) for work in OTHER_WORK for key in stated)
-    measures_a, measures_b = (
-        comparable([m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES], labels)
-        for x in (a, b)
-    )
+    of_runs = [[m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES] for x in (a, b)]
+    measures_a, measures_b = (comparable(of_run, labels) for of_run in of_runs)
     sides = ComparedRun.of(a.result, a.name), ComparedRun.of(b.result, b.name)
     invalid = next((f"{side.name} is INVALID" for side in sides if side.validity == "INVALID"), None)
     measures = compare_measures(
@@ -142,7 +147,7 @@ def _side_by_side(
         unlike=others,
         max_regression=max_regression,
         between_sessions=between_sessions,
-        lost=tuple(lost_in_b(measures_a, measures_b)),
+        lost=tuple(lost_in_b(measures_a, measured(of_runs[1], labels))),
         notes=(*_unknown(a, b), *only_in_one(measures_a, measures_b)),
     )
 

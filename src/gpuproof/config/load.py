@@ -313,7 +313,10 @@ def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
 def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
     key = enclosing_key(path)
     assert key is not None
-    setting = next(s for place in (path, key.path) for s in settings if s.path == place)
+    around = (s for s in settings if s.path[: len(key.path)] == key.path)
+    setting = min(
+        around, key=lambda s: s.path[: len(path)] != path
+    )  # the item's own setting, if there is one
     schema = schema_at(key.path)
     if schema.get("type") == "object":
         return Mistake.in_setting(

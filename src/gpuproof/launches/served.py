@@ -110,17 +110,17 @@ class Served:
 
     @property
     def requests_per_s(self) -> float:
-        """Number of requests with responses, divided by the time from window start to last response."""
+        """Number of requests with responses, divided by the window's length."""
         return throughput(len(self.latencies_s), self.window.wall_s)
 
     @property
     def samples_per_s(self) -> float:
-        """Number of samples answered, divided by the time until the last answer."""
+        """Number of samples answered, divided by the window's length."""
         return self.requests_per_s * self.window.samples_per_request
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Number of generated tokens, divided by the time until the last answer; None without tokens."""
+        """Number of generated tokens, divided by the window's length; None without tokens."""
         return throughput(self.tokens, self.window.wall_s) if self.tokens else None
 
     @property
@@ -179,7 +179,7 @@ class Served:
 
     @property
     def goodput_per_s(self) -> float | None:
-        """Number of requests within all bounds, divided by the time until the last response."""
+        """Number of requests within all bounds, divided by the window's length."""
         within = self.num_within
         return None if within is None else throughput(within, self.window.wall_s)
 

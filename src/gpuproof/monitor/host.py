@@ -185,7 +185,8 @@ def is_real_link(name: str) -> bool:
     >>> [name for name in ("eth0", "bond0", "eth0.100", "lo", "ib0") if is_real_link(name)]
     ['eth0', 'ib0']
     """
-    return not name.startswith(_VIRTUAL_LINKS) and "." not in name
+    is_vlan = "." in name and not name.startswith("ib")  # ib0 does not count its partitions (ib0.8001)
+    return not name.startswith(_VIRTUAL_LINKS) and not is_vlan
 
 
 def _links(root: Path) -> dict[str, float]:

@@ -164,13 +164,14 @@ def _wrong(recording: RecordingData, track: DeviceTrack) -> Iterator[Notice]:
 
 
 def _silent_after_s(recording: RecordingData, track: DeviceTrack) -> float | None:
-    """Return when a device was last read, if others or the host were read after that."""
+    """Return when a device was last read, if others or the host were read later and no reason is known."""
     read = [~np.isnan(column) for column in track.metrics.values()]
     places = np.flatnonzero(np.logical_or.reduce(read)) if read else np.empty(0, dtype=int)
-    if not len(places):
+    if not len(places) or track.metrics.keys() & recording.reasons_missing(track).keys():
         return None
-    last_s, end_s = float(recording.time_s[places[-1]]), float(recording.time_s[-1])
-    return last_s if end_s - last_s > longest_step_s(recording.time_s) else None
+    times, end_s = recording.time_s[places], float(recording.time_s[-1])
+    longest_s = max(longest_step_s(recording.time_s), longest_step_s(times))  # it may have slow metrics only
+    return float(times[-1]) if end_s - times[-1] > longest_s else None
 
 
 def _events(recording: RecordingData, track: DeviceTrack | None) -> Iterable[Sequence[EventAt]]:

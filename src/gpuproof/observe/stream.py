@@ -105,7 +105,7 @@ def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
     """Read a recording from its start, then follow the growing file until its last record.
 
     Raises:
-        RecordError: the file cannot be opened.
+        RecordError: the file cannot be opened, or its first lines are no records.
     """
     try:
         file = path.open("rb")

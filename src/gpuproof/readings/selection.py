@@ -62,7 +62,7 @@ def newest_match(*patterns: str) -> Selected:
 
 
 def _is_beside(pattern: str) -> bool:
-    """Return whether it is a file that no recording can be: a shell expands a pattern to plots as well."""
+    """Return whether a file has a suffix that no recording gets: shells expand patterns to plots as well."""
     path = Path(pattern)
     return path.suffix not in RECORDING_SUFFIXES and path.is_file()
 

@@ -161,6 +161,11 @@ class CounterChange:
     """The sum of the counter's values after each decrease: the counter has counted at least that much
     since."""
 
+    @property
+    def at_least(self) -> float:
+        """The increase, with what the counter has counted since each decrease."""
+        return self.increase + self.since_resets
+
 
 def counter_change(
     recording: RecordingData, *, track: DeviceTrack, metric: str, window: RecordingWindow

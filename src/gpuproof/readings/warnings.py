@@ -72,8 +72,8 @@ def device_warnings(
     """Report problems with a device's link and memory; memory is as last read in the window."""
     inside = window.holds(recording.time_s)
     grown = counter_change(recording, track=track, metric=_ERRORS, window=window)
-    num = 0.0 if grown is None else grown.increase + grown.since_resets
-    errors = [f"{count(int(num))} memory errors that ECC could not correct"] if num else []
+    num = 0.0 if grown is None else grown.at_least
+    errors = [f"memory errors that ECC could not correct: {count(int(num))}"] if num else []
     return (*errors, *_link(track, inside), *_memory(track, inside))
 
 

@@ -164,4 +164,7 @@ class Result:
 
 def how_launched(launches: Iterable[LaunchValue]) -> str:
     """Return how the processes of launches were started."""
-    return FORKED_LAUNCHES if any(launch.start == "fork" for launch in launches) else A_LAUNCH
+    starts = {launch.start for launch in launches}
+    if starts == {"exec", "fork"}:
+        return f"some {FORKED_LAUNCHES}, the others use fresh processes"
+    return FORKED_LAUNCHES if "fork" in starts else A_LAUNCH

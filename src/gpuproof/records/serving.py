@@ -78,7 +78,7 @@ class ClientAlone:
 @record_kind("serving_window")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWindow:
-    """One window of requests, from its start to the last response."""
+    """One window of requests: from its start to the last answer, or until a later failed request was due."""
 
     host: Host
     scenario: Scenario

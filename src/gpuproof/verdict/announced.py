@@ -15,14 +15,13 @@ from dataclasses import replace
 from math import inf
 from typing import Final, Literal
 
-import numpy as np
-
 from gpuproof.hardware.events import read_message
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.pcie import pcie_under_load
 from gpuproof.readings.ports import ports_in
-from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.readings.series import readings_of
+from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.series import counter_change
+from gpuproof.readings.window import whole
 from gpuproof.records.case import DeviceTaken
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import DRIVER_EVENTS, KERNEL_LOG, UNREAD, DriverEvent, named_among
@@ -192,14 +191,9 @@ def announced_of(recording: RecordingData, place: int | None) -> Iterator[Announ
         )
     for track in (track for track in recording.devices if track.identity.physical_index == place):
         for name in (*GROWING, TREND):
-            if growth := _growth(readings_of(recording, track, name)[1]):
-                yield Announced(title=name, growth=growth)
-
-
-def _growth(totals: Floats) -> float:
-    """Sum the increases of a total; after a decrease (a reset), it has counted at least its new value."""
-    steps = np.diff(totals)
-    return float(np.where(steps < 0, totals[1:], steps).sum())
+            change = counter_change(recording, track=track, metric=name, window=whole(recording))
+            if change is not None and change.at_least:
+                yield Announced(title=name, growth=change.at_least)
 
 
 def _is_of(recording: RecordingData, event: DriverEvent) -> bool:

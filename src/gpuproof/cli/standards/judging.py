@@ -134,8 +134,9 @@ def read_standards(rules: Path | None, baseline: str | None, references: Path | 
         RecordError: the baseline is damaged.
     """
     values: dict[str, Any] = {}
+    from gpuproof.config.entries import read_entries
+
     if rules is not None:
-        from gpuproof.config.entries import read_entries
         from gpuproof.verdict.rules import load_rules
 
         load_rules(str(rules))
@@ -149,6 +150,6 @@ def read_standards(rules: Path | None, baseline: str | None, references: Path | 
     if references is not None:
         from gpuproof.verdict.references import references_with
 
-        values["references"] = references.read_text(encoding="utf-8", errors="replace")
+        values["references"] = read_entries(str(references), what="references")
         references_with(values["references"], place=str(references))
     return values

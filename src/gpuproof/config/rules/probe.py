@@ -42,12 +42,6 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
             next_step="Specify a folder on the disk to test: --probe.storage.folder=/scratch",
         )
     for key in ("block_bytes", "random_block_bytes"):
-        if config.probe.name == "storage" and storage.file_bytes < getattr(storage, key):
-            yield Refusal(
-                keys=("probe.storage.file_bytes", f"probe.storage.{key}"),
-                cause=f"a file of {storage.file_bytes:,} bytes holds no block of {getattr(storage, key):,}",
-                next_step=f"Raise probe.storage.file_bytes, or lower probe.storage.{key}",
-            )
         if getattr(storage, key) % PAGE_BYTES:
             yield Refusal(
                 keys=(f"probe.storage.{key}",),
@@ -56,6 +50,18 @@ def probe_can_be_done(config: RunConfig) -> Refusals:
                     f"of {PAGE_BYTES}"
                 ),
                 next_step="Use a multiple of 4096, such as 8M",
+            )
+
+
+def a_file_holds_a_block(config: RunConfig) -> Refusals:
+    """Reject a file of which no block can be read."""
+    storage = config.probe.storage
+    for key in ("block_bytes", "random_block_bytes"):
+        if config.probe.name == "storage" and storage.file_bytes < getattr(storage, key):
+            yield Refusal(
+                keys=("probe.storage.file_bytes", f"probe.storage.{key}"),
+                cause=f"a file of {storage.file_bytes:,} bytes holds no block of {getattr(storage, key):,}",
+                next_step=f"Raise probe.storage.file_bytes, or lower probe.storage.{key}",
             )
 
 
@@ -79,4 +85,8 @@ def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
         )
 
 
-RULES = RuleSet(of_recipe=(probe_keys_are_of_the_probe, probe_can_be_done), of_place=(probe_has_its_ranks,))
+RULES = RuleSet(
+    of_recipe=(probe_keys_are_of_the_probe, probe_can_be_done),
+    of_new_run=(a_file_holds_a_block,),
+    of_place=(probe_has_its_ranks,),
+)

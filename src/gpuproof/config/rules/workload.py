@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from gpuproof.base.errors import UsageError
-from gpuproof.config.entries import cause_of, read_strictly, type_adapter
+from gpuproof.config.entries import cause_of, place_in, read_strictly, type_adapter
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.records.codec import to_json
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
@@ -40,7 +40,7 @@ def choose_workload(config: RunConfig) -> ChosenWorkload:
         options = read_strictly(type_adapter(cast("Hashable", info.options_type)), block)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(["model", "options", *map(str, first["loc"])])
+        place = ".".join(["model", "options", *map(str, place_in(block, first["loc"]))])
         raise UsageError(cause_of(first), place=place, next_step=_valid_options(info)) from error
     unknown = sorted(set(block) - set(to_json(options)))
     if unknown:

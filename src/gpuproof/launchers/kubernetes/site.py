@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from pydantic import ValidationError
+
 from gpuproof.base.errors import UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
@@ -53,11 +55,22 @@ class KubernetesSite(LaunchSite):
 
     @classmethod
     def recorded(cls, run: RunDirectory, choice: HostChoice, *, python: str | None) -> Self:
-        """Read back the options."""
+        """Read back the options.
+
+        Raises:
+            UsageError: the file is invalid, or an earlier version accepted options that are impossible.
+        """
         del python
         if choice.file:
             return cls(options=load_kubernetes_options(choice.file))
-        return cls(options=KubernetesOptions.model_validate(run.description()[cls.launcher]))
+        try:
+            return cls(options=KubernetesOptions.model_validate(run.description()[cls.launcher]))
+        except ValidationError as error:
+            raise UsageError(
+                f"the run's options are not possible: {error.errors(include_url=False)[0]['msg']}",
+                place="--resume",
+                next_step="Give corrected ones with --on kubernetes:FILE",
+            ) from error
 
     def places(self) -> Sequence[HostPlace]:
         """Return the one node on which all launches run in sequence; none if the cluster chooses.

@@ -190,10 +190,9 @@ class _Exported:
         listed = set()
         for device in self._devices:
             number, labels = value(device), labelled[device.identity.physical_index]
+            # DCGM's labels are those of all compute instances on a GPU instance
             if number is not None and tuple(labels) not in listed:
-                listed.add(
-                    tuple(labels)
-                )  # DCGM's labels are those of all compute instances on a GPU instance
+                listed.add(tuple(labels))
                 family.add_metric(labels, number * factor)
         if family.samples:
             yield family

@@ -71,7 +71,7 @@ def load_json(path: Path) -> RecordingData:
     undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in items)
     notes = [
         *([damage] if damage else []),
-        *([f"{undated} reading(s) without a timestamp skipped"] if undated else []),
+        *([f"{undated} reading(s) without a timestamp in seconds or as a date skipped"] if undated else []),
         *([] if ours else [_ZEROS_NOTE]),
     ]
     try:

@@ -9,7 +9,7 @@ from gpuproof.base.errors import UsageError
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.points.plan import Plan, PlannedSuite, check_points, refuse_keys
-from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
+from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan, read_options, refuse_indivisible
 
 
 class ScaleSuite(PlannedSuite):
@@ -43,9 +43,18 @@ class ScaleSuite(PlannedSuite):
             )
         refuse_keys(
             NAME,
-            ("data.batch_size", "batch_size" in config.data.changed(), "Set scale.batch_sizes"),
-            ("distributed.nproc", "nproc" in config.distributed.changed(), "Set scale.num_devices"),
+            (
+                "data.batch_size",
+                "batch_size" in config.data.changed(),
+                "Remove it, and set scale.batch_sizes",
+            ),
+            (
+                "distributed.nproc",
+                "nproc" in config.distributed.changed(),
+                "Remove it, and set scale.num_devices",
+            ),
         )
+        refuse_indivisible(read_options(config))
         return check_points(plan(config, places))
 
 

@@ -207,6 +207,21 @@ def _all_points(options: ScaleOptions) -> list[ScalePoint]:
     ]
 
 
+def refuse_indivisible(options: ScaleOptions) -> None:
+    """Reject a study in which no point uses several devices although some were requested.
+
+    Raises:
+        UsageError: no batch size is divisible by a requested number of devices above one.
+    """
+    if options.several and not any(point.num_devices > 1 for point in scale_points(options)):
+        raise UsageError(
+            f"no batch size is divisible by {' or '.join(map(str, options.several))} devices, so nothing "
+            "could be compared with one",
+            place="scale.batch_sizes",
+            next_step="Use multiples of scale.num_devices, or scale.laws=[weak]",
+        )
+
+
 def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
     """Plan every launch: replicate by replicate, shuffling the points within each.
 
@@ -219,13 +234,6 @@ def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
     if len(places) > 1:
         require_whole_hosts(options, places)
     points = {point.case_id: point_at(config, point) for point in scale_points(options)}
-    if options.several and not any(point.num_devices > 1 for point in scale_points(options)):
-        raise UsageError(
-            f"no batch size is divisible by {' or '.join(map(str, options.several))} devices, so nothing "
-            "could be compared with one",
-            place="scale.batch_sizes",
-            next_step="Use multiples of scale.num_devices, or scale.laws=[weak]",
-        )
     return ScalePlan(
         points=points,
         order=shuffled_order(config, points),

@@ -125,9 +125,9 @@ def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outc
 
 
 def _text(fact: str, value: Any) -> str | None:
-    """Write integers in full, since rounded ones would compare as equal."""
+    """Write numbers in full, since rounded ones would compare as equal."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{value:,{'g' if isinstance(value, float) else ''}} {unit(fact)}"
+        return f"{int(value) if value == int(value) else value:,} {unit(fact)}"
     return None if value is None else str(value)
 
 

@@ -27,7 +27,6 @@ def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     """Find reasons why the latencies in a window do not represent the server."""
     if measured.served is not None:
         for rule in (
-            lost_requests,
             _surplus_tokens,
             _miscounted_tokens,
             _other_lengths,
