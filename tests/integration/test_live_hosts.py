@@ -80,7 +80,7 @@ def test_a_host_that_cannot_be_reached_is_named_and_the_others_are_shown(
 def test_what_a_sampler_refuses_is_its_hosts_word(hosts: Hosts, tmp_path: Path) -> None:
     words = hosts.write_inventory(tmp_path / "hosts.json", hosts.world.servers[:1])
     done = live(tmp_path, *words, "--devices=7")
-    assert (done.returncode, done.stdout) == (5, "")
+    assert (done.returncode, done.stdout) == (5, ""), done.stderr
     assert "node 0: --devices 7: this host has 0 GPU(s)" in done.stderr
 
 

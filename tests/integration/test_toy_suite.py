@@ -193,7 +193,7 @@ def test_its_block_is_checked_and_in_the_schema_and_it_is_listed(
     assert "wrong.yaml:3: toy.round: unknown key; did you mean rounds?" in " ".join(wrong.stderr.split())
     (tmp_path / "wrong.yaml").write_text("suite: toy\ntoy:\n  rounds: 0\n")
     wrong = gpuproof("run", "wrong.yaml", cwd=tmp_path, environment=environment)
-    assert "wrong.yaml:3: toy: rounds is 0, but must be 1 or more" in " ".join(wrong.stderr.split())
+    assert "wrong.yaml:3: toy.rounds: rounds is 0, but must be 1 or more" in " ".join(wrong.stderr.split())
     schema = json.loads(gpuproof("config", "schema", cwd=tmp_path, environment=environment).stdout)
     block = schema["properties"]["toy"]
     assert list(block["properties"]) == ["rounds", "pair", "least_kept"]

@@ -126,7 +126,7 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
         (("--data-mode", "fashion_mnist"), "there is no fashion-mnist in"),
         (("--data-mode", "cifar10", "--data-dir", "nowhere"), "there is no cifar-10-batches-py"),
         (("--mode", "nccl", "--soak", "1h"), "a soak comes after all other stages"),
-        (("--from", "nowhere"), "not a run directory"),
+        (("--from", "nowhere"), "--from: the run keeps its own settings, so --"),
     ],
 )
 @pytest.mark.promise("S3.3")

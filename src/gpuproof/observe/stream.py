@@ -101,8 +101,10 @@ def _read_records(descriptor: int) -> Records:
         yield None
 
 
-def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
+def followed(path: Path, *, is_output: bool = False, poll_s: float = POLL_S) -> Records:
     """Read a recording from its start, then follow the growing file until its last record.
+
+    A command's output (`is_output`) may begin with other lines.
 
     Raises:
         RecordError: the file cannot be opened, or its first lines are no records.
@@ -112,7 +114,7 @@ def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error
     with file:
-        rest, is_recording = b"", False
+        rest, is_recording = b"", is_output
         while True:
             chunk = file.read(_CHUNK_BYTES)
             *lines, rest = (rest + chunk).split(b"\n")

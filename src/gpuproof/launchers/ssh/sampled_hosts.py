@@ -43,7 +43,7 @@ def _sampled(launcher: SshLauncher, host: str, folder: Path, words: Sequence[str
             yield from _until_refused(launch, host, folder)
             yield None
             time.sleep(POLL_S)
-        with closing(followed(path)) as records:
+        with closing(followed(path, is_output=True)) as records:
             for record in records:
                 if record is None:
                     yield from _until_refused(launch, host, folder)
