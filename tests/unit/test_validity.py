@@ -22,6 +22,7 @@ from gpuproof.verdict import doubts as doubts_package
 from gpuproof.verdict.doubts import collectives, rules, serving
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
+from gpuproof.verdict.summary import summarize
 from records_by_hand import H200, QUIET, Story, case, one_rank, setup, steady_times, window
 
 H200_BF16 = find_peak("NVIDIA H200", "bf16")
@@ -45,6 +46,18 @@ def test_updates_that_amp_skipped_are_a_doubt_beyond_one_in_twenty() -> None:
     told = only(one_rank(skipped_updates=100))
     assert (told.validity, told.code) == ("SUSPECT", "skipped-updates")
     assert "in at least 100 of 100 steps" in told.reason
+
+
+def test_launches_on_different_device_models_are_suspect_and_have_no_peak() -> None:
+    other = replace(H200, name="NVIDIA A100-SXM4-80GB")
+    models = [H200, H200, other]
+    stories = [Story(setups=[setup(device=device)], replicate=place) for place, device in enumerate(models)]
+    mixed = summarize([story.records() for story in stories], num_planned=3, find_peak=find_peak)
+    assert (mixed.validity, mixed.peak) == ("SUSPECT", None)
+    assert "devices-differ" in {doubt.code for doubt in mixed.doubts}
+    same = summarize([story.records() for story in stories[:2]], num_planned=2, find_peak=find_peak)
+    assert same.peak is not None
+    assert "devices-differ" not in {doubt.code for doubt in same.doubts}
 
 
 def lost_of(records: CaseRecords) -> list[str]:

@@ -27,6 +27,7 @@ from gpuproof.statistics.power_cap import PowerCapWindow
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import (
     doubts_about,
+    doubts_about_devices,
     doubts_about_differences,
     joined_doubts,
     weighed,
@@ -97,14 +98,18 @@ def summarize(
     """Summarise one recipe's launches; the last three were read alongside, `readings` per launch."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
-    peak = find_peak(first.setup.device.name, first.case.model_work.training.precision) if first else None
-    memory_peak = find_memory_peak(first.setup.device.name) if first else None
+    names = {launch.setup.device.name for launch in launches}
+    alike = first if len(names) == 1 else None  # no peak is that of several models
+    peak = find_peak(alike.setup.device.name, alike.case.model_work.training.precision) if alike else None
+    memory_peak = find_memory_peak(alike.setup.device.name) if alike else None
     step_s_interval = _step_interval(launches)
     power_caps = _power_caps(launches, readings or {})
     interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
     measured = [against(launch=x, power_cap=cap) for x, cap in zip(launches, power_caps, strict=True)]
-    doubts = _doubts(measured, [*_differences(first, interval, step_s_interval), *observed])
+    doubts = _doubts(
+        measured, [*_differences(first, interval, step_s_interval), *doubts_about_devices(names), *observed]
+    )
     return RunSummary(
         launches=launches,
         failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),

@@ -6,7 +6,7 @@ during the launch; a run rule sees how launches differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from gpuproof.base.units import NOT_WELL_ENOUGH, plus_minus
@@ -123,6 +123,19 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
             if is_known
             else f"launches differ: the {which} {reach}",
             "Raise run.repeats, measure longer, or find out what differs between launches",
+        )
+    ]
+
+
+def doubts_about_devices(names: Collection[str]) -> list[Doubt]:
+    """Return a warning if a queue or a list of hosts gave launches devices of different models."""
+    if len(names) < 2:
+        return []
+    return [
+        suspect(
+            "devices-differ",
+            f"launches ran on different devices: {', '.join(sorted(names))}",
+            "Measure each model in a run of its own: choose its hosts, or a queue that has only one model",
         )
     ]
 
