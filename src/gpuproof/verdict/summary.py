@@ -97,19 +97,13 @@ def summarize(
 ) -> RunSummary:
     """Summarise one recipe's launches; the last three were read alongside, `readings` per launch."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
-    first = launches[0] if launches else None
-    names = {launch.setup.device.name for launch in launches}
-    alike = first if len(names) == 1 else None  # no peak is that of several models
-    peak = find_peak(alike.setup.device.name, alike.case.model_work.training.precision) if alike else None
-    memory_peak = find_memory_peak(alike.setup.device.name) if alike else None
+    peak, memory_peak = _peaks(launches, find_peak, find_memory_peak)
     step_s_interval = _step_interval(launches)
     power_caps = _power_caps(launches, readings or {})
     interval = _throughput_interval(launches, power_caps)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
     measured = [against(launch=x, power_cap=cap) for x, cap in zip(launches, power_caps, strict=True)]
-    doubts = _doubts(
-        measured, [*_differences(first, interval, step_s_interval), *doubts_about_devices(names), *observed]
-    )
+    doubts = _doubts(measured, [*_differences(launches, interval, step_s_interval), *observed])
     return RunSummary(
         launches=launches,
         failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
@@ -145,13 +139,24 @@ def _power_caps(
     return tuple(capped_window(x, readings.get(key, ())) for x, key in zip(launches, keys, strict=True))
 
 
+def _peaks(
+    launches: Sequence[Launch], find_peak: PeakLookup, find_memory_peak: MemoryPeakLookup
+) -> tuple[Peak | None, BandwidthPeak | None]:
+    """Return the peaks of the launches' device; no peak is that of several models."""
+    if len({launch.setup.device.name for launch in launches}) != 1:
+        return None, None
+    name, precision = launches[0].setup.device.name, launches[0].case.model_work.training.precision
+    return find_peak(name, precision), find_memory_peak(name)
+
+
 def _differences(
-    first: Launch | None, rate: Interval | Unavailable, step_s: Interval | Unavailable
+    launches: Sequence[Launch], rate: Interval | Unavailable, step_s: Interval | Unavailable
 ) -> Sequence[Doubt]:
-    """Return warnings if throughput, or the median latency, differs too much between launches."""
-    if first is not None and first.case.measures_latency:
-        return doubts_about_differences(step_s, of="median latency")
-    return doubts_about_differences(rate, of="throughput")
+    """Return warnings if devices, throughput, or the median latency differ too much between launches."""
+    is_latency = bool(launches) and launches[0].case.measures_latency
+    spread, of = (step_s, "median latency") if is_latency else (rate, "throughput")
+    names = {launch.setup.device.name for launch in launches}
+    return [*doubts_about_devices(names), *doubts_about_differences(spread, of=of)]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
