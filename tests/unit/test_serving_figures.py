@@ -14,6 +14,7 @@ from gpuproof.records.result import Doubt
 from gpuproof.suites.serving.search import ServingRun
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
+from gpuproof.verdict.doubts.serving import lost_requests
 from served_by_hand import SPEC, records
 
 
@@ -108,7 +109,9 @@ def test_requests_without_a_record_or_with_two_are_invalid() -> None:
     for rows in ((requests, requests), (replace(requests, **{x: getattr(requests, x)[:-1] for x in TIMES}),)):
         found = summarize_requests(replace(whole, records=(start, *rows, window, result)))
         assert found is not None
-        assert "requests-lost" in {doubt.code for doubt in doubts(found) if doubt.validity == "INVALID"}
+        assert "requests-lost" in {
+            doubt.code for doubt in lost_requests(found) if doubt.validity == "INVALID"
+        }
 
 
 TIMES = ("scheduled_s", "issued_s", "begun_s", "done_s")
