@@ -16,7 +16,7 @@ from concluding import lines_of, text_of
 from gpuproof.base.errors import RecordError, UsageError
 from gpuproof.campaign.conclude import conclude
 from gpuproof.launches.communication import LOST, phases_of, standalone_s, sync_difference_s
-from gpuproof.records.breakdown import BucketAllReduce, GradientSync, StepPhases, SyncRound, TrainingAgreement
+from gpuproof.records.breakdown import BucketAllReduce, GradientSync, StepPhases, SyncRound
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Window
 from gpuproof.store.run import RunDirectory
@@ -26,8 +26,8 @@ from gpuproof.suites.scale import SUITE as SCALE
 from gpuproof.suites.scale.breakdown import Agreement, agreement_of
 from gpuproof.suites.scale.plan import plan
 from load_by_hand import ENVIRONMENT, done, on_fleet, write_load_run
-from records_by_hand import NUM_STEPS, Story, window
 from studies_by_hand import concluded, config
+from unit.test_breakdown_figures import alike, story
 
 
 def whole() -> list[CaseRecords]:
@@ -112,23 +112,6 @@ def test_a_gpu_whose_peak_was_lost_is_no_cpu(tmp_path: Path) -> None:
     (first, *_) = json.loads((run.root / "gpu_loadtest_results.json").read_text())["results"]
     assert first["peak_gpu_memory_mb"] is None
     assert "CPU" not in first["missing"]["peak_gpu_memory_mb"]
-
-
-def story(extra: list[Any], *, ranks: int = 2) -> Story:
-    windows = [window(rank, wall_s=NUM_STEPS * 0.0121) for rank in range(ranks)]
-    return Story(windows=windows, extra=extra)
-
-
-def alike(rank: int, **changes: Any) -> TrainingAgreement:
-    norms = (2.0, 1.5, 1.8)
-    told: dict[str, Any] = {
-        "loss_together": (1.0, 0.9, 0.8),
-        "loss_alone": (1.0, 0.9, 0.805),
-        "gradient_norm_together": norms,
-        "gradient_norm_alone": norms,
-        "largest_weight_difference": 2e-5,
-    }
-    return TrainingAgreement(rank=rank, **{**told, **changes})
 
 
 ADVICE = "Advice, from what was measured"

@@ -36,8 +36,10 @@ def significant(value: float, digits: int = 3) -> str:
     >>> [significant(x) for x in (0.012345, 9.999, 12.345, 1234.5, 0.0)]
     ['0.0123', '10.0', '12.3', '1,234', '0']
     """
-    if value == 0 or not math.isfinite(value):  # sums of impossible readings
-        return "0" if value == 0 else MISSING
+    if not math.isfinite(value):  # a sum of impossible readings
+        return MISSING
+    if value == 0:
+        return "0"
     rounded = float(f"{value:.{digits - 1}e}")
     exponent = int(f"{rounded:e}".partition("e")[2])
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"

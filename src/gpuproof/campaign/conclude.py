@@ -228,13 +228,11 @@ def read_evidence(run: RunDirectory) -> Evidence:
         RecordError: a file of the run is damaged.
     """
     description = run.description()
-    launches = tuple(run.cases())
-    hosts = tuple((description.get(HOSTS) or {}).get("hosts", ()))
     return Evidence(
         description=description,
         config=read_config(run),
-        launches=launches,
-        hosts=hosts,
+        launches=tuple(run.cases()),
+        hosts=tuple((description.get(HOSTS) or {}).get("hosts", ())),
         recording_at=run.recording_at,
         folder_of=run.case_folder,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gpuproof.base.errors import ExitCode
+from gpuproof.base.errors import ExitCode, UsageError
 from gpuproof.base.redaction import typed_command
 from gpuproof.cli.options import json_option, print_json, verbose_option
 from gpuproof.launchers.numbers import FiniteRange
@@ -115,7 +115,9 @@ def _refuse_meeting(ctx: click.Context) -> None:
     for name in ("master", "port", "node_rank", "nodes", "wait_s"):
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = f"--{name.removesuffix('_s').replace('_', '-')}"
-            raise click.UsageError(f"{option} is for --multi-node, which was not given.")
+            raise UsageError(
+                "is for --multi-node", place=option, next_step=f"Add --multi-node, or omit {option}"
+            )
 
 
 def _show(facts: Mapping[str, Any], *groups: tuple[str, list[Judged]]) -> None:

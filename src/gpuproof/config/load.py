@@ -314,9 +314,8 @@ def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
     key = enclosing_key(path)
     assert key is not None
     around = (s for s in settings if s.path[: len(key.path)] == key.path)
-    setting = min(
-        around, key=lambda s: s.path[: len(path)] != path
-    )  # the item's own setting, if there is one
+    # the item's own setting, if there is one
+    setting = min(around, key=lambda s: s.path[: len(path)] != path)
     schema = schema_at(key.path)
     if schema.get("type") == "object":
         return Mistake.in_setting(

@@ -117,7 +117,7 @@ def read_provenance(run: RunDirectory, result: Result | None = None) -> Provenan
 
 
 def of_old_tree() -> Provenance:
-    """Return a provenance for files from an older tool, which do not record it."""
+    """Return a provenance for files of an older tool, from which none is taken."""
     names = ("date", "host", "device", "driver", "CUDA or ROCm", "torch", "command")
     *facts, command = (Fact(name, None, "not taken from files of an older tool") for name in names)
     return Provenance(facts=(*facts, Fact("gpuproof", f"{__version__} created this page")), command=command)

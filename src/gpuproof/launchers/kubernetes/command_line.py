@@ -81,8 +81,8 @@ def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool
 def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
     """Remove what launches of the options' engine left in the namespace.
 
-    By default, objects are kept for a day, after which Kubernetes has ended their launch
-    (active_deadline_s). Objects are identified by the label app.kubernetes.io/managed-by=gpuproof.
+    Objects are kept for a day: unless active_deadline_s is longer, Kubernetes has ended
+    their launch by then. They are identified by the label app.kubernetes.io/managed-by=gpuproof.
     """
     from gpuproof.launchers.kubernetes.api import Cluster
     from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS
