@@ -241,7 +241,7 @@ def _reason(average: SpeedUp, *, num_missing: int) -> str:
     """Return the conclusion in words, which is no advice against all if others were not measured."""
     if not num_missing or average.ratio is None or average.ratio >= BENEFICIAL:
         return conclusion_in_words(average)
-    return f"{num_missing} of the planned numbers of devices and laws could not be compared"
+    return f"{num_missing} of the planned combinations of devices and law could not be compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
